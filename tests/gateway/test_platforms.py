@@ -4,6 +4,7 @@ import json
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
@@ -11,8 +12,8 @@ import pytest
 
 from kept.app import open_app
 from kept.core.errors import ConfigError, NotFound
-from kept.gateway import platforms
-from kept.gateway.platforms import read_command
+from kept.gateway import switchboard
+from kept.gateway.slash import read_command
 from kept.gateway.webhook import check_signature, load_platforms, sign
 from kept.operations import conversation_keys, pairing, platform_messages, users
 from kept.operations.conversation_keys import Chat
@@ -324,7 +325,7 @@ def test_replies_are_sent_signed_and_in_order(home):
 
 def test_a_reply_is_sent_again_until_it_is_taken(home, monkeypatch):
     """A refusal for good ends the attempts."""
-    monkeypatch.setattr(platforms, "_PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(switchboard, "_PAUSES", (0.01, 0.01))
     with Mailbox(503, 429, 204, 410) as mailbox, desk_of(home, f"      reply_url: {mailbox.url}\n") as desk:
         desk.pair()
         desk.say("hi")
@@ -350,9 +351,9 @@ def test_a_crash_loses_no_message_and_doubles_none(home, crash):
         message = PlatformMessage("m1", "the question", Chat("desk", "dm", user="ann"))
         entry, _ = platform_messages.accept_message(caller, message)
         if crash == "before the reply":
-            platform_messages.set_state(caller, entry, State.ANSWERED, answer="stored before")
+            platform_messages.save_entry(caller, replace(entry, state=State.ANSWERED, answer="stored before"))
         elif crash != "before the turn":
-            platform_messages.set_state(caller, entry, State.RUNNING)
+            platform_messages.save_entry(caller, replace(entry, state=State.RUNNING))
             if crash == "in the turn":
                 found = conversation_keys.find_session(caller, conversation_keys.build_key(message.chat))
                 rows = caller.space.sessions.messages(found.session_id)

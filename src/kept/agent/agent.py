@@ -8,6 +8,7 @@ from typing import Literal
 
 from kept.agent.compact import CompactionRequest
 from kept.agent.conversation import Conversation
+from kept.agent.model_call import build_user_message
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.record import Record
@@ -19,7 +20,7 @@ from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.messages import ImagePart, Link, Message, Role, Session
+from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
 from kept.providers.content import plain_messages
@@ -72,6 +73,12 @@ class Agent:
         rows = self.conversation.record.rows
         text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
         return await take_turn(self.conversation, text, results)
+
+    def add_message(self, text: str) -> None:
+        """Add something that the person said and that needs no answer; the next turn sees it."""
+        conversation = self.conversation
+        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON)
+        conversation.store_message(message)
 
     def offer_client_tools(self, schemas: Sequence[ToolSchema]) -> None:
         """Let the model call tools that the client runs, from the next turn on."""
@@ -189,6 +196,20 @@ class Agent:
             self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
         del rows[place:]
         return said
+
+    def take_up(self, text: str, since: float) -> str | None:
+        """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
+
+        Without one, what was stored of the turn is taken back, so that the message is not in the conversation twice.
+        """
+        rows = self.conversation.record.rows
+        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
+        if place is None or rows[place].message.text != text or rows[place].timestamp < since:
+            return None
+        if len(rows) > place + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
+            return rows[-1].message.text
+        self.undo()
+        return None
 
     def add_plugins(self, parts: Parts) -> None:
         """Continue with parts that include the plugins, which were not loaded when the conversation was opened."""

@@ -258,7 +258,8 @@ WITHOUT_TEXT = frozenset(
     {
         "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
         "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta",
-        "client_messages", "conversation_keys", "pairing_codes", "platform_people", "tokens", "imported_usage",
+        "client_messages", "conversation_keys", "moved_chats", "pairing_codes", "platform_people", "tokens",
+        "imported_usage",
         "tombstones", "usage", "vector_models",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
         "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",

@@ -62,7 +62,7 @@ class ServeSettings:
     reset_hour: Annotated[int, Between(0, 23)] = 4
     """The hour of the day, in the local zone, at which chats begin a new session."""
     platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Chat platforms by name: `kind` (webhook), `secret_env`, `reply_url`, `shares_groups`, `draft_seconds`."""
+    """Chat platforms by name: `kind` (`webhook`, `telegram`) and the settings of that kind (docs/gateway.md)."""
     proxy: ProxySettings = field(default_factory=ProxySettings)
     """Requests of clients to their own models, with memory added."""
 

@@ -1,52 +1,68 @@
-"""Chat platforms: the port that each of them implements, and the switchboard between their chats and the agent."""
+"""Chat platforms: the port that each of them implements, and what passes through it."""
 
 from __future__ import annotations
 
 import logging
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
 
-from kept.agent.offload import offload
-from kept.core.errors import KeptError
-from kept.core.events import TextStreamed
-from kept.core.messages import Role
-from kept.gateway.streams import run_guarded
-from kept.gateway.turns import Stopping, Wanted
-from kept.operations import conversation_keys, pairing, platform_messages
-from kept.operations.platform_messages import Entry, PlatformMessage, State
+from kept.core.errors import ConfigError, KeptError
+from kept.operations.platform_messages import PlatformMessage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
     from contextlib import AbstractAsyncContextManager
 
-    from anyio.abc import TaskGroup
-
-    from kept.agent.agent import Agent
-    from kept.app import App, Caller
     from kept.core.ids import SessionId
-    from kept.gateway.turns import RunningTurn, Slot, Turns
+    from kept.core.messages import ImagePart
+    from kept.core.text import JSON
+    from kept.operations.conversation_keys import Chat
+    from kept.operations.platform_messages import File
 
 log = logging.getLogger(__name__)
 
-COMMANDS = {
-    "new": "begin a new conversation",
-    "reset": "same as /new",
-    "undo": "undo the last exchange",
-    "stop": "stop the running answer",
-    "help": "this list",
-}
-_PAUSES = (1.0, 5.0, 30.0, 120.0, 600.0)
-"""Seconds between the attempts to send an answer."""
-_CLEAN_SECONDS = 600.0
-_PAIRING = (
-    "I do not know you yet. Ask the owner of this memory to run:\n\n"
-    "kept serve pair {code}\n\nThe code is valid for an hour."
-)
+_MOST_FILE_CHARACTERS = 100_000
+"""How much of all text files of a message a model is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Somebody pressed a button that stops the answer to a message."""
+
+    chat: Chat
+    delivery: str
+    """The message whose answer is stopped; a later turn of the chat goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A chat has another id from now on."""
+
+    before: str
+    after: str
+
+
+Incoming: TypeAlias = PlatformMessage | Stopped | Moved
+"""What a platform reports."""
+
+
+class Shown:
+    """Which messages on the platform hold the parts of a reply; what is added survives a crash."""
+
+    def __init__(
+        self, parts: Sequence[str] = (), store: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
+    ) -> None:
+        self.parts = list(parts)
+        self._store = store
+
+    async def add(self, part: str) -> None:
+        """Note the id of a message that was sent."""
+        self.parts.append(part)
+        if self._store is not None:
+            await self._store(tuple(self.parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,18 @@ class Reply:
     is_error: bool = False
     is_paired: bool = True
     """False for the answer to a stranger, which holds the code."""
+    shown: Shown = field(default_factory=Shown, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """What could be read of a file: an image or a text; neither if it cannot be shown to a model."""
+
+    file: File
+    image: ImagePart | None = None
+    text: str | None = None
+    trouble: str = ""
+    """Why it could not be read."""
 
 
 class Undelivered(KeptError):
@@ -72,8 +100,30 @@ class Undelivered(KeptError):
         self.after_seconds = after_seconds
 
 
+@dataclass(frozen=True, slots=True)
+class HookRequest:
+    """A request to `/hooks/NAME`."""
+
+    headers: Mapping[str, str]
+    body: bytes
+    now: float
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What the sender of such a request is told."""
+
+    value: dict[str, JSON]
+    status: int = 200
+
+
+Receive: TypeAlias = Callable[[Incoming], Awaitable[Reply | None]]
+"""Takes what a platform reports. When it returns, a message is stored, and the platform can be told that it arrived;
+the reply is returned to a platform that does not send."""
+
+
 class Platform(Protocol):
-    """One configured chat platform. What belongs to one turn, such as an album, it hands over as one message."""
+    """One configured chat platform."""
 
     @property
     def name(self) -> str:
@@ -95,284 +145,111 @@ class Platform(Protocol):
         """Return how often a growing answer is shown; None for never."""
         ...
 
-    def connect(
-        self, receive: Callable[[PlatformMessage], Awaitable[Reply | None]]
-    ) -> AbstractAsyncContextManager[None]:
-        """Be connected inside the block. A platform that must be asked hands its messages to `receive`.
+    @property
+    def refresh_seconds(self) -> float | None:
+        """Return how often a draft is shown again while it does not change; None for never."""
+        ...
 
-        A message is stored when `receive` returns, so that the platform can be told that it arrived.
+    def connect(self, receive: Receive, tell: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
+        """Be connected inside the block. A platform that must be asked hands over what it gets to `receive`.
+
+        `tell` is for the person who started the server: connected, or why not.
         """
         ...
 
+    async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
+        """Take a request to `/hooks/NAME`; raises Unauthorized, or RequestValidationError."""
+        ...
+
     async def send(self, reply: Reply) -> None:
-        """Send a whole reply; raises Undelivered."""
+        """Send a whole reply, except for the parts that were shown; raises Undelivered."""
         ...
 
     async def show_draft(self, reply: Reply) -> None:
-        """Show how far the answer is; raises Undelivered. `send` with the same message replaces it."""
+        """Show how far the answer is; raises Undelivered. `send` for the same message replaces it."""
+        ...
+
+    async def read_files(self, message: PlatformMessage) -> Sequence[FileContent]:
+        """Return what the files of a message hold."""
         ...
 
 
 @dataclass(slots=True)
-class _Job:
-    """A message whose answer is being made."""
+class Draft:
+    """A growing answer."""
 
+    platform: Platform
+    reply: Reply
+    text: str = ""
     done: anyio.Event = field(default_factory=anyio.Event)
-    reply: Reply | None = None
-    error: KeptError | None = None
 
-
-class Switchboard:
-    """Takes messages of all platforms, has them answered in order, and sees that each reply arrives once."""
-
-    def __init__(self, app: App, turns: Turns, platforms: Mapping[str, Platform]) -> None:
-        self._app = app
-        self._turns = turns
-        self.platforms = platforms
-        self._jobs: dict[tuple[str, str], _Job] = {}
-        self._group: TaskGroup | None = None
-
-    @asynccontextmanager
-    async def serve(self) -> AsyncIterator[None]:
-        """Be connected to all platforms inside the block, and first take up what a crash left behind."""
-        if not self.platforms:
-            yield
-            return
-        async with anyio.create_task_group() as group, AsyncExitStack() as stack:
-            self._group = group
-            for entry in await offload(platform_messages.list_unfinished, self._app.caller()):
-                if entry.name[0] in self.platforms:
-                    self._begin(self.platforms[entry.name[0]], entry)
-            for platform in self.platforms.values():
-                await stack.enter_async_context(platform.connect(self._receiver(platform)))
-            group.start_soon(self._clean)
-            yield
-            group.cancel_scope.cancel()
-
-    async def stop(self, seconds: float) -> None:
-        """Let the replies of ended turns be sent; what remains is sent after the next start."""
-        with anyio.move_on_after(seconds):
-            for job in list(self._jobs.values()):
-                await job.done.wait()
-
-    def _receiver(self, platform: Platform) -> Callable[[PlatformMessage], Awaitable[Reply | None]]:
-        async def receive(message: PlatformMessage) -> Reply | None:
-            return await self.receive(platform, message)
-
-        return receive
-
-    async def _clean(self) -> None:
-        while True:
-            remove = partial(offload, platform_messages.remove_finished, self._app.caller())
-            await run_guarded("removing old messages of platforms", remove)
-            await anyio.sleep(_CLEAN_SECONDS)
-
-    async def receive(self, platform: Platform, message: PlatformMessage) -> Reply | None:
-        """Take a message. Returns its reply if the platform waits for it, else None as soon as it is stored."""
-        chat = message.chat
-        user = await offload(pairing.find_user, self._app.caller(), platform.name, chat.user)
-        if user is None:
-            return await self._pair(platform, message)
-        is_shared = chat.chat_type != "dm" and (platform.shares_groups or bool(chat.thread))
-        message = replace(message, chat=replace(chat, is_shared=is_shared))
-        if is_shared:  # a conversation of several people must not know what only one of them told
-            group = f"{platform.name}:{chat.chat_type}:{chat.chat}"
-            user = await offload(pairing.ensure_user, self._app.caller(), group)
-        caller = self._app.caller(user)
-        if read_command(message.text) == "stop":
-            return await self._stop_turn(platform, caller, message)
-        entry, is_new = await offload(platform_messages.accept_message, caller, message)
-        if is_new:
-            self._begin(platform, entry)
-        return await self._wait(entry) if not platform.sends else None
-
-    async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
-        """Tell a stranger the code; nothing of the message is stored."""
-        caller, chat = self._app.caller(), message.chat
-        code = await offload(pairing.issue_code, caller, platform.name, chat.user, message.name)
-        text = _PAIRING.format(code=code) if code is not None else ""
-        reply = Reply(message, text, is_paired=False)
-        if platform.sends and text:
-            self._start(self._try_to_send, platform, reply)
-        return reply if not platform.sends else None
-
-    async def _stop_turn(self, platform: Platform, caller: Caller, message: PlatformMessage) -> Reply | None:
-        is_stopped = self._turns.interrupt(caller.user, conversation_keys.build_key(message.chat))
-        reply = Reply(message, "Stopped." if is_stopped else "Nothing is running.")
-        if platform.sends:
-            self._start(self._try_to_send, platform, reply)
-        return reply if not platform.sends else None
-
-    async def _try_to_send(self, platform: Platform, reply: Reply) -> None:
-        try:
-            await platform.send(reply)
-        except Undelivered as error:
-            log.warning("%s: %s", platform.name, error)
-
-    async def _wait(self, entry: Entry) -> Reply:
-        """Return the reply to a message; one that was answered before gets the same again."""
-        job = self._jobs.get(entry.name)
-        if job is None:
-            return Reply(entry.message, entry.answer, entry.session_id)
-        await job.done.wait()
-        if job.error is not None:
-            raise job.error
-        assert job.reply is not None
-        return job.reply
-
-    # one message
-
-    def _begin(self, platform: Platform, entry: Entry) -> None:
-        job = self._jobs[entry.name] = _Job()
-        self._start(self._work, platform, entry, job)
-
-    def _start(self, work: Callable[..., Coroutine[None, None, None]], *arguments: object) -> None:
-        assert self._group is not None, "messages are taken inside `serve` only"
-        self._group.start_soon(run_guarded, "the work on a message of a platform", partial(work, *arguments))
-
-    async def _work(self, platform: Platform, entry: Entry, job: _Job) -> None:
-        """Work on a message, and tell whoever waits for it, also when it fails."""
-        try:
-            await self._answer_and_send(platform, entry, job)
-        finally:
-            job.done.set()
-            self._jobs.pop(entry.name, None)
-
-    async def _answer_and_send(self, platform: Platform, entry: Entry, job: _Job) -> None:
-        """Answer a message and send the reply; an answer that was stored before a crash is only sent."""
-        caller = self._app.caller(entry.user)
-        try:
-            if entry.state is not State.ANSWERED:
-                entry = await self._answer(platform, caller, entry)
-            job.reply = Reply(entry.message, entry.answer, entry.session_id)
-        except Stopping as error:  # the message is stored, and is answered after the next start
-            job.error = error
-        except KeptError as error:
-            log.warning("a message of %s could not be answered", platform.name, exc_info=True)
-            job.error = error
-            job.reply = Reply(entry.message, error.message, entry.session_id, is_error=True)
-        try:
-            if job.reply is not None:
-                await self._finish(platform, caller, entry, job.reply, is_failed=job.error is not None)
-        except KeptError:
-            log.warning("the reply to a message of %s could not be settled", platform.name, exc_info=True)
-
-    async def _finish(self, platform: Platform, caller: Caller, entry: Entry, reply: Reply, *, is_failed: bool) -> None:
-        if platform.sends:
-            key = conversation_keys.build_key(entry.message.chat)
-            async with self._turns.hold(caller, f"send:{key}"):  # the replies of a chat arrive in order
-                state = await self._deliver(platform, reply)
-            await offload(platform_messages.set_state, caller, entry, state)
-        elif is_failed:
-            await offload(platform_messages.remove_message, caller, entry)
-        else:
-            await offload(platform_messages.set_state, caller, entry, State.SENT)
-
-    async def _deliver(self, platform: Platform, reply: Reply) -> State:
-        for pause in (*_PAUSES, None):
-            try:
-                await platform.send(reply)
-            except Undelivered as error:
-                log.warning("%s: %s", platform.name, error)
-                if pause is None or not error.is_temporary:
-                    break
-                await anyio.sleep(max(pause, error.after_seconds))
-            else:
-                return State.SENT
-        return State.FAILED
-
-    async def _answer(self, platform: Platform, caller: Caller, entry: Entry) -> Entry:
-        """Run the command or the turn of a message, and store its answer."""
-        key = conversation_keys.build_key(entry.message.chat)
-        async with self._turns.hold(caller, key):
-            found = await offload(conversation_keys.find_session, caller, key)
-            wanted = Wanted(key, resume=None if found is None else found.session_id, platform=platform.name)
-            async with self._turns.slot(caller, wanted) as slot:
-                command = read_command(entry.message.text)
-                if command is not None:
-                    text = await offload(run_command, slot.agent, command)
-                else:
-                    if found is not None and self._is_due(found.last_used):
-                        await offload(slot.agent.new, "reset")
-                    text = await self._talk(platform, caller, entry, slot)
-                session_id = slot.agent.session.id
-            await offload(conversation_keys.set_session, caller, key, session_id)
-        return await offload(
-            platform_messages.set_state, caller, entry, State.ANSWERED, answer=text, session_id=session_id
-        )
-
-    def _is_due(self, last_used: float) -> bool:
-        now = self._app.clock.now().astimezone()
-        return conversation_keys.is_due_for_reset(self._app.settings.serve, last_used, now)
-
-    async def _talk(self, platform: Platform, caller: Caller, entry: Entry, slot: Slot) -> str:
-        text = name_speaker(entry.message)
-        if entry.state is State.RUNNING:
-            answered = await offload(take_up, slot.agent, text)
-            if answered is not None:
-                return answered
-        # known before the turn begins: after a crash the message is looked for in this session
-        key, session_id = conversation_keys.build_key(entry.message.chat), slot.agent.session.id
-        await offload(conversation_keys.set_session, caller, key, session_id)
-        await offload(platform_messages.set_state, caller, entry, State.RUNNING, session_id=session_id)
-        async with self._turns.stream(slot, lambda agent: agent.turn(text)) as turn:
-            await self._show_drafts(platform, entry, turn)
-        return turn.result().text
-
-    async def _show_drafts(self, platform: Platform, entry: Entry, turn: RunningTurn) -> None:
-        text, shown, every = "", 0.0, platform.draft_seconds
-        async for event in turn.events:
-            if every is None or not isinstance(event, TextStreamed):
-                continue
-            text += event.text
-            if time.monotonic() - shown >= every:
-                shown = time.monotonic()
+    async def keep_showing(self, every: float) -> None:
+        """Show the text whenever it changed; a request under way is not cut off when the answer is complete."""
+        shown, at, refresh = None, 0.0, self.platform.refresh_seconds
+        while not self.done.is_set():
+            is_old = refresh is not None and time.monotonic() - at >= refresh
+            if is_old or (self.text != shown and (self.text or refresh is not None)):
+                shown, at = self.text, time.monotonic()
                 try:
-                    await platform.show_draft(Reply(entry.message, text))
-                except Undelivered as error:
-                    log.info("%s: %s", platform.name, error)
-                    every = None  # the whole answer comes at the end
+                    await self.platform.show_draft(replace(self.reply, text=shown))
+                except Undelivered as error:  # the whole answer comes at the end
+                    log.info("%s: %s", self.platform.name, error)
+                    return
+            with anyio.move_on_after(every or 0.01):
+                await self.done.wait()
 
 
-def read_command(text: str) -> str | None:
-    """Return the command of a message; None for any other text. Platforms may add the name of the bot: /new@bot."""
-    word = text.strip().lower()
-    if not word.startswith("/"):
-        return None
-    name = word[1:].partition("@")[0]
-    return name if name in COMMANDS else None
-
-
-def run_command(agent: Agent, command: str) -> str:
-    """Run a command in an open conversation, and return what to tell the person."""
-    match command:
-        case "new" | "reset":
-            agent.new("new" if command == "new" else "reset")
-            return "A new conversation."
-        case "undo":
-            said = agent.undo()
-            return f"Taken back: {said}" if said is not None else "There is nothing to take back."
-        case _:
-            return "\n".join(f"/{name}: {words}" for name, words in COMMANDS.items())
-
-
-def name_speaker(message: PlatformMessage) -> str:
-    """Return the text of a message; where several people share a conversation, with the name of the speaker."""
+def name_speaker(message: PlatformMessage, asked: str | None = None) -> str:
+    """Return what the model is told; where several people share a conversation, with the name of the speaker."""
+    text = message.text if asked is None else asked
     if not message.chat.is_shared:
-        return message.text
-    return f"[{(message.name or message.chat.user).replace(']', ')')}] {message.text}"
+        return text
+    return f"[{(message.name or message.chat.user).replace(']', ')')}] {text}"
 
 
-def take_up(agent: Agent, text: str) -> str | None:
-    """Return the stored answer to a message whose turn began before a crash.
+def describe_edit(message: PlatformMessage) -> str:
+    """Return how an edit stands in a conversation."""
+    return f"[An earlier message was edited. It now reads:] {name_speaker(message)}"
 
-    Without one, what was stored of the turn is taken back, so that the message is not in the conversation twice.
-    """
-    rows = agent.conversation.record.rows
-    place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
-    if place is None or rows[place].message.text != text:
-        return None
-    if len(rows) > place + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
-        return rows[-1].message.text
-    agent.undo()
-    return None
+
+def join_files(message: PlatformMessage, contents: Sequence[FileContent]) -> PlatformMessage:
+    """Return a message with the texts of its files; images go to the model beside it."""
+    pieces, left = [message.text] if message.text else [], _MOST_FILE_CHARACTERS
+    for one in contents:
+        named = " ".join(part for part in (one.file.kind, one.file.name) if part)
+        if one.text is not None:
+            text = one.text[:left]
+            left -= len(text)
+            end = "" if len(text) == len(one.text) else "\n[the rest of the file is left out]"
+            pieces.append(f"[{named}]\n{text}{end}")
+        elif one.image is None:
+            pieces.append(f"[{named}: {one.trouble}]")
+        elif not message.text:
+            pieces.append(f"[{named}]")
+    images = tuple(one.file for one in contents if one.image is not None)
+    return replace(message, text="\n\n".join(pieces), files=images)
+
+
+Known: TypeAlias = Mapping[str, tuple[type, ...]]
+"""The settings of a kind of platform with their types."""
+
+
+def check_fields(name: str, fields: Mapping[str, Any], known: Known, *, page: str) -> None:
+    """Raise ConfigError for settings of a platform that do not exist or have another type."""
+    place = f"serve.platforms.{name}"
+    for key, value in fields.items():
+        if key not in known:
+            raise ConfigError(f"{place}.{key}: there is no such setting", f"known: kind, {', '.join(known)}")
+        if not isinstance(value, known[key]) or (isinstance(value, bool) and bool not in known[key]):
+            raise ConfigError(f"{place}.{key}: {value!r} is not valid", f"see {page}")
+
+
+def read_secret(environ: Mapping[str, str], name: str, setting: str, variable: str, least: int) -> str:
+    """Return the secret in an environment variable that a setting names; raises ConfigError without one."""
+    place = f"serve.platforms.{name}"
+    secret = environ.get(variable) or "" if variable else ""
+    if len(secret) >= least:
+        return secret
+    what = f"{variable} is not set" if variable and not secret else f"it needs at least {least} characters"
+    next_step = f"put it into the environment or .env, and the name of the variable into {place}.{setting}"
+    raise ConfigError(f"{place}: the secret is missing: {what if variable else f'{setting} is not set'}", next_step)

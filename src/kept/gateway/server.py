@@ -28,11 +28,11 @@ from kept.gateway import answers
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
 from kept.gateway.metrics import MEDIA_TYPE, Metrics
-from kept.gateway.platforms import Switchboard
 from kept.gateway.proxy.proxy import Proxy
 from kept.gateway.requests import Admin, Reader
 from kept.gateway.routes import chat, conversations, home, memory, proxy, skills, v1
 from kept.gateway.streams import run_guarded
+from kept.gateway.switchboard import Switchboard
 from kept.gateway.turns import Turns
 from kept.gateway.web import frame
 from kept.gateway.web.screens import SCREENS
@@ -83,13 +83,20 @@ AnswerMcp = Callable[["Caller", bytes], bytes | None]
 """Answers one message of an MCP client; None where there is no answer. The MCP server is another surface."""
 
 
-def build_application(app: App, *, host: str, answer_mcp: AnswerMcp | None = None, is_demo: bool = False) -> Entrance:
+def build_application(
+    app: App,
+    *,
+    host: str,
+    answer_mcp: AnswerMcp | None = None,
+    is_demo: bool = False,
+    tell: Callable[[str], None] = log.info,
+) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
     gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
     metrics = Metrics()
     turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
-    switchboard = Switchboard(app, turns, load_platforms(app))
+    switchboard = Switchboard(app, turns, load_platforms(app), tell)
     forwarder = Proxy(app, turns) if settings.proxy.enabled else None
 
     async def drain() -> None:
@@ -271,11 +278,15 @@ def serve(  # noqa: PLR0913 - how the server is started
     when_ready: Callable[[Address], None],
     answer_mcp: AnswerMcp | None = None,
     is_demo: bool = False,
+    tell: Callable[[str], None] = log.info,
 ) -> None:
-    """Serve until the process is told to stop; `when_ready` is called once requests are answered."""
+    """Serve until the process is told to stop; `when_ready` is called once requests are answered.
+
+    `tell` is for news to the person who started it: to which chat platforms it is connected.
+    """
     refuse_open_address(app, host)
     listener, address = bind(host, port, is_exact=is_exact)
-    application = build_application(app, host=host, answer_mcp=answer_mcp, is_demo=is_demo)
+    application = build_application(app, host=host, answer_mcp=answer_mcp, is_demo=is_demo, tell=tell)
     config = uvicorn.Config(
         application,
         http="h11",  # refuses malformed requests strictly

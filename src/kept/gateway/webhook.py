@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -23,7 +23,7 @@ from kept.core.errors import ConfigError
 from kept.core.text import JSON, dumps
 from kept.gateway.answers import json_response
 from kept.gateway.identity import Unauthorized
-from kept.gateway.platforms import Platform, Reply, Switchboard, Undelivered
+from kept.gateway.platforms import HookAnswer, HookRequest, Undelivered, check_fields, read_secret
 from kept.operations.conversation_keys import Chat
 from kept.operations.platform_messages import PlatformMessage
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import httpx2
 
     from kept.app import App
+    from kept.gateway.platforms import FileContent, Known, Platform, Receive, Reply
+    from kept.gateway.switchboard import Switchboard
 
 router = APIRouter()
 
@@ -38,11 +40,15 @@ TIMESTAMP = "x-kept-timestamp"
 SIGNATURE = "x-kept-signature"
 WINDOW_SECONDS = 300.0
 """How old a signed request may be, or how far the clocks may differ; within it the id of the message tells repeats."""
+NOT_SIGNED = ("the delivery is not signed as agreed", "see docs/gateway.md, Chat platforms")
 _LEAST_SECRET = 16
 _SEND_SECONDS = 20.0
 _RESERVED = frozenset({"cli", "api", "chat"})
 """Sources of sessions that are not platforms; the first has tools that nobody on a network may use."""
 _TEMPORARY = frozenset({408, 409, 425, 429})
+_SETTINGS: Known = {
+    "secret_env": (str,), "reply_url": (str,), "shares_groups": (bool,), "draft_seconds": (int, float),
+}  # fmt: skip
 
 
 @dataclass
@@ -72,6 +78,7 @@ class Webhook:
     reply_url: str | None = None
     shares_groups: bool = False
     draft_seconds: float | None = None
+    refresh_seconds: float | None = None
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     @property
@@ -80,7 +87,7 @@ class Webhook:
         return self.reply_url is not None
 
     @asynccontextmanager
-    async def connect(self, _receive: Callable[[PlatformMessage], Awaitable[Reply | None]]) -> AsyncIterator[None]:
+    async def connect(self, _receive: Receive, _tell: Callable[[str], None]) -> AsyncIterator[None]:
         """Hold the connections for replies inside the block; messages come to our route."""
         if self.reply_url is None:
             yield
@@ -102,6 +109,18 @@ class Webhook:
             raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from error
         chat = Chat(self.name, found.chat_type, found.chat, found.thread, found.user)
         return PlatformMessage(found.id, found.text, chat, found.user_name)
+
+    async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
+        """Take a signed delivery."""
+        message = self.read(request.headers, request.body, now=request.now)
+        reply = await receive(message)
+        if reply is None:
+            return HookAnswer({"id": message.delivery, "accepted": True}, 202)
+        return HookAnswer(reply_json(reply))
+
+    async def read_files(self, _message: PlatformMessage) -> Sequence[FileContent]:
+        """Return nothing: deliveries have no files."""
+        return ()
 
     async def send(self, reply: Reply) -> None:
         """Send a whole reply."""
@@ -165,7 +184,7 @@ def check_signature(secret: bytes, headers: Mapping[str, str], body: bytes, *, n
     # compared in any case, so that the time does not tell which check failed
     is_equal = hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
     if not (is_equal and is_recent):
-        raise Unauthorized("the delivery is not signed as agreed", "see docs/gateway.md, Chat platforms")
+        raise Unauthorized(*NOT_SIGNED)
 
 
 def load_platforms(app: App) -> dict[str, Platform]:
@@ -186,45 +205,34 @@ def _load(app: App, name: str, fields: dict[str, Any]) -> Platform:
 
 
 def _load_webhook(app: App, name: str, fields: dict[str, Any]) -> Platform:
-    place = f"serve.platforms.{name}"
-    variable = str(fields.pop("secret_env", ""))
-    secret = (app.environ.get(variable) or "").encode() if variable else b""
-    if len(secret) < _LEAST_SECRET:
-        what = f"{variable} is not set" if variable and not secret else f"it needs at least {_LEAST_SECRET} characters"
-        next_step = f"put a long random text into the environment or .env, and its name into {place}.secret_env"
-        raise ConfigError(f"{place}: the secret is missing: {what if variable else 'secret_env is not set'}", next_step)
-    known: dict[str, tuple[type, ...]] = {
-        "reply_url": (str,), "shares_groups": (bool,), "draft_seconds": (int, float),
-    }  # fmt: skip
-    for key, value in fields.items():
-        if key not in known:
-            raise ConfigError(
-                f"{place}.{key}: there is no such setting", f"known: kind, secret_env, {', '.join(known)}"
-            )
-        if not isinstance(value, known[key]) or (isinstance(value, bool) and key != "shares_groups"):
-            raise ConfigError(f"{place}.{key}: {value!r} is not valid", "see docs/gateway.md, Chat platforms")
+    check_fields(name, fields, _SETTINGS, page="docs/gateway.md, Chat platforms")
+    secret = read_secret(app.environ, name, "secret_env", fields.pop("secret_env", ""), _LEAST_SECRET)
     url = fields.get("reply_url")
     if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"{place}.reply_url: {url!r} is no address", "it begins with https://")
-    return Webhook(name, secret, **fields)
+        raise ConfigError(f"serve.platforms.{name}.reply_url: {url!r} is no address", "it begins with https://")
+    return Webhook(name, secret.encode(), **fields)
 
 
-_NOBODY = Webhook("nobody", b"")
-"""Stands for a name that is not configured: it refuses everything, as a wrong signature is refused."""
-KINDS: dict[str, Callable[[App, str, dict[str, Any]], Platform]] = {"webhook": _load_webhook}
+def _load_telegram(app: App, name: str, fields: dict[str, Any]) -> Platform:
+    from kept.gateway.telegram.bot import load_telegram  # slow to load, and most servers have no bot
+
+    return load_telegram(app, name, fields)
+
+
+KINDS: dict[str, Callable[[App, str, dict[str, Any]], Platform]] = {
+    "webhook": _load_webhook,
+    "telegram": _load_telegram,
+}
 """How each kind of platform is built from its settings."""
 
 
 @router.post("/hooks/{name}", include_in_schema=False, response_model=None)
 async def receive_hook(request: Request, name: str) -> Response:
-    """Take a signed delivery. An unknown name and a wrong signature get the same answer."""
+    """Take a delivery of a platform. An unknown name and a wrong signature get the same answer."""
     switchboard: Switchboard = request.app.state.switchboard
-    body = await request.body()
-    now = request.app.state.app.clock.now().timestamp()
+    body, now = await request.body(), request.app.state.app.clock.now().timestamp()
     platform = switchboard.platforms.get(name)
-    hook = platform if isinstance(platform, Webhook) else _NOBODY
-    message = hook.read(request.headers if hook is not _NOBODY else {}, body, now=now)
-    reply = await switchboard.receive(hook, message)
-    if reply is None:
-        return json_response({"id": message.delivery, "accepted": True}, 202)
-    return json_response(reply_json(reply))
+    if platform is None:
+        raise Unauthorized(*NOT_SIGNED)
+    answer = await platform.take_request(HookRequest(request.headers, body, now), switchboard.receiver(platform))
+    return json_response(answer.value, answer.status)

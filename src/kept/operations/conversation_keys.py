@@ -34,14 +34,21 @@ class Chat:
     user: str = ""
     is_shared: bool = False
     """Whether the people of a group share one conversation."""
+    first: str = ""
+    """The id that the chat had before it moved; empty for one that never did."""
+
+    @property
+    def origin(self) -> str:
+        """Return the id that stays the same when a chat moves."""
+        return self.first or self.chat
 
 
 def build_key(chat: Chat) -> str:
     """Return the key of a chat; groups are apart by person unless they share one, threads are always shared."""
     if chat.chat_type == "dm":
-        return _join("agent:main", chat.platform, "dm", chat.chat or chat.user, chat.thread)
+        return _join("agent:main", chat.platform, "dm", chat.origin or chat.user, chat.thread)
     person = "" if chat.thread or chat.is_shared else chat.user
-    return _join("agent:main", chat.platform, chat.chat_type, chat.chat, chat.thread, person)
+    return _join("agent:main", chat.platform, chat.chat_type, chat.origin, chat.thread, person)
 
 
 def _join(*parts: str) -> str:
@@ -83,6 +90,27 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
             "ON CONFLICT (user_id, key) DO UPDATE SET session_id = excluded.session_id, last_used = excluded.last_used",
             (caller.user, key, session_id, now),
         )
+
+
+def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:
+    """Let a chat that got another id on its platform keep its conversations and its memory."""
+    caller.require(Scope.ADMIN)
+    origin = find_origin(caller, platform, before) or before
+    if origin == after:
+        return
+    with caller.app.database.writing() as unit:
+        sql = (
+            "INSERT INTO moved_chats (platform, chat, origin) VALUES (?, ?, ?) ON CONFLICT (platform, chat) DO NOTHING"
+        )
+        unit.execute(sql, (platform, after, origin))
+
+
+def find_origin(caller: Caller, platform: str, chat: str) -> str:
+    """Return the first id of a chat that moved; empty for one that never did."""
+    caller.require(Scope.ADMIN)
+    with caller.app.database.reading() as unit:
+        rows = list(unit.execute("SELECT origin FROM moved_chats WHERE platform = ? AND chat = ?", (platform, chat)))
+    return str(rows[0][0]) if rows else ""
 
 
 def is_due_for_reset(settings: ServeSettings, last_used: float, now: datetime) -> bool:

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kept.app.caller import Caller
+    from kept.core.ports import UnitOfWork
 
 _KEEP_TEXT_SECONDS = 3_600.0
 """How long the text of an answered message is here, so that a redelivery gets the same answer."""
 _KEEP_SECONDS = 86_400.0
 """How long an answered message is recognised; platforms deliver again for at most a day."""
-_SELECT = "SELECT platform, delivery, user_id, state, message, answer, session_id FROM platform_messages"
+_SELECT = "SELECT platform, delivery, user_id, state, message, answer, session_id, received FROM platform_messages"
 _SELECT_ONE = f"{_SELECT} WHERE platform = ? AND delivery = ?"
 _SELECT_UNFINISHED = f"{_SELECT} WHERE state IN ('received', 'running', 'answered') ORDER BY received, delivery"
 
@@ -44,6 +45,20 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class File:
+    """A file of a message. It stays on the platform, and is read when the turn of the message begins."""
+
+    id: str
+    kind: str
+    """What people call it: photo, document, voice message."""
+    name: str = ""
+    media_type: str = ""
+    size: int | None = None
+    number: int = 0
+    """The number of the message that it came with; an album has several."""
+
+
+@dataclass(frozen=True, slots=True)
 class PlatformMessage:
     """What somebody said on a platform."""
 
@@ -53,6 +68,13 @@ class PlatformMessage:
     chat: Chat
     name: str = ""
     """The name of the person, as the platform shows it."""
+    files: tuple[File, ...] = ()
+    number: int = 0
+    """Its place in the chat: messages that wait are answered in this order. 0 where they arrive in order."""
+    is_album: bool = False
+    """Whether it is one part of several that come as messages with the same `delivery`, within moments."""
+    edits: str = ""
+    """The `delivery` of the message whose text this one replaces; it starts no turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +86,9 @@ class Entry:
     state: State = State.RECEIVED
     answer: str = ""
     session_id: SessionId | None = None
+    shown: tuple[str, ...] = ()
+    """The ids of the messages on the platform that hold the parts of the answer so far."""
+    received: float = 0.0
 
     @property
     def name(self) -> tuple[str, str]:
@@ -72,20 +97,96 @@ class Entry:
 
 
 def accept_message(caller: Caller, message: PlatformMessage) -> tuple[Entry, bool]:
-    """Store a message of the caller; return its entry, and whether it is new."""
+    """Store a message of the caller; return its entry, and whether it is new.
+
+    A part of an album joins the parts that wait; after their turn has begun it is a message of its own.
+    """
     caller.require(Scope.WRITE)
-    entry = Entry(message, caller.user)
-    now = caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
-        for row in unit.execute(_SELECT_ONE, entry.name):
-            found = _read_row(row)
+        found = _find(unit, message.chat.platform, message.delivery)
+        if found is not None and message.is_album and not _has_part(found, message.number):
+            if found.state is State.RECEIVED:
+                joined = replace(found, message=_join_parts(found.message, message))
+                _update(unit, joined)
+                return (joined, False)
+            message = replace(message, delivery=f"{message.delivery}:{message.number}")
+            found = _find(unit, message.chat.platform, message.delivery)
+        if found is not None:
             return (replace(found, message=message), False)
-        unit.execute(
-            "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
-            "VALUES (?, ?, ?, ?, ?, ?, '', '')",
-            (*entry.name, caller.user, State.RECEIVED.value, now, dumps(asdict(message))),
-        )
-    return (entry, True)
+        return (_insert(unit, caller, message), True)
+
+
+def _has_part(entry: Entry, number: int) -> bool:
+    if not entry.message.number:  # its text is removed already, and with it the numbers of its parts
+        return True
+    return number == entry.message.number or any(file.number == number for file in entry.message.files)
+
+
+def _join_parts(first: PlatformMessage, second: PlatformMessage) -> PlatformMessage:
+    earlier, later = sorted((first, second), key=lambda one: one.number)
+    return replace(
+        earlier,
+        text="\n".join(text for text in (earlier.text, later.text) if text),
+        files=tuple(sorted((*first.files, *second.files), key=lambda file: file.number)),
+    )
+
+
+def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
+    """Store the new text of an earlier message of the caller; None if nothing is left to do.
+
+    A message that still waits is changed in its place. An entry is returned for one that was answered: the edit
+    belongs into its conversation. A message that is not known was not for us, and neither is its edit.
+    """
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        found = _find(unit, message.chat.platform, message.edits)
+        is_known = found is not None and found.user == caller.user
+        if not is_known or found is None or _find(unit, message.chat.platform, message.delivery) is not None:
+            return None
+        if found.message.text == message.text:  # platforms also report a link preview as an edit
+            return None
+        if found.state is State.RECEIVED:
+            _update(unit, replace(found, message=replace(found.message, text=message.text)))
+            return None
+        return _insert(unit, caller, message)
+
+
+def begin_message(caller: Caller, entry: Entry) -> Entry:
+    """Mark a message as running and return it as it was stored before: no part or edit changes it from now on."""
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        found = _find(unit, *entry.name)
+        if found is None:  # removed by forget
+            return entry
+        _update(unit, replace(found, state=State.RUNNING))
+    return found
+
+
+def _insert(unit: UnitOfWork, caller: Caller, message: PlatformMessage) -> Entry:
+    entry = Entry(message, caller.user, received=caller.app.clock.now().timestamp())
+    unit.execute(
+        "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
+        "VALUES (?, ?, ?, ?, ?, ?, '', '')",
+        (*entry.name, caller.user, State.RECEIVED.value, entry.received, _write(entry)),
+    )
+    return entry
+
+
+def _update(unit: UnitOfWork, entry: Entry) -> None:
+    unit.execute(
+        "UPDATE platform_messages SET state = ?, message = ?, answer = ?, session_id = ? "
+        "WHERE platform = ? AND delivery = ? AND user_id = ?",
+        (entry.state.value, _write(entry), entry.answer, entry.session_id or "", *entry.name, entry.user),
+    )
+
+
+def _find(unit: UnitOfWork, platform: str, delivery: str) -> Entry | None:
+    rows = list(unit.execute(_SELECT_ONE, (platform, delivery)))
+    return _read_row(rows[0]) if rows else None
+
+
+def _write(entry: Entry) -> str:
+    return dumps({**asdict(entry.message), "shown": list(entry.shown)})
 
 
 def find_entry(caller: Caller, platform: str, delivery: str) -> Entry | None:
@@ -95,23 +196,12 @@ def find_entry(caller: Caller, platform: str, delivery: str) -> Entry | None:
     return _read_row(rows[0]) if rows else None
 
 
-def set_state(caller: Caller, entry: Entry, state: State, **changes: str) -> Entry:
-    """Store how far a message of the caller is; `changes` are its answer and session."""
+def save_entry(caller: Caller, entry: Entry) -> Entry:
+    """Store a changed entry of the caller, and return it."""
     caller.require(Scope.WRITE)
-    session = changes.get("session_id", entry.session_id)
-    changed = replace(
-        entry,
-        state=state,
-        answer=changes.get("answer", entry.answer),
-        session_id=SessionId(session) if session is not None else None,
-    )
     with caller.app.database.writing() as unit:
-        unit.execute(
-            "UPDATE platform_messages SET state = ?, answer = ?, session_id = ? "
-            "WHERE platform = ? AND delivery = ? AND user_id = ?",
-            (state.value, changed.answer, changed.session_id or "", *entry.name, caller.user),
-        )
-    return changed
+        _update(unit, entry)
+    return entry
 
 
 def remove_message(caller: Caller, entry: Entry) -> None:
@@ -164,10 +254,14 @@ def remove_finished(caller: Caller) -> None:
 
 
 def _read_row(row: Iterable[object]) -> Entry:
-    platform, delivery, user, state, message, answer, session_id = (str(part) for part in row)
+    platform, delivery, user, state, message, answer, session_id, received = (str(part) for part in row)
+    shown: tuple[str, ...] = ()
     if message:
         fields = json.loads(message)
-        found = PlatformMessage(delivery, fields["text"], Chat(**fields["chat"]), fields["name"])
+        shown = tuple(fields.pop("shown", ()))
+        files = tuple(File(**file) for file in fields.pop("files", ()))
+        found = PlatformMessage(**{**fields, "chat": Chat(**fields["chat"]), "files": files})
     else:
         found = PlatformMessage(delivery, "", Chat(platform, ""))  # its text is removed already
-    return Entry(found, UserId(user), State(state), answer, SessionId(session_id) if session_id else None)
+    session = SessionId(session_id) if session_id else None
+    return Entry(found, UserId(user), State(state), answer, session, shown, float(received))

@@ -99,7 +99,7 @@ def serve(
             caller.app.settings = replace(caller.app.settings, serve=enabled)
         serve(
             caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
-            answer_mcp=answer_body,
+            answer_mcp=answer_body, tell=note,
         )  # fmt: skip
 
 

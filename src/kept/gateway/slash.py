@@ -1,0 +1,260 @@
+"""Slash commands on chat platforms: the commands of `kept chat`, with their result as a text."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kept.agent.offload import offload
+from kept.core.clock import from_epoch
+from kept.core.errors import Refused, UsageError
+from kept.core.ids import OWNER
+from kept.operations import pages, sessions
+from kept.operations.conversations import use_model
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from kept.agent.agent import Agent
+    from kept.app import Caller
+
+COMMANDS = {
+    "new": "begin a new conversation",
+    "reset": "same as /new",
+    "stop": "stop the running answer",
+    "undo": "undo the last exchange",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages",
+    "search": "QUESTION: look in past conversations",
+    "resume": "[ID]: continue an earlier conversation",
+    "branch": "continue in a branch; this conversation stays as it is",
+    "title": "[TEXT]: name this conversation",
+    "compress": "[FOCUS]: make the context smaller now",
+    "skills": "[WORDS]: the skills, or those that fit the words; /NAME uses one",
+    "model": "[NAME]: show the model; the owner can change it",
+    "usage": "tokens and cost of this conversation",
+    "status": "show the status",
+    "help": "this list",
+}
+_ALIASES = {"start": "help"}
+"""Telegram's first message to a bot is /start."""
+_WORD = re.compile(r"/([A-Za-z0-9_-]{1,64})(?:@\w+)?(?:\s+|$)")
+_MOST_LISTED = 10
+_PASSAGE_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a message, with what follows it."""
+
+    name: str
+    rest: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a command has the model answer, in place of the message."""
+
+    text: str
+
+
+def read_command(text: str) -> Command | None:
+    """Return the command that a message is; None for any other text. Platforms may add a name: /new@bot."""
+    found = _WORD.match(text.strip())
+    if found is None:
+        return None
+    name = found[1].lower()
+    return Command(_ALIASES.get(name, name), text.strip()[found.end() :].strip())
+
+
+async def run_command(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
+    """Run a command in an open conversation; None if there is none of that name, so that it is a message.
+
+    Raises KeptError with what the person can do.
+    """
+    run = _RUNS.get(command.name)
+    if run is not None:
+        return await run(caller, agent, command.rest)
+    asked = await offload(_use_skill, caller, agent, command)
+    if asked is not None:
+        return asked
+    close = difflib.get_close_matches(command.name, COMMANDS, n=1, cutoff=0.75)
+    if close:
+        raise UsageError(f"there is no command /{command.name}; did you mean /{close[0]}?", "/help lists the commands")
+    return None
+
+
+def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
+    """Return the text that uses a skill; Telegram knows commands without hyphens only, so _ stands for one too."""
+    from kept.operations.skills import invoke_skill
+
+    runs = agent.parts.model is not None
+    for name in dict.fromkeys((command.name, command.name.replace("_", "-"))):
+        text = invoke_skill(caller, name, command.rest, session_id=agent.session.id, runs=runs)
+        if isinstance(text, Refused):
+            return f"{text.error} {text.remedy}"
+        if text is not None:
+            return Ask(text) if runs else text
+    return None
+
+
+def _begin_new(_caller: Caller, agent: Agent, _rest: str) -> str:
+    agent.new("new")
+    return "A new conversation."
+
+
+def _reset(_caller: Caller, agent: Agent, _rest: str) -> str:
+    agent.new("reset")
+    return "A new conversation."
+
+
+def _undo(_caller: Caller, agent: Agent, _rest: str) -> str:
+    said = agent.undo()
+    return f"Taken back: {said}" if said is not None else "There is nothing to take back."
+
+
+def _help(_caller: Caller, _agent: Agent, _rest: str) -> str:
+    return "\n".join(f"/{name}: {words}" for name, words in COMMANDS.items())
+
+
+def _resume(caller: Caller, agent: Agent, rest: str) -> str:
+    if rest:
+        agent.resume(sessions.resolve_sessions(caller, [rest])[0])
+        count = len(agent.conversation.record.rows)
+        return f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."
+    listed = sessions.list_sessions(caller, limit=_MOST_LISTED).sessions
+    lines = [f"{one.id}  {_day(one.last_active or one.started)}  {one.title or 'untitled'}" for one in listed]
+    return "\n".join(lines) or "There is no earlier conversation."
+
+
+def _day(time: float) -> str:
+    return f"{from_epoch(time).astimezone():%Y-%m-%d %H:%M}"
+
+
+def _branch(_caller: Caller, agent: Agent, _rest: str) -> str:
+    return f"Now in the branch {agent.branch()}."
+
+
+def _title(caller: Caller, agent: Agent, rest: str) -> str:
+    if not agent.conversation.record.exists:
+        raise UsageError("this conversation is not stored yet", "say something first")
+    if rest:
+        return f"Title: {sessions.rename_session(caller, agent.session.id, rest).title}"
+    return sessions.show_session(caller, agent.session.id, first=1).session.title or "untitled"
+
+
+async def _compress(_caller: Caller, agent: Agent, rest: str) -> str:
+    if agent.parts.engine is None:
+        raise UsageError("without a model there is no context to compress", "connect a model first")
+    outcome = await agent.compress(rest)
+    if outcome.saved:
+        return "Compressed: the older part of this conversation is a summary now."
+    return f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.".replace("_", " ")
+
+
+def _memory(caller: Caller, _agent: Agent, rest: str) -> str:
+    word, _, argument = rest.partition(" ")
+    match word:
+        case "":
+            return _show_pages(caller)
+        case "pending":
+            waiting = pages.list_pending(caller)
+            return "\n".join(f"{one.id}  {one.target.value}: {one.summary}" for one in waiting) or "Nothing is pending."
+        case "approve":
+            outcome = pages.approve(caller, argument.strip())
+            return f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message
+        case "reject":
+            rejected = pages.reject(caller, argument.strip())
+            return rejected.error if isinstance(rejected, Refused) else f"Rejected: {rejected.pending.summary}"
+        case "undo":
+            result = pages.undo(caller)
+            return result.error if isinstance(result, Refused) else " ".join(one.message for one in result.outcomes)
+        case _:
+            raise UsageError(
+                f"there is no /memory {word}", "write /memory, or /memory pending, approve ID, reject ID, undo"
+            )
+
+
+def _show_pages(caller: Caller) -> str:
+    found, lines = pages.show_pages(caller), []
+    for view in found.views:
+        if view.page is not None:
+            lines.append(f"**{view.target.value}** [{view.page.usage}]")
+            lines += [f"- {entry}" for entry in found.masked.get(view.target, ())] or ["(empty)"]
+        if view.error is not None:
+            lines.append(view.error.message)
+    if found.waiting:
+        lines.append(f"{found.waiting} waiting: /memory pending")
+    return "\n".join(lines)
+
+
+def _list_skills(caller: Caller, _agent: Agent, rest: str) -> str:
+    from kept.operations.skills import list_skills
+
+    found = list_skills(caller, rest, usable=True).skills[:_MOST_LISTED]
+    lines = [f"/{one.skill.name}: {one.skill.description}" for one in found]
+    return "\n".join(lines) or ("No skill matches." if rest else "There are no skills yet.")
+
+
+def _search(caller: Caller, _agent: Agent, rest: str) -> str:
+    from kept.operations.search import Filters, search
+
+    if not rest:
+        raise UsageError("the question is empty", "write it like: /search when did we move the database?")
+    answer = search(caller, rest, Filters(limit=5)).profiles[0].conversations
+    lines = []
+    for match in answer.matches:
+        text = " ".join(match.message.message.display_text.split())
+        shown = text if len(text) <= _PASSAGE_CHARS else f"{text[:_PASSAGE_CHARS]}…"
+        lines.append(f"**{_day(match.message.timestamp)}** {match.session.title or 'untitled'} ({match.session.id})")
+        lines.append(f"{match.message.message.role.value}: {shown}")
+    return "\n".join(lines) or answer.reason or "Nothing was found."
+
+
+def _model(caller: Caller, agent: Agent, rest: str) -> str:
+    if rest:
+        if caller.user != OWNER:  # a guest must not choose what the owner pays for
+            raise UsageError("only the owner of this memory can change the model", "ask the owner")
+        use_model(caller, agent, rest)
+    return agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory"
+
+
+def _usage(caller: Caller, agent: Agent, _rest: str) -> str:
+    from kept.operations.usage import sum_sessions
+
+    whole = sum_sessions(caller, sorted(agent.conversation.lineage))
+    if whole is None:
+        return "Nothing was used yet."
+    usage, cost = whole.usage, "price unknown" if whole.cost is None else f"${whole.cost:.4f}"
+    sent = f"sent {usage.prompt_tokens:,} tokens ({usage.cache_read_tokens:,} from cache)"
+    return f"{sent}, received {usage.output_tokens:,}; {cost}"
+
+
+def _status(caller: Caller, agent: Agent, _rest: str) -> str:
+    count = len(agent.conversation.record.rows)
+    name = agent.parts.model.name if agent.parts.model is not None else "none"
+    views = pages.show_pages(caller).views
+    fill = ", ".join(f"{view.target.value} {view.page.percent} %" for view in views if view.page is not None)
+    return f"session {agent.session.id}, {count} messages, model {name}\nmemory of {caller.user}: {fill}"
+
+
+def _offload(run: Callable[[Caller, Agent, str], str]) -> Callable[[Caller, Agent, str], Awaitable[str]]:
+    async def run_offloaded(caller: Caller, agent: Agent, rest: str) -> str:
+        return await offload(run, caller, agent, rest)
+
+    return run_offloaded
+
+
+_RUNS: dict[str, Callable[[Caller, Agent, str], Awaitable[str]]] = {
+    "compress": _compress,
+    **{
+        name: _offload(run)
+        for name, run in {
+            "new": _begin_new, "reset": _reset, "undo": _undo, "help": _help, "resume": _resume, "branch": _branch,
+            "title": _title, "memory": _memory, "skills": _list_skills, "search": _search, "model": _model,
+            "usage": _usage, "status": _status,
+        }.items()
+    },
+}  # fmt: skip
+"""What each command does; `stop` is taken before it waits for the turn that it stops."""

@@ -1,0 +1,1 @@
+"""Telegram: the Bot API over plain HTTP, as a chat platform."""

@@ -1,0 +1,276 @@
+"""Texts for Telegram: parts that fit a message, and Markdown as the HTML that the Bot API reads.
+
+Telegram counts UTF-16 units, and counts them after it has read the markup. A part of a text is never longer as HTML
+than as Markdown, so that it is enough to measure the Markdown.
+"""
+
+from __future__ import annotations
+
+import html
+import itertools
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST_UNITS = 4_096
+"""The longest text of a message."""
+_LEAST_SHARE = 3
+"""A part is not cut in its first third, so that a text does not fall into many small parts."""
+_FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
+_MOST_FENCE_UNITS = 200
+"""A longer line is no fence worth repeating; it is taken as text."""
+
+
+def count_units(text: str) -> int:
+    """Return how long a text is for Telegram: characters beyond the basic plane count twice."""
+    return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """The line that opens a code block."""
+
+    indent: str
+    mark: str
+    language: str
+
+    @property
+    def opening(self) -> str:
+        return f"{self.indent}{self.mark}{self.language}\n"
+
+    @property
+    def closing(self) -> str:
+        return f"\n{self.indent}{self.mark}"
+
+    def is_closed_by(self, line: str) -> bool:
+        found = line.strip(" \t")
+        return len(found) >= len(self.mark) and set(found) == {self.mark[0]}
+
+
+def _read_fence(line: str) -> _Fence | None:
+    found = _FENCE.fullmatch(line)
+    if found is None or len(line) > _MOST_FENCE_UNITS or "`" in found[3]:
+        return None
+    return _Fence(found[1], found[2], found[3].rstrip())
+
+
+def _follow(fence: _Fence | None, line: str) -> _Fence | None:
+    """Return the code block that is open after a line."""
+    if fence is None:
+        return _read_fence(line)
+    return None if fence.is_closed_by(line) else fence
+
+
+def split_text(text: str, most: int = MOST_UNITS) -> list[str]:
+    """Return a text in parts of at most `most` units, cut between paragraphs, lines or words.
+
+    A code block that must be cut is closed at the end of its part and opened again in the next one.
+    """
+    parts, rest = [], text.strip("\n")
+    while count_units(rest) > most:
+        place, fence = _find_cut(rest, most)
+        head, rest = rest[:place], rest[place:]
+        if fence is None:
+            head, rest = head.rstrip(), rest.lstrip("\n")
+        else:
+            head, rest = head.removesuffix("\n") + fence.closing, fence.opening + rest
+        if head.strip():
+            parts.append(head)
+    if rest.strip():
+        parts.append(rest)
+    return parts
+
+
+@dataclass(slots=True)
+class _Cuts:
+    """The last place of each kind at which a text can be cut; a better kind is taken even if it is earlier."""
+
+    paragraph: int = 0
+    line: int = 0
+    code: tuple[int, _Fence] | None = None
+    """Between two lines of a code block, which is closed and opened again."""
+
+    def add(self, text: str, place: int, fence: _Fence | None, most: int) -> None:
+        if fence is None and text[:place].endswith("\n\n"):
+            self.paragraph = place
+        elif fence is None:
+            self.line = place
+        elif count_units(text[:place].removesuffix("\n")) + count_units(fence.closing) <= most:
+            self.code = (place, fence)
+
+
+def _find_cut(text: str, most: int) -> tuple[int, _Fence | None]:
+    """Return where to cut, and the code block that is open there."""
+    cuts, fence, end = _Cuts(), None, _index_at(text, most)
+    least = end // _LEAST_SHARE
+    for start, line in _lines(text, end):
+        if start >= max(least, 1):
+            cuts.add(text, start, fence, most)
+        if start + len(line) <= end:
+            fence = _follow(fence, line)
+    if cuts.paragraph or cuts.line:
+        return cuts.paragraph or cuts.line, None
+    if cuts.code is not None:
+        return cuts.code
+    return _cut_line(text, most, fence)
+
+
+def _lines(text: str, end: int) -> Iterator[tuple[int, str]]:
+    """Yield the lines that begin before `end`, with their place."""
+    start = 0
+    while start < end:
+        stop = text.find("\n", start)
+        stop = len(text) if stop < 0 else stop
+        yield start, text[start:stop]
+        start = stop + 1
+
+
+def _index_at(text: str, units: int) -> int:
+    """Return how many characters of a text fit into so many units."""
+    used = 0
+    for place, character in enumerate(text):
+        used += 2 if ord(character) > 0xFFFF else 1
+        if used > units:
+            return place
+    return len(text)
+
+
+def _cut_line(text: str, most: int, fence: _Fence | None) -> tuple[int, _Fence | None]:
+    """Return where to cut a line that is longer than a part: at a space, or anywhere."""
+    if fence is not None:
+        end = _index_at(text, most - count_units(fence.closing))
+        if end > len(fence.opening):
+            return end, fence
+    end = _index_at(text, most)
+    space = max(text.rfind(" ", end // _LEAST_SHARE, end), text.rfind("\n", end // _LEAST_SHARE, end))
+    return (space + 1 if space > 0 else end), None
+
+
+# Markdown as HTML
+
+_INLINE = re.compile(
+    r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
+    r"|\[(?P<label>[^\[\]\n]+)\]\((?P<url>[^\s()<>]+(?:\([^\s()<>]*\)[^\s()<>]*)*)\)"
+    r"|(?P<strong>\*\*|__)(?=\S)(?P<bold>.+?)(?<=\S)(?P=strong)"
+    r"|~~(?=\S)(?P<struck>.+?)(?<=\S)~~"
+    r"|(?<![\w*])\*(?=[^\s*])(?P<italic>[^*\n]+?)(?<=[^\s*])\*(?![\w*])"
+    r"|(?<![\w_])_(?=[^\s_])(?P<slanted>[^_\n]+?)(?<=[^\s_])_(?![\w_])",
+    re.DOTALL,
+)
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
+_BULLET = re.compile(r"([ \t]*)[-*+] (.*)")
+_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
+_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
+_LANGUAGE = re.compile(r"[\w+#.-]{1,40}")
+_LINKS = ("http://", "https://", "tg://", "mailto:")
+_MOST_DEPTH = 4
+"""How deep styles are nested; deeper marks are text."""
+
+
+def has_table(text: str) -> bool:
+    """Whether a text has a Markdown table, which only a rich message can show as one."""
+    lines = text.splitlines()
+    return any(_ROW.fullmatch(one) and _RULE.fullmatch(two) for one, two in itertools.pairwise(lines))
+
+
+def to_html(text: str) -> str:
+    """Return Markdown as Telegram's HTML; what is not understood stays as it is written, and tags are always closed."""
+    lines, made, place = text.split("\n"), [], 0
+    while place < len(lines):
+        fence = _read_fence(lines[place])
+        if fence is not None:
+            stop = _find_end(lines, place + 1, fence)
+            made.append(_code_block(lines[place + 1 : stop], fence.language.strip()))
+            place = stop + 1
+        elif _ROW.fullmatch(lines[place]):
+            stop = _skip(lines, place, _ROW.fullmatch)
+            made.append(_code_block(lines[place:stop], ""))
+            place = stop
+        elif lines[place].startswith(">"):
+            stop = _skip(lines, place, lambda line: line.startswith(">"))
+            quoted = "\n".join(line[1:].removeprefix(" ") for line in lines[place:stop])
+            made.append(f"<blockquote>{_inline(quoted)}</blockquote>" if quoted.strip() else "")
+            place = stop
+        else:
+            stop = _skip(lines, place, _is_plain)
+            made.append("\n".join(_line(line) for line in _paragraphs(lines[place:stop])))
+            place = stop
+    return "\n".join(made)
+
+
+def _find_end(lines: list[str], place: int, fence: _Fence) -> int:
+    return next((number for number in range(place, len(lines)) if fence.is_closed_by(lines[number])), len(lines))
+
+
+def _skip(lines: list[str], place: int, matches: Callable[[str], object]) -> int:
+    while place < len(lines) and matches(lines[place]):
+        place += 1
+    return place
+
+
+def _is_plain(line: str) -> bool:
+    return _read_fence(line) is None and _ROW.fullmatch(line) is None and not line.startswith(">")
+
+
+def _paragraphs(lines: list[str]) -> Iterator[str]:
+    """Yield lines that belong together: a style may reach over a line end, but not over headings and bullets."""
+    held: list[str] = []
+    for line in lines:
+        if not line.strip() or _HEADING.fullmatch(line) or _BULLET.fullmatch(line):
+            if held:
+                yield "\n".join(held)
+            held = []
+            yield line
+        else:
+            held.append(line)
+    if held:
+        yield "\n".join(held)
+
+
+def _line(text: str) -> str:
+    heading = _HEADING.fullmatch(text)
+    if heading is not None:
+        return f"<b>{_inline(heading[1], bold=True)}</b>"
+    bullet = _BULLET.fullmatch(text)
+    if bullet is not None:
+        return f"{bullet[1]}• {_inline(bullet[2])}"
+    return _inline(text)
+
+
+def _code_block(lines: list[str], language: str) -> str:
+    code = html.escape("\n".join(lines), quote=False)
+    if not code.strip():
+        return code
+    if _LANGUAGE.fullmatch(language):
+        return f'<pre><code class="language-{html.escape(language)}">{code}</code></pre>'
+    return f"<pre>{code}</pre>"
+
+
+def _inline(text: str, *, bold: bool = False, depth: int = 0) -> str:
+    made, place = [], 0
+    for found in _INLINE.finditer(text):
+        made.append(html.escape(text[place : found.start()], quote=False))
+        made.append(_style(found, bold=bold, depth=depth))
+        place = found.end()
+    made.append(html.escape(text[place:], quote=False))
+    return "".join(made)
+
+
+def _style(found: re.Match[str], *, bold: bool, depth: int) -> str:
+    kind = found.lastgroup
+    if found["code"] is not None:
+        return f"<code>{html.escape(found['code'], quote=False)}</code>"
+    if depth >= _MOST_DEPTH:
+        return html.escape(found[0], quote=False)
+    if found["url"] is not None:
+        label = _inline(found["label"], bold=bold, depth=depth + 1)
+        is_link = found["url"].startswith(_LINKS)
+        return f'<a href="{html.escape(found["url"])}">{label}</a>' if is_link else html.escape(found[0], quote=False)
+    tags = {"bold": "b", "struck": "s", "italic": "i", "slanted": "i"}
+    assert kind in tags, "each branch of the expression is handled"
+    inner = _inline(found[kind], bold=bold or kind == "bold", depth=depth + 1)
+    tag = tags[kind]
+    return inner if tag == "b" and bold else f"<{tag}>{inner}</{tag}>"
