@@ -93,6 +93,7 @@ MORE_ROWS = (
         "INSERT INTO pairing_codes (platform, person, name, code, created, told) "
         "VALUES ('webhook', 'person' || :n, 'Bob ' || :n, 'CODE' || :n, 1.5, 2.5)"
     ),
+    "INSERT INTO moved_chats (platform, chat, origin) VALUES ('telegram', 'chat' || :n, 'origin' || :n)",
     (
         "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
         "VALUES ('webhook', 'delivery' || :n, 'alice', 'answered', 1.5, '{\"text\": \"mark' || :n || '\"}', 'yes', 'session06')"
