@@ -123,7 +123,7 @@ def _resume(caller: Caller, agent: Agent, rest: str) -> str:
         agent.resume(sessions.resolve_sessions(caller, [rest])[0])
         count = len(agent.conversation.record.rows)
         return f"Resumed {agent.session.id}: {agent.session.title or 'untitled'}, {count} messages."
-    listed = sessions.list_sessions(caller, limit=_MOST_LISTED).sessions
+    listed = sessions.list_sessions(caller, sessions.Listed(limit=_MOST_LISTED)).sessions
     lines = [f"{one.id}  {_day(one.last_active or one.started)}  {one.title or 'untitled'}" for one in listed]
     return "\n".join(lines) or "There is no earlier conversation."
 
