@@ -136,6 +136,17 @@ OWN_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage", "t
 _RELAYS = frozenset({"session_search", "delegate_task"})
 """Tools that pass on what others wrote, and name it in their answer."""
 _FILE_TOOLS = frozenset({"read_file", "list_files", "search_files"})
+_CLIENT_NAMES: Mapping[str, str] = {
+    **dict.fromkeys(("bash", "shell", "local_shell", "exec_command", "run_shell_command", "run_terminal_cmd",
+                     "execute_command"), "terminal"),
+    **dict.fromkeys(("read", "view", "grep", "glob", "ls", "list_dir", "list_directory", "read_many_files",
+                     "search_file_content", "codebase_search", "notebookread"), "read_file"),
+    **dict.fromkeys(("write", "edit", "multiedit", "apply_patch", "replace", "notebookedit", "todowrite", "todo_write",
+                     "update_plan", "exitplanmode"), "edit_file"),
+}  # fmt: skip
+"""Tools of other agents, and what ours are called that do the same."""
+_CLIENT_PREFIX = "mcp__kept__"
+"""How other agents call our own tools."""
 _FOREIGN_FOLDERS = frozenset(
     {
         "node_modules", "vendor", "third_party", "site-packages", "dist-packages", ".venv", "venv", "bower_components",
@@ -145,6 +156,24 @@ _FOREIGN_FOLDERS = frozenset(
 """Folders of a project that hold what others wrote."""
 FROM = "from"
 """The key under which an answer of our own tools names the source of a text."""
+
+
+def find_client_source(tool: str, arguments: Mapping[str, JSON], *, folder: str = "") -> SourceName | None:
+    """Return the source of what a tool of another agent printed, read from its transcript."""
+    name = _CLIENT_NAMES.get(tool.lower()) or tool.removeprefix(_CLIENT_PREFIX)
+    known = {
+        "path": arguments.get("file_path") or arguments.get("path") or arguments.get("notebook_path"),
+        "command": _join(arguments.get("command") or arguments.get("cmd")),
+    }
+    if name in _RELAYS:  # what it found is stored here, and each of its messages has its own source
+        return Source(Kind.TOOL, name).stored
+    is_known = name in OWN_TOOLS or name in _FILE_TOOLS or name == _TERMINAL
+    found = find_call_sources(name, {**arguments, **known} if is_known else arguments, folder=folder)
+    return found[0].stored if found else None
+
+
+def _join(command: JSON) -> str:
+    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def find_call_sources(

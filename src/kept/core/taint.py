@@ -13,6 +13,7 @@ The rules, on one page. Nothing here reads a file or a clock; tiers store the re
 6. Only a person clears taint: by approving, confirming or writing the entry. A copy of a tainted entry is tainted.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -20,8 +21,9 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 from kept.core.ids import SourceName
-from kept.core.provenance import RANK, Source, read_source
-from kept.core.text import UNSPACED, split_pairs, split_words, stop_words
+from kept.core.messages import Message, Origin, Role, ToolCall
+from kept.core.provenance import RANK, Kind, Source, find_client_source, least_trusted, read_source
+from kept.core.text import JSON, UNSPACED, split_pairs, split_words, stop_words
 from kept.core.values import dataclass
 
 Policy: TypeAlias = Literal["hold", "mark", "allow"]
@@ -61,10 +63,17 @@ class Context:
         return Context(read, self.said)
 
     def find_message_taint(self, text: str) -> SourceName | None:
-        """Return the source that taints a whole message: read in this turn, or named in the message again."""
+        """Return the source that taints a whole message: read in this turn, or named in the message again.
+
+        What a provider recalled is with nearly every message; it taints the sentences that repeat it.
+        """
         current = [one for one in self.readings if one.is_current]
         if current or not self.readings:
             return _choose(current)
+        recalled = [one for one in self.readings if one.source.kind is Kind.PROVIDER][-1:]
+        sentences = re.split(_SENTENCE_END, text) if recalled else []
+        if any(echoes(sentence, recalled[0].text, self._said) for sentence in sentences):
+            return _choose(recalled)
         literals = [one for one in find_literals(text) if one not in self._said]
         named = [one for one in self.readings if any(literal in one.text.casefold() for literal in literals)]
         return _choose(named)
@@ -82,6 +91,7 @@ _LITERAL = (
     r"|(?:~|\.{1,2})?(?:/[\w.@-]+)+|@[\w-]+(?:/[\w-]+)?|--[\w-]+|\$\w+|[\w-]*\d[\w.:-]*|[a-z]+(?:[-_][a-z0-9]+)+"
 )
 """Names that nobody paraphrases: addresses, paths, packages, options, numbers, identifiers."""
+_SENTENCE_END = r"(?<=[.!?])\s+|[。！？\n]+"
 _LEAST_SAID = 0.7
 _LEAST_ECHO = 0.5
 _STEM = 5
@@ -165,6 +175,37 @@ def judge(text: str, stored: SourceName | None, policy: Policy) -> Verdict:
     if policy == "mark" or read_source(stored).is_own or not find_risks(text):
         return Verdict.MARK
     return Verdict.HOLD
+
+
+class Flow:
+    """Where the messages of a transcript came from, told one after another; texts are not kept."""
+
+    def __init__(self, *, folder: str = "", imported: SourceName | None = None) -> None:
+        self._folder = folder
+        self._imported = imported
+        self._calls: dict[str, ToolCall] = {}
+        self._read: list[SourceName] = []
+
+    def take(self, message: Message, origin: Origin) -> SourceName | None:
+        """Return the source of the next message."""
+        if message.role is Role.USER and origin is Origin.PERSON:
+            self._read.clear()
+        elif message.role is Role.TOOL:
+            call = self._calls.pop(message.tool_call_id or "", None)
+            name = message.tool_name or (call.name if call is not None else "unknown")
+            source = find_client_source(name, _read_arguments(call), folder=self._folder)
+            self._read += [] if source is None else [source]
+            return least_trusted((source, self._imported))
+        self._calls.update((call.id, call) for call in message.tool_calls)
+        return least_trusted((*self._read, self._imported))
+
+
+def _read_arguments(call: ToolCall | None) -> Mapping[str, JSON]:
+    try:
+        value = json.loads(call.arguments) if call is not None else None
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def read_context(rows: Iterable[tuple[SourceName | None, str, bool]]) -> Context:

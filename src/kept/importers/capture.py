@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import NewMessage, Origin, Role
 from kept.importers.captures import Captures, Known, Tally, mark_of, words_mark
 from kept.importers.conversations import EVENT_PREFIX, Conversations
@@ -62,7 +62,8 @@ class Capture:
         self.tally = Tally()
         self._purpose = purpose or Purpose()
         self.captures = Captures(store.user, client, self._purpose.import_number)
-        self._conversations = Conversations(store, self.captures, clock)
+        imported = SourceName(f"import:{client}") if self._purpose.import_number is not None else None
+        self._conversations = Conversations(store, self.captures, clock, imported=imported)
         self._may_be_copies = False
         self._excluded: set[str] = set()
 
@@ -242,13 +243,15 @@ class Capture:
         if not (has_grown or last[0].id == message_id or self._purpose.overwrite):
             self.tally.conflicts.append((item.conversation, f"message {item.external_id} was changed in the source"))
             return False
-        self._store.transfer.overwrite(message_id, self._as_new(item), unit=unit)
+        self._store.transfer.overwrite(message_id, self._as_new(item, stored.source), unit=unit)
         self.tally.replaced += 1
         self.tally.grown.add(stored.session_id)
         return True
 
     def _insert(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said], known: Known) -> None:
-        ids = self._store.append(session_id, [self._as_new(item) for item in fresh], unit=unit)
+        sources = self._conversations.find_sources(session_id, fresh)
+        new = [self._as_new(item, source) for item, source in zip(fresh, sources, strict=True)]
+        ids = self._store.append(session_id, new, unit=unit)
         for number, item in zip(ids, fresh, strict=True):
             key, mark = self.captures.key(item.external_id), mark_of(item.message)
             self.captures.remember(unit, key, number, mark)
@@ -258,9 +261,11 @@ class Capture:
                 prompt = words_mark(item.message.text)
                 self.captures.write_turn(unit, item.conversation, item.turn, prompt=prompt, messages=())
 
-    def _as_new(self, item: Said) -> NewMessage:
+    def _as_new(self, item: Said, source: SourceName | None) -> NewMessage:
         moment = item.timestamp or self._clock.now().timestamp()
-        return NewMessage(item.message, moment, item.origin, token_count=item.token_count, external_id=item.external_id)
+        return NewMessage(
+            item.message, moment, item.origin, token_count=item.token_count, external_id=item.external_id, source=source
+        )
 
     def _leave_copies(self, unit: UnitOfWork, session_id: SessionId, fresh: Sequence[Said]) -> list[Said]:
         """Leave out messages that the session holds under other ids: the file was rewritten or converted."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kept.core.clock import from_epoch
 from kept.core.ids import SessionId
 from kept.core.messages import Link, NewMessage, Origin, Session
+from kept.core.provenance import accept_claim
+from kept.core.taint import Flow
 from kept.importers.captures import Known, mark_of
 from kept.importers.port import Conversation, Kind
 from kept.storage.files import find_project
@@ -18,7 +20,7 @@ from kept.storage.files import find_project
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kept.core.ids import MessageId
+    from kept.core.ids import MessageId, SourceName
     from kept.core.messages import Message, StoredMessage
     from kept.core.ports import Clock, UnitOfWork
     from kept.core.text import JSON
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 EVENT_PREFIX = "event:"
 """The beginning of the external id of a message that an event gave."""
+_TURN_MESSAGES = 50
+"""How many stored messages are looked at for what a turn that goes on has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +49,12 @@ class Opened:
 class Conversations:
     """Finds or creates the session of each conversation that a capture meets."""
 
-    def __init__(self, store: Sessions, captures: Captures, clock: Clock) -> None:
+    def __init__(
+        self, store: Sessions, captures: Captures, clock: Clock, *, imported: SourceName | None = None
+    ) -> None:
         self._store = store
+        self._imported = imported
+        """The import that brings the messages, whoever they say has written them; None for a running agent."""
         self._captures = captures
         self._clock = clock
         self._facts: dict[str, Conversation] = {}
@@ -212,6 +220,15 @@ class Conversations:
                     found.setdefault(mark_of(message.message), []).append(message)
             self._contents[session_id] = found
         return self._contents[session_id]
+
+    def find_sources(self, session_id: SessionId, run: Sequence[Said]) -> list[SourceName | None]:
+        """Return where the texts of new messages came from; an import is the source of what nobody else is."""
+        facts = self._facts.get(run[0].conversation)
+        flow = Flow(folder=(facts.folder if facts is not None else None) or "", imported=self._imported)
+        for before in self._store.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
+            flow.take(before.message, before.origin)
+        found = [(item.provenance, flow.take(item.message, item.origin)) for item in run]
+        return [accept_claim(claimed, self._imported) if claimed else source for claimed, source in found]
 
     def redact(self, message: Message) -> Message:
         """Return a message as the store would keep it."""

@@ -118,7 +118,10 @@ class _Parser:
             new = line.new
             external = new.external_id or _name_message(line)
             message = _without_images(new.message)
-            yield Said(session.id, external, message, new.timestamp, new.origin, token_count=new.token_count)
+            yield Said(
+                session.id, external, message, new.timestamp, new.origin, token_count=new.token_count,
+                provenance=new.source,
+            )  # fmt: skip
 
 
 def _describe(session: Session) -> Conversation:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from kept.core.ids import SourceName
     from kept.core.messages import Link, Message, Origin, Usage
     from kept.core.text import JSON
     from kept.importers.assets import Asset
@@ -70,6 +71,8 @@ class Said:
     token_count: int | None = None
     turn: str | None = None
     """The source's id of the turn that a person's message began, if it has one."""
+    provenance: SourceName | None = None
+    """Where the text came from, as far as the reader knows; what was read before is found from the messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import StorageError
+from kept.core.ids import SourceName
 from kept.core.messages import Message, Origin, Role
 from kept.core.text import dumps
 from kept.importers.captures import words_mark
@@ -51,6 +52,8 @@ class WaitingTurn:
     prompt: str
     answer: str
     said_at: float
+    provenance: str | None = None
+    """Set where the model of the client reported the turn by itself."""
 
     @property
     def since(self) -> float:
@@ -123,7 +126,12 @@ def store_turn(capture: Capture, turn: WaitingTurn) -> None:
     name = turn.turn or f"{mark:08x}{words_mark(answer):08x}"
     items = [
         Said(
-            turn.session, f"{EVENT_PREFIX}{turn.session}:{name}:{role.value}", Message(role, text), turn.said_at, origin
+            turn.session,
+            f"{EVENT_PREFIX}{turn.session}:{name}:{role.value}",
+            Message(role, text),
+            turn.said_at,
+            origin,
+            provenance=SourceName(turn.provenance) if turn.provenance else None,
         )
         for role, text, origin in (
             (Role.USER, prompt, Origin.PERSON),

@@ -208,6 +208,7 @@ def _remember_turn(caller: Caller, arguments: Arguments, client: str) -> Answer:
         project=texts["project"] or None,
         prompt=texts["user"],
         answer=texts["assistant"],
+        is_reported=True,
     )
     if isinstance(done, Refused):
         return done

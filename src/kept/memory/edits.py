@@ -135,6 +135,13 @@ class Author:
     """Scanner rules that a person allows for this text."""
     sources: Mapping[str, SourceName] = field(default_factory=dict)
     """By entry: what a model had read before it wrote it, where that is not to be trusted by itself."""
+    source: SourceName | None = None
+    """The import that brings every other entry."""
+
+    def find_source(self, step: Step) -> SourceName | None:
+        """Return where the text of a step came from."""
+        text = step.after or (step.before if step.action == "archive" else None)
+        return None if text is None else self.sources.get(text, self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +247,8 @@ def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
 
 PERSON = frozenset(("user", "approval"))
 """The origins of edits in which a person wrote or confirmed an entry."""
+_OUTSIDE = ("web:", "file:", "tool:", "provider:", "agent:", "project:")
+"""An import runs at a person's command, who chooses what is read; what it brings from elsewhere stays unverified."""
 
 
 def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
@@ -254,7 +263,8 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
         if entry is None:
             continue
         inherited = found.get(record.step.before or "") if record.step.action == "replace" else None
-        if record.origin in PERSON:
+        is_import = record.origin == "import" and not (record.source or "import:").startswith(_OUTSIDE)
+        if record.origin in PERSON or is_import:
             if record.id not in gone:
                 found.pop(entry, None)
         elif (source := record.source or inherited) is not None:

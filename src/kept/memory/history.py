@@ -7,7 +7,7 @@ from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Unreadable, UsageError
 from kept.core.ids import LedgerId, SourceName
 from kept.core.text import JSON
-from kept.core.values import dataclass
+from kept.core.values import dataclass, field
 from kept.memory.edits import EditRecord, Target, find_unverified, replay, undone_ids
 from kept.memory.page import Page, page_hash
 from kept.memory.store import MemoryStore
@@ -182,10 +182,13 @@ class PageEntries:
     """The entries of one page or of all: an export, or the pages at an earlier time."""
 
     pages: Mapping[Target, tuple[str, ...]]
+    sources: Mapping[str, SourceName] = field(default_factory=dict)
+    """Where unverified entries came from, by entry."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the entries by page, in the form that `kept memory import` reads."""
-        return {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
+        found: dict[str, JSON] = {page.value: {"entries": list(entries)} for page, entries in self.pages.items()}
+        return {**found, "sources": dict(self.sources)} if self.sources else found
 
 
 def read_pages_at(store: MemoryStore, moment: float, *, target: Target | None = None) -> PageEntries:

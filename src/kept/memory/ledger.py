@@ -111,7 +111,7 @@ class SqliteLedger:
                     "position": step.position,
                     "origin": origin,
                     "undoes": change.undoes[number] if change.undoes else None,
-                    "source": author.sources.get(step.after or (step.before if step.action == "archive" else "") or ""),
+                    "source": author.find_source(step),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
                 connection.execute(SQL.insert, row._asdict())

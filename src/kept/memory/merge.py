@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kept.core.errors import Refused
@@ -141,7 +141,7 @@ def apply_merge(own: MemoryStore, theirs: MemoryStore, target: Target, author: A
         archive = tuple(Step("archive", text, None, -1) for text in merge.archived)
         return Change(merge.entries, (*steps, *archive), "Merged.", is_only_copy=bool(archive))
 
-    return own.write(target, decide, author)
+    return own.write(target, decide, replace(author, sources=theirs.unverified(target)))
 
 
 def _state(store: MemoryStore, target: Target, page: Page) -> PageState:

@@ -4,9 +4,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kept.core.errors import Reason, Refused, StorageError, UsageError
-from kept.core.ids import new_group_id
+from kept.core.ids import SourceName, new_group_id
 from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
 from kept.memory.history import PageEntries, targets
@@ -115,7 +116,10 @@ def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | 
 
 def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEntries:
     """Return the live entries in the form that `read_pages` accepts."""
-    return PageEntries({page: store.page(page).entries for page in targets(store, target)})
+    pages = {page: store.page(page).entries for page in targets(store, target)}
+    unverified = {entry: source for page in pages for entry, source in store.unverified(page).items()}
+    sources = {entry: unverified[entry] for entries in pages.values() for entry in entries if entry in unverified}
+    return PageEntries(pages, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,19 +173,45 @@ def import_pages(
     With a target only that page of an export is imported.
     """
     pages = read_pages(text, target or Target.MEMORY)
+    sources = _read_sources(text)
     return {
-        page: import_page(store, page, entries, keep_held=keep_held)
+        page: import_page(store, page, entries, keep_held=keep_held, sources=sources)
         for page, entries in pages.items()
         if target in (None, page)
     }
 
 
-def import_page(store: MemoryStore, target: Target, entries: tuple[str, ...], *, keep_held: bool = False) -> Imported:
+def _read_sources(text: str) -> dict[str, SourceName]:
+    """Return where unverified entries of an export came from, by entry; none claims more trust than the file has."""
+    from kept.core.provenance import accept_claim
+
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    listed = data.get("sources") if isinstance(data, dict) else None
+    found = listed.items() if isinstance(listed, dict) else ()
+    return {
+        entry: accept_claim(SourceName(name), _IMPORTED) or _IMPORTED for entry, name in found if isinstance(name, str)
+    }
+
+
+_IMPORTED = SourceName("import:pages")
+
+
+def import_page(
+    store: MemoryStore,
+    target: Target,
+    entries: tuple[str, ...],
+    *,
+    keep_held: bool = False,
+    sources: Mapping[str, SourceName] = MappingProxyType({}),
+) -> Imported:
     """Add each text that fits and is clean, and archive what does not fit.
 
     Rules that a person once allowed for a text stay allowed; `keep_held` accepts texts that the scanner holds.
     """
-    author = Author(origin="import", group_id=new_group_id())
+    author = Author(origin="import", group_id=new_group_id(), sources=sources, source=_IMPORTED)
     added, present, archived, refused = list[str](), list[str](), list[str](), list[tuple[str, str]]()
     for entry in entries:
         if entry in store.page(target).entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from kept.app.caller import Caller
     from kept.core.ids import SessionId
+    from kept.core.taint import Context
     from kept.core.text import JSON
     from kept.importers.capture import Capture, Purpose
     from kept.importers.captures import Tally
@@ -144,13 +145,18 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
     project: str | None,
     prompt: str,
     answer: str,
+    is_reported: bool = False,
 ) -> Captured | Refused:
-    """Store one turn from the texts of an event; a transcript with the same turn replaces it later."""
+    """Store one turn from the texts of an event; a transcript with the same turn replaces it later.
+
+    `is_reported` says that the model of the client told it: nobody knows whether the person said so.
+    """
     from kept.importers.spool import WaitingTurn
 
     caller.require(Scope.WRITE)
     now = caller.app.clock.now().timestamp()
-    waiting = WaitingTurn(client, session, turn, project, prompt, answer, now)
+    provenance = f"agent:{client}" if is_reported else None
+    waiting = WaitingTurn(client, session, turn, project, prompt, answer, now, provenance)
     try:
         return _store_turn(caller, waiting)
     except StorageError as error:
@@ -163,6 +169,66 @@ def _store_turn(caller: Caller, waiting: WaitingTurn) -> Captured:
     capture = open_capture(caller, waiting.client)
     store_turn(capture, waiting)
     return summarise(capture.tally)
+
+
+_RUNNING_SECONDS = 600.0
+_MOST_UNREAD_BYTES = 8_000_000
+"""Reading more would take longer than a tool call may."""
+_TURN_MESSAGES = 50
+
+
+def read_running_turn(caller: Caller, client: str) -> Context:
+    """Return what the model of a connected agent has read in its running turn, from its transcript.
+
+    Nothing where no transcript is written, or none that belongs to the folder of this process: then nobody knows.
+    """
+    from kept.core.taint import Context
+    from kept.importers.port import find_source
+    from kept.operations.hooks import may_capture
+
+    reader = find_source(client)
+    if reader is None or not may_capture(caller, client):
+        return Context()
+    paths = [path for root in reader.find_roots(caller.app.environ) if root.exists()
+             for path in reader.list_transcripts(root)]  # fmt: skip
+    moments = {path: path.stat().st_mtime for path in paths if path.exists()}
+    running = [path for path, moment in moments.items() if time.time() - moment <= _RUNNING_SECONDS]
+    for path in sorted(running, key=lambda one: -moments[one]):
+        found = _read_turn(caller, client, reader, path)
+        if found is not None:
+            return found
+    return Context()
+
+
+def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
+    """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
+    from kept.core.messages import Origin
+    from kept.core.taint import Flow, read_context
+    from kept.importers.port import Conversation, Said, Unusable
+    from kept.storage.files import find_project
+
+    position = open_capture(caller, client).read_position(str(path.absolute()))
+    if path.stat().st_size - position.offset > _MOST_UNREAD_BYTES:
+        return None
+    try:
+        reading = reader.open(path, position)
+    except Unusable:
+        return None
+    with closing(reading):
+        items = list(reading)
+    said = [item for item in items if isinstance(item, Said)]
+    folder = next((item.folder for item in reversed(items) if isinstance(item, Conversation)), None)
+    session = find_session(caller, client, said[-1].conversation) if said else None
+    stored = caller.space.sessions.edges(session, first=0, last=_TURN_MESSAGES)[1] if session is not None else []
+    known = caller.space.sessions.session(session) if session is not None else None
+    project = find_project(folder) if folder else known.project if known is not None else None
+    if not said or project != find_project(str(caller.app.folder)):
+        return None
+    flow = Flow(folder=folder or "")
+    told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
+    sources = [flow.take(message, origin) for message, origin in told]
+    rows = zip(sources, told, strict=True)
+    return read_context((source, message.text, origin is Origin.PERSON) for source, (message, origin) in rows)
 
 
 def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:

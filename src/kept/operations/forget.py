@@ -15,7 +15,7 @@ from kept.core.ids import SessionId, UserId
 from kept.core.text import JSON, dumps
 from kept.memory.edits import Target
 from kept.operations.forget_files import find_other_copies
-from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetReport
+from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetReport, list_memory_origins
 from kept.sessions.reports import ForgetPlan
 from kept.storage.files import explain_errors, hold_lock, make_folder, write_atomically
 from kept.storage.seal import SealedNote
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
 
 log = logging.getLogger(__name__)
+_MOST_SHOWN = 12
 
 _NOTHING = Refused(
     Reason.NO_MATCH, "there is nothing to forget", "look with `kept sessions list` or `kept sessions search`"
@@ -106,13 +107,27 @@ def plan_forget_source(caller: Caller, source: str, *, project: str | None = Non
     return replace(proposal, plan=replace(proposal.plan, source=source, project=project))
 
 
+def plan_forget_origin(caller: Caller, origin: str) -> ForgetProposal | Refused:
+    """Plan to forget everything that came from one source, such as `web:HOST`, `tool:NAME` or `import:NAME`."""
+    from kept.core.provenance import covers
+
+    known = {*caller.space.sessions.forgetting.list_origins(), *list_memory_origins(caller)}
+    names = sorted(name for name in known if covers(origin, name))
+    if not names:
+        shown = ", ".join(sorted(known)[:_MOST_SHOWN]) or "nothing here came from anywhere else"
+        return Refused(Reason.NO_MATCH, f"nothing came from {origin!r}", f"known: {shown}")
+    return _propose(caller, caller.space.sessions.forgetting.plan_origin(names), origin=origin)
+
+
 def plan_forget_user(caller: Caller) -> ForgetProposal | Refused:
     """Plan to forget everything of the caller's user."""
     return _propose(caller, caller.space.sessions.forgetting.plan_everything(), everything=True)
 
 
-def _propose(caller: Caller, plan: ForgetPlan, *, everything: bool = False) -> ForgetProposal | Refused:
-    whole = Forgetter(caller).plan(plan, everything=everything)
+def _propose(
+    caller: Caller, plan: ForgetPlan, *, everything: bool = False, origin: str | None = None
+) -> ForgetProposal | Refused:
+    whole = Forgetter(caller).plan(plan, everything=everything, origin=origin)
     has_folder = everything and not caller.is_owner and caller.space.home.own.is_dir()
     if whole.is_empty and not has_folder:
         return _NOTHING
@@ -174,6 +189,7 @@ def _order(caller: Caller, plan: FullForgetPlan) -> dict[str, JSON]:
         "everything": plan.everything,
         "source": plan.source,
         "project": plan.project,
+        "origin": plan.origin,
     }
 
 
@@ -181,14 +197,19 @@ def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
     """Return the plan for what an interrupted run left; a step that was done finds nothing more to do."""
     forgetting = caller.space.sessions.forgetting
     sessions = [SessionId(one) for one in order["sessions"]]
-    if order["everything"]:
+    origin = order.get("origin")
+    if origin:
+        from kept.core.provenance import covers
+
+        plan = forgetting.plan_origin([name for name in forgetting.list_origins() if covers(origin, name)])
+    elif order["everything"]:
         plan = forgetting.plan_everything()
     elif order["words"]:
         plan = forgetting.plan_query(order["words"][0])
     else:
         plan = forgetting.plan_sessions(sessions)
     known = [(Target(target), text) for target, text in order["entries"]]
-    whole = Forgetter(caller).plan(plan, everything=bool(order["everything"]), known=known)
+    whole = Forgetter(caller).plan(plan, everything=bool(order["everything"]), known=known, origin=origin)
     # sessions that are gone already still name rows of the ledger, queued writes and facts
     named = replace(plan, sessions=tuple(dict.fromkeys([*plan.sessions, *sessions])))
     return replace(

@@ -6,7 +6,8 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, STATE_COLUMNS, OnForget
-from kept.memory.edits import Author, Change, Target, steps_between
+from kept.core.provenance import covers
+from kept.memory.edits import PERSON, Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from kept.operations.forget_providers import find_at_providers, forget_at_providers
 from kept.operations.platform_messages import remove_user_rows
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kept.app.caller import Caller
+    from kept.core.ids import SourceName
     from kept.core.text import JSON
     from kept.memory.approval import Pending
     from kept.memory.page import Page
@@ -57,6 +59,8 @@ class FullForgetPlan:
     source: str | None = None
     """The client whose sessions are forgotten; what was captured from it and waits in the spool goes too."""
     project: str | None = None
+    origin: str | None = None
+    """The source of which everything is forgotten."""
 
     @property
     def is_empty(self) -> bool:
@@ -155,13 +159,19 @@ class Forgetter:
         self._editor = SkillEditor(space.skill_tools.library)
 
     def plan(
-        self, plan: ForgetPlan, *, everything: bool = False, known: Sequence[tuple[Target, str]] = ()
+        self,
+        plan: ForgetPlan,
+        *,
+        everything: bool = False,
+        known: Sequence[tuple[Target, str]] = (),
+        origin: str | None = None,
     ) -> FullForgetPlan:
         """Extend the session store's plan to the other tiers; `everything` includes all data of the user there.
 
         `known` are entries that an interrupted run had found: the ledger may no longer name them.
         """
         traced = {*known, *(self._all_entries() if everything else self._find_entries(plan))}
+        traced |= self._find_entries_from(origin) if origin else set()
         texts = Texts(plan.texts)
         entries = [
             (target, entry)
@@ -172,18 +182,20 @@ class Forgetter:
         gone = sorted(traced.difference(entries))
         entry_texts = [text for _, text in (*entries, *gone)]
         passages = [*entry_texts, *(one for one in plan.sessions[:_LONG_ID] if len(one) >= _LONG_ID)]
-        passages += self._sessions.forgetting.passages(plan) if plan.sessions else []
+        passages += self._sessions.forgetting.passages(plan) if plan.sessions or origin else []
         first = FullForgetPlan(plan, tuple(entries), tuple(gone), everything=everything)
+        waiting = self._approvals.waiting() if everything else self._pending(plan, entry_texts, origin)
         return FullForgetPlan(
             plan,
             tuple(entries),
             tuple(gone),
-            pending=tuple(self._approvals.waiting() if everything else self._pending(plan, entry_texts)),
+            pending=tuple(waiting),
             skills=tuple(find_passages(self._editor, texts)),
             files=tuple(self._other_files(texts, Texts(passages))),
             providers=tuple(find_at_providers(self._caller, first.request)),
             passages=tuple(passages),
             everything=everything,
+            origin=origin,
         )
 
     def _other_files(self, texts: Texts, passages: Texts) -> list[HeldFile]:
@@ -205,12 +217,24 @@ class Forgetter:
         rows = self._memory.ledger.rows(everywhere=True) if going else []
         return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
 
-    def _pending(self, plan: ForgetPlan, entry_texts: Sequence[str]) -> list[Pending]:
+    def _find_entries_from(self, origin: str) -> set[tuple[Target, str]]:
+        """Return the entries that came from a source, with what an agent made of them later."""
+        found: set[tuple[Target, str]] = set()
+        for row in self._memory.ledger.rows(everywhere=True):
+            text = row.step.after or (row.step.before if row.step.action == "archive" else None)
+            is_copy = row.origin not in PERSON and (row.target, row.step.before or "") in found
+            if text and (is_copy or (row.source is not None and covers(origin, row.source))):
+                found.add((row.target, text))
+        return found
+
+    def _pending(self, plan: ForgetPlan, entry_texts: Sequence[str], origin: str | None) -> list[Pending]:
         texts = Texts([*plan.texts, *entry_texts])
         return [
             waiting
             for waiting in self._approvals.waiting()
-            if waiting.session_id in plan.sessions or texts.are_in(_text(waiting))
+            if waiting.session_id in plan.sessions
+            or texts.are_in(_text(waiting))
+            or (origin is not None and any(covers(origin, source) for source in waiting.sources.values()))
         ]
 
     def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
@@ -320,6 +344,13 @@ class Forgetter:
             databases = [file for file in files if file.place and file.place.on_forget is OnForget.ROWS]
             left += [file for file in databases if plan.texts.may_be_in_file(file.path)]
         return len(files), tuple(left)
+
+
+def list_memory_origins(caller: Caller) -> set[SourceName]:
+    """Return every source that entries, archived texts and pending writes of the caller's user came from."""
+    rows = caller.space.memory.ledger.rows(everywhere=True)
+    waiting = {source for one in caller.space.approvals.waiting() for source in one.sources.values()}
+    return {row.source for row in rows if row.source is not None} | waiting
 
 
 def _are_telling(texts: Texts) -> bool:

@@ -310,6 +310,15 @@ def put_off(caller: Caller, event: HookEvent) -> None:
         spool.add(WaitingTurn(event.client, event.session, turn, event.folder, prompt, event.answer, now))
 
 
+def may_capture(caller: Caller, client: str) -> bool:
+    """Whether the transcripts of a client may be read in the folder of this process."""
+    record = load_record(caller.space.home.connections)
+    folder = str(caller.app.folder)
+    if record.is_paused or not record.of_client(client) or _is_excluded(caller, folder):
+        return False
+    return _mode_of(caller, record, client, folder).capture
+
+
 def _is_captured(caller: Caller, event: HookEvent) -> bool:
     mode = _find_mode(caller, event)
     return mode is not None and mode.capture

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kept.core.errors import KeptError, Reason, Refused
+from kept.core.ids import SourceName
 from kept.importers.journal import Part
 from kept.memory.edits import Add, Author, Target
 from kept.memory.incoming import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
@@ -82,7 +83,8 @@ def _import_page(run: AssetImport, page: _Page) -> Refused | None:
     incoming = [one for file in compared for one in file.incoming]
     dropped = [entry for file in compared for entry in file.dropped]
     archived = _list_archived(page) if incoming else frozenset[str]()
-    author = Author(origin="import", group_id=run.import_id, reason=run.source)
+    source = SourceName(f"import:{run.source}")
+    author = Author(origin="import", group_id=run.import_id, reason=run.source, source=source)
     refused = check_texts(page.store, page.target, [one.text for one in incoming])
     outcome: Merged | Refused | None = page.store.check(page.target, (), author)
     if outcome is None and (run.is_preview or not (incoming or dropped)):
@@ -194,7 +196,8 @@ def _stage(run: AssetImport, page: _Page, text: str, refused: Refused) -> None:
     from kept.memory.approval import Approvals
 
     approvals = Approvals(run.caller.space.home.pending / "memory", page.store)
-    author = Author(origin="import", group_id=run.import_id)
+    sources = {text: SourceName(f"import:{run.source}")}
+    author = Author(origin="import", group_id=run.import_id, sources=sources)
     why = f"imported from {run.source}"
     approvals.stage(page.target, [Add(text)], author, why=why, rules=sorted(rules_in(refused)))
 

@@ -247,5 +247,9 @@ def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: st
             text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
         who = "you" if match.message.message.role.value == "user" else "assistant"
         source = message_source(who, when(match.message.timestamp), match.session.id, match.message.id)
+        if match.message.source is not None:
+            from kept.core.provenance import label  # most passages are somebody's own words
+
+            text = f"{label(match.message.source)} {text}"
         parts.append(quote(text, source))
     return "\n\n".join(parts)

@@ -8,6 +8,7 @@ from kept.app.caller import Scope
 from kept.config.settings import nearest
 from kept.core.errors import Reason, Refused, UsageError
 from kept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
+from kept.core.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,4 +72,9 @@ def run_shared_tool(
     if name not in tools:
         return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
     context = ToolContext(session_id=caller.session_id, user_id=caller.user, platform=client)
+    if name in _WRITING:
+        from kept.operations.capture import read_running_turn
+
+        before = read_running_turn(caller, client)
+        context = replace(context, find_taint=before.find_taint, said="\n".join(before.said))
     return tools[name].call(arguments, context)

@@ -13,7 +13,7 @@ from kept.core.ports import NodeStore, SessionStore
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kept.core.ids import MessageId, SessionId, UserId
+    from kept.core.ids import MessageId, SessionId, SourceName, UserId
     from kept.core.messages import Lineage, NewMessage, Session, StoredMessage
     from kept.core.ports import EventSink, UnitOfWork
     from kept.core.search import Found, SearchRequest
@@ -173,6 +173,14 @@ class Forgetting(Protocol):
 
     def plan_query(self, query: str) -> ForgetPlan:
         """Return the messages that contain exactly these words, ignoring case."""
+        ...
+
+    def list_origins(self) -> list[SourceName]:
+        """Return every source that messages of this store's user came from."""
+        ...
+
+    def plan_origin(self, names: Sequence[SourceName]) -> ForgetPlan:
+        """Return what would be removed with every message that came from one of these sources."""
         ...
 
     def passages(self, plan: ForgetPlan) -> list[str]:

@@ -153,6 +153,9 @@ def forget(
     query: Annotated[str | None, typer.Option("--query", help="Everything that contains exactly these words.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="All sessions from one client.")] = None,
     project: Annotated[str | None, typer.Option("--project", help="With --source: only in this project.")] = None,
+    origin: Annotated[
+        str | None, typer.Option("--origin", help="Everything that came from here: web:HOST, tool:NAME, import:NAME, …")
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", help="Everything of one user.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesFlag = False,
@@ -162,8 +165,8 @@ def forget(
 
     With --query it also leaves pages, skills and their versions, facts of providers, logs and copies of the database.
     """
-    if sum(one is not None for one in (session, query, source, user)) != 1:
-        next_step = "give one of --session ID, --query WORDS, --source CLIENT, --user NAME"
+    if sum(one is not None for one in (session, query, source, origin, user)) != 1:
+        next_step = "give one of --session ID, --query WORDS, --source CLIENT, --origin SOURCE, --user NAME"
         refuse(Refused(Reason.INVALID, "nothing to forget was named", next_step), as_json=as_json, code=2)
     if project is not None and source is None:
         refuse(Refused(Reason.INVALID, "--project needs --source", "name the client too"), as_json=as_json, code=2)
@@ -174,6 +177,8 @@ def forget(
             proposal = operations.forget.plan_forget_words(caller, query)
         elif source is not None:
             proposal = operations.forget.plan_forget_source(caller, source, project=project)
+        elif origin is not None:
+            proposal = operations.forget.plan_forget_origin(caller, origin)
         else:
             proposal = operations.forget.plan_forget_user(caller)
         ask_and_forget(caller, proposal, dry_run=dry_run, yes=yes, as_json=as_json)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from kept.core.errors import Busy
-from kept.core.ids import MessageId, SessionId, UserId
+from kept.core.ids import MessageId, SessionId, SourceName, UserId
 from kept.core.search import SearchRequest
 from kept.core.text import dumps, find_quoted_messages, quotes_a_page
 from kept.sessions.damage import parse
-from kept.sessions.records import Row, fingerprint
+from kept.sessions.records import Row, fingerprint, source_id
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
 from kept.sessions.sqlite import file, index, message_rows, receipts, removal, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -125,30 +125,44 @@ class SqliteForgetting:
             return ForgetPlan()
         with self._database.reading() as connection:
             found = sorted(set(self._holding(connection, needle)))
-            holding = [(MessageId(number), SessionId(owner)) for number, owner in found]
-            going = tuple(number for number, _ in holding)
-            links = message_rows.lineage(connection, user=self._user)
-            family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
-            summaries = _summaries(connection, family, after=min(going, default=0))
-            told = Citations(messages=frozenset(going), needle=needle)
             titles = [one for one, title in connection.execute(SQL.titles, (self._user,)) if needle in title.casefold()]
-            return ForgetPlan(
-                messages=going,
-                summaries=tuple(number for number in summaries if number not in going),
-                nodes=tuple(
-                    {*_nodes(connection, family, frozenset(going)), *_nodes_saying(connection, needle, user=self._user)}
-                ),
-                citing=tuple(
-                    number for number in find_citing(connection, told, user=self._user) if number not in going
-                ),
-                titles=tuple(SessionId(one) for one in titles),
-                message_count=len(going),
-                blob_count=len(
-                    {row for number in going for row in connection.execute(removal.SQL.blobs_of, (number,))}
-                ),
-                vector_count=_vectors(connection, going),
-                texts=(needle,),
-            )
+            plan = self._plan_messages(connection, found, needle)
+            said = _nodes_saying(connection, needle, user=self._user)
+        return replace(
+            plan,
+            nodes=tuple({*plan.nodes, *said}),
+            titles=tuple(SessionId(one) for one in titles),
+            texts=(needle,),
+        )
+
+    def list_origins(self) -> list[SourceName]:
+        """Return every source that messages of this store's user came from."""
+        with self._database.reading() as connection:
+            return [SourceName(name) for (name,) in connection.execute(SQL.origins, (self._user,))]
+
+    def plan_origin(self, names: Sequence[SourceName]) -> ForgetPlan:
+        """Return what would be removed with every message that came from one of these sources."""
+        numbers = json.dumps([source_id(name) for name in names])
+        with self._database.reading() as connection:
+            return self._plan_messages(connection, list(connection.execute(SQL.of_origins, (numbers, self._user))))
+
+    def _plan_messages(self, connection: Connection, found: Sequence[tuple[int, str]], needle: str = "") -> ForgetPlan:
+        """Return what goes with single messages; `needle` is also looked for in what cites them."""
+        holding = [(MessageId(number), SessionId(owner)) for number, owner in found]
+        going = tuple(number for number, _ in holding)
+        links = message_rows.lineage(connection, user=self._user)
+        family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
+        summaries = _summaries(connection, family, after=min(going, default=0))
+        told = Citations(messages=frozenset(going), needle=needle)
+        return ForgetPlan(
+            messages=going,
+            summaries=tuple(number for number in summaries if number not in going),
+            nodes=_nodes(connection, family, frozenset(going)),
+            citing=tuple(number for number in find_citing(connection, told, user=self._user) if number not in going),
+            message_count=len(going),
+            blob_count=len({row for number in going for row in connection.execute(removal.SQL.blobs_of, (number,))}),
+            vector_count=_vectors(connection, going),
+        )
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:
         """Remove what was planned from the whole file, then verify that no search finds it."""

@@ -28,6 +28,16 @@ SELECT id, session_id, CAST(content AS TEXT), CAST(tool_calls AS TEXT), CAST(rea
   CAST(parts AS TEXT) FROM messages
 WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?) ORDER BY id LIMIT ?;
 
+-- name: origins
+SELECT s.name FROM sources AS s WHERE s.id IN (
+  SELECT m.source FROM messages AS m JOIN sessions AS o ON o.id = m.session_id
+  WHERE m.source IS NOT NULL AND o.user_id = ?
+) ORDER BY s.name;
+
+-- name: of_origins
+SELECT m.id, m.session_id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE m.source IN (SELECT value FROM json_each(?)) AND s.user_id = ? ORDER BY m.id;
+
 -- name: blobs
 SELECT b.hash, b.data FROM blobs AS b WHERE b.hash IN (
   SELECT u.hash FROM blob_uses AS u JOIN messages AS m ON m.id = u.message_id JOIN sessions AS s ON s.id = m.session_id
