@@ -118,7 +118,8 @@ def accept_claim(claimed: SourceName | None, imported: SourceName | None) -> Sou
     if claimed is None or imported is None:
         return claimed or imported
     source = read_source(claimed)
-    return imported if source.is_own or source.kind is Kind.AGENT else claimed
+    is_better = source.is_own or source.kind is Kind.AGENT
+    return imported if is_better or source.stored != claimed else claimed
 
 
 # which source a tool's output has

@@ -105,6 +105,7 @@ def find_literals(text: str) -> list[str]:
 
 def _find_stems(text: str) -> list[str]:
     """Return the beginnings of the words that say something."""
+    text = text.casefold().replace(_CHINESE_FRAME, "")
     words = split_words(UNSPACED.sub(" ", text))
     known = stop_words(words) | _FRAME
     stems = [word[:_STEM] for word in words if word not in known and len(word) > 1]
@@ -116,6 +117,7 @@ _FRAME = frozenset(
      "bevorzugt", "utilisateur", "préfère", "veut", "souhaite", "usuario", "prefiere")
 )  # fmt: skip
 """Words with which a model introduces what a person said of themself."""
+_CHINESE_FRAME = "用户"
 
 
 def is_said(text: str, said: str) -> bool:
