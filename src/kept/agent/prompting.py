@@ -11,6 +11,7 @@ from kept.core.errors import StorageError, Unreadable
 from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.ports import EventSink
+from kept.core.provenance import label_recalled
 from kept.core.text import JSON
 from kept.core.values import dataclass
 from kept.memory.edits import Target
@@ -43,12 +44,18 @@ def build_session_prompt(
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
             user_block=memory.render_snapshot(Target.USER) if memory is not None else None,
             project_block=memory.render_snapshot(Target.PROJECT) if memory is not None else None,
-            provider_block=parts.providers.system_prompt_block() if parts.providers is not None else None,
+            provider_block=_provider_block(parts),
             started=from_epoch(started).astimezone().date(),
             conversation_id=root,
             model=parts.model.name if parts.model is not None else "none",
         )
     )
+
+
+def _provider_block(parts: Parts) -> str | None:
+    if parts.providers is None:
+        return None
+    return label_recalled(parts.providers.system_prompt_block(), parts.providers.providers)
 
 
 def _identity(parts: Parts) -> str:

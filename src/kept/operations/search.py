@@ -147,7 +147,8 @@ def explain_message(caller: Caller, message_id: int, query: str, filters: Filter
     store, number = caller.space.sessions, MessageId(message_id)
     message = store.message(number)
     if message is not None:
-        return explain(store, _request(caller, filters or Filters(), query), message)
+        found = explain(store, _request(caller, filters or Filters(), query), message)
+        return replace(found, source=message.source)
     hidden = store.hidden_because(number)
     if hidden is None:
         raise NotFound(f"there is no message {message_id}", "find its id with `kept sessions search` or `show`")

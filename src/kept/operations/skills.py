@@ -191,6 +191,7 @@ def _version_json(version: Version) -> dict[str, JSON]:
         "undoes": version.undoes,
         "files": list(version.touched),
         "reason": version.reason,
+        **({"source": version.source} if version.source else {}),
     }
 
 
@@ -294,6 +295,7 @@ class PendingSkillChanges:
                 "origin": one.origin,
                 "rules": list(one.rules),
                 "findings": list(one.findings),
+                **({"source": one.source} if one.source else {}),
             }
             for one in self.changes
         ]

@@ -260,6 +260,10 @@ def why(
 
 def _show_explanation(found: "Explanation") -> None:
     say(f"message {found.message_id}: {found.reason}")
+    if found.source is not None:
+        from kept.core.provenance import describe
+
+        say(f"  its text came from {describe(found.source)}; agents are given it as unverified")
     if found.score is not None:
         say(f"  score {found.score:.3f}, rank {found.message_rank} of all messages that were ranked")
         for name, value in sorted(found.parts.items(), key=lambda part: -part[1]):

@@ -176,6 +176,10 @@ def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str 
     """Print one message with its id and date."""
     head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
     note = "" if message.state.value == "active" else f" ({message.state.value})"
+    if message.source is not None:
+        from kept.core.provenance import describe
+
+        note += f" (from {describe(message.source)})"
     say(f"{head}{note}")
     say(*highlight(indent_lines(message.message.display_text), terms))
 

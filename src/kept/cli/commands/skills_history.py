@@ -43,7 +43,8 @@ def log(name: NameArgument, as_json: JsonFlag = False) -> None:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
         line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
-        say(f"{line}{undone}{reason}")
+        source = f"  from {version.source}" if version.source else ""
+        say(f"{line}{undone}{reason}{source}")
 
 
 @app.command()
@@ -104,7 +105,7 @@ def pending(as_json: JsonFlag = False) -> None:
         return
     for one in waiting.changes:
         say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
-        for finding in one.findings:
+        for finding in (*one.findings, *([f"from {one.source}"] if one.source else [])):
             say(f"          {finding}")
     if not waiting.changes:
         note("no pending changes")

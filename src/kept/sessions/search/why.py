@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import StoredMessage
 from kept.core.search import Explained, FoundSession, Period, SearchRequest, TermMatch
 from kept.core.text import JSON
@@ -50,6 +50,8 @@ class Explanation:
     """The message that the answer shows for the same conversation."""
     last_shown: Place | None = None
     """The last conversation inside the limit."""
+    source: SourceName | None = None
+    """Where the text of the message came from; None for its author's own words."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the explanation; absent values are null."""
@@ -68,6 +70,7 @@ class Explanation:
             "excluded_by": self.excluded_by,
             "instead": None if self.instead is None else self.instead.as_json(),
             "last_shown": None if self.last_shown is None else self.last_shown.as_json(),
+            **({"from": self.source} if self.source is not None else {}),
         }
 
 
