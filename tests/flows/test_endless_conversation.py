@@ -41,6 +41,7 @@ class Endpoint:
         self.window = window
         self.errand = errand
         self.said = ""
+        self.searches = True
         self.largest = self.errands = self.calls = 0
         self.wrong: list[str] = []
 
@@ -57,7 +58,7 @@ class Endpoint:
             return Overflows()
         usage = Usage(input_tokens=tokens, output_tokens=40)
         self.calls += 1
-        if self.calls % 3 == 0:
+        if self.searches and self.calls % 3 == 0:
             return Says("", (call("session_search", query=f"counter {self.calls}", limit=1),), usage=usage)
         return Says(f"Counter {self.calls} is set. " + "All tests pass now. " * (self.calls % 17), usage=usage)
 
@@ -242,6 +243,7 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
         agent.close()
         assert endpoint.errands == 0
         endpoint.window, endpoint.said = int(endpoint.largest * 1.8), ""
+        endpoint.searches = False  # long results could fill the context a second time
         config = talk.home / "config.yaml"
         config.write_text(config.read_text().replace("64000", str(endpoint.window)))
         said = [f"parallel {number}: please set the counter" for number in range(3)]
