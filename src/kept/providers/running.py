@@ -81,9 +81,14 @@ class _Router(io.TextIOBase):
 
 
 class _Listener(logging.Handler):
-    """Passes the records of plugins on, also those of their threads; those of kept never reach the root logger."""
+    """Passes the records of plugins on, also those of their threads.
+
+    Those of kept reach the root logger only where no app is open; passed on, they would come back here for ever.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith("kept."):
+            return
         plugin = find_running_plugin()
         if plugin is None:
             last = logging.lastResort  # which Python would use, were this handler not there

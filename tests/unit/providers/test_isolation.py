@@ -10,6 +10,7 @@ import pytest
 
 from kept.core.errors import ProviderError
 from kept.core.tools import ToolContext
+from kept.providers import running
 from kept.providers.base import CommandAnswer, ForgetRequest, StartContext
 from kept.providers.hooks import call_hook, close_provider, overrides
 from kept.providers.loading import PluginPolicy, PluginSource, load
@@ -207,6 +208,19 @@ def test_the_whole_life_behind_the_manager(tmp_path, bench, open_plugin, isolate
     manager.close()
     assert (tmp_path / "synced").read_text() == "hello|hi|turn:s1:1\n"
     assert manager.status()[0].problem is None
+
+
+def test_a_plugin_may_log_where_no_app_has_set_up_the_log(monkeypatch):
+    """What kept logs about it is not taken for another record of the plugin."""
+    monkeypatch.setattr(logging.getLogger("kept"), "propagate", True)
+    told = []
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    running.listen("mine", told.append)
+
+    with running.plugin_code("mine"):
+        logging.getLogger("mine").warning("store failed")
+
+    assert told == ["store failed"]
 
 
 @pytest.mark.parametrize("isolate", ["on", "off"])
