@@ -43,8 +43,8 @@ def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
     log.page_bytes = declared if declared in PAGE_SIZES else page_bytes
     if not log.page_bytes:
         return log
-    order = ">" if data[3] & 1 else "<"
     step = _FRAME_HEADER + log.page_bytes
+    order = _find_byte_order(data, step)
     header_is_whole = _checksum(data[:24], (0, 0), order) == struct.unpack(">2I", data[24:32])
     salts = data[16:24] if header_is_whole else data[_LOG_HEADER + 8 : _LOG_HEADER + 16]
     before, pending, bad = struct.unpack(">2I", data[24:32]), {}, not header_is_whole
@@ -65,6 +65,16 @@ def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
             log.page_count, pending = size, {}
     log.is_cut = _ends_in_a_frame(data, step, salts)
     return log
+
+
+def _find_byte_order(data: "bytes | mmap.mmap", step: int) -> str:
+    """Return the byte order of the checksums: that of the header, unless only the other one fits the first frame."""
+    declared, other = (">", "<") if data[3] & 1 else ("<", ">")
+    stored = struct.unpack(">2I", data[24:32])
+    sum_of_head = _checksum(data[_LOG_HEADER : _LOG_HEADER + 8], stored, other)
+    page = data[_LOG_HEADER + _FRAME_HEADER : _LOG_HEADER + step]
+    is_other = len(page) % 8 == 0 and _checksum(page, sum_of_head, other) == struct.unpack(">2I", data[48:56])
+    return other if is_other else declared
 
 
 def _continues(data: "bytes | mmap.mmap", at: int, step: int, salts: bytes) -> bool:

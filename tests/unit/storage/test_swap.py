@@ -1,0 +1,250 @@
+"""The replacement of a database file: what each stage of it leaves, and who completes it."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+
+import apsw
+import pytest
+
+from kept.core.errors import Busy, StorageError
+from kept.storage.swap import (
+    Replacement,
+    companion,
+    create,
+    finish,
+    hold_alone,
+    is_unfinished,
+    refuse_unfinished,
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A database file with a log, both of which only have to be bytes here."""
+    path = tmp_path / "state.db"
+    path.write_bytes(b"old")
+    companion(path, "-wal").write_bytes(b"old log")
+    return path
+
+
+def names(path):
+    return sorted(file.name for file in path.parent.iterdir() if not file.name.endswith(".lock"))
+
+
+def begin(path):
+    replacement = Replacement.of(path, "moment")
+    replacement.begin()
+    replacement.fresh.write_bytes(b"new")
+    return replacement
+
+
+def rewrite_journal(path, **values):
+    """Let the journal say something else; without a process that is alive."""
+    journal = companion(path, ".repair")
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    journal.write_text(json.dumps({**json.loads(journal.read_text()), "pid": int(ended.stdout), **values}))
+
+
+def test_a_swap_puts_the_new_file_in_place_and_keeps_the_old_with_its_log(path):
+    """The log of the old file must not be found beside the new one: SQLite would apply it."""
+    replacement = begin(path)
+
+    replacement.swap()
+
+    assert path.read_bytes() == b"new"
+    assert replacement.aside.read_bytes() == b"old"
+    assert companion(replacement.aside, "-wal").read_bytes() == b"old log"
+    assert names(path) == ["state.db", "state.db.damaged-moment", "state.db.damaged-moment-wal"]
+    assert not is_unfinished(path)
+
+
+def test_names_that_are_taken_are_not_used_again(path):
+    """Two repairs in one second keep both old files."""
+    begin(path).swap()
+    companion(path, ".salvaged-moment-2").write_bytes(b"somebody's")
+
+    assert [Replacement.of(path, name).stamp for name in ("moment", "other")] == ["moment-3", "other"]
+
+
+def test_a_replacement_that_was_abandoned_leaves_nothing(path):
+    """Of the new file, its companions and the journal; the old file is untouched."""
+    replacement = begin(path)
+    companion(replacement.fresh, "-wal").write_bytes(b"x")
+
+    replacement.abandon()
+
+    assert names(path) == ["state.db", "state.db-wal"]
+    assert (path.read_bytes(), companion(path, "-wal").read_bytes()) == (b"old", b"old log")
+
+
+def test_one_that_has_begun_to_swap_is_not_abandoned(path):
+    """The next open completes it."""
+    replacement = begin(path)
+    rewrite_journal(path, stage="swapping")
+
+    replacement.abandon()
+
+    assert replacement.fresh.exists()
+    assert is_unfinished(path)
+
+
+def test_a_copy_that_is_being_made_is_left_to_its_process(path):
+    """It is unfinished only when the process is gone."""
+    begin(path)
+
+    assert not is_unfinished(path)
+    assert finish(path) is False
+    assert companion(path, ".repair").exists()
+    refuse_unfinished(path)
+
+
+def test_a_copy_whose_process_is_gone_is_taken_back(path):
+    """The old file was not touched."""
+    begin(path)
+    rewrite_journal(path)
+    assert is_unfinished(path)
+    with pytest.raises(StorageError, match="interrupted"):
+        refuse_unfinished(path)
+
+    assert finish(path) is True
+
+    assert names(path) == ["state.db", "state.db-wal"]
+    assert path.read_bytes() == b"old"
+    assert finish(path) is False
+
+
+@pytest.mark.parametrize("is_renamed", [False, True])
+def test_a_swap_that_was_interrupted_is_carried_on(path, is_renamed):
+    """Before the rename, or after it: the new file is in place, without the log of the old one."""
+    replacement = begin(path)
+    os.link(path, replacement.aside)
+    if is_renamed:
+        companion(path, "-wal").unlink()
+        replacement.fresh.replace(path)
+    rewrite_journal(path, stage="swapping")
+
+    assert finish(path) is True
+
+    assert path.read_bytes() == b"new"
+    assert names(path) == ["state.db", "state.db.damaged-moment"]
+
+
+def test_a_copy_is_not_taken_back_when_there_is_no_other_file(path):
+    """It may be all that is left."""
+    replacement = begin(path)
+    rewrite_journal(path)
+    path.unlink()
+
+    finish(path)
+
+    assert replacement.fresh.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"stage": "swapping"}', '{"stage": "x", "stamp": "y", "pid": "z"}'])
+def test_a_journal_that_cannot_be_read_says_nothing(path, text):
+    """It is left for a person to look at; nothing is renamed on its word."""
+    companion(path, ".repair").write_text(text)
+
+    assert (is_unfinished(path), finish(path)) == (False, False)
+    assert path.read_bytes() == b"old"
+
+
+def test_the_repair_of_an_earlier_version_is_completed(path):
+    """It moved the old file away before it renamed the new one, and wrote no journal."""
+    old, new = companion(path, ".damaged-20260101-120000"), companion(path, ".salvaged-20260101-120000")
+    path.rename(old)
+    assert finish(path) is False  # nothing says that a repair was going on
+    new.write_bytes(b"new")
+
+    assert finish(path) is True
+
+    assert path.read_bytes() == b"new"
+    assert finish(path) is False
+
+
+def test_a_file_that_is_not_the_repaired_one_of_a_lost_file_stays(path):
+    """While the file itself is there, nothing is renamed."""
+    companion(path, ".damaged-20260101-120000").write_bytes(b"x")
+    new = companion(path, ".salvaged-20260101-120000")
+    new.write_bytes(b"new")
+
+    assert finish(path) is False
+    assert (path.read_bytes(), new.exists()) == (b"old", True)
+
+
+def test_a_new_database_is_complete_before_it_has_its_name(tmp_path):
+    """Private, with the page size and the mark that were asked for; one that is there already is left as it is."""
+    path = tmp_path / "made" / "state.db"
+
+    create(path, page_bytes=8_192, application_id=1_234)
+
+    with closing(apsw.Connection(str(path))) as connection:
+        assert (connection.pragma("page_size"), connection.pragma("application_id")) == (8_192, 1_234)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert names(path) == ["state.db"]
+    path.write_bytes(b"mine")
+    create(path, page_bytes=8_192, application_id=1_234)
+    assert path.read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("failure", [1, 95])
+def test_where_files_have_one_name_only_a_database_is_created_all_the_same(tmp_path, monkeypatch, failure):
+    """A file system without links: an empty file, which SQLite fills."""
+    path = tmp_path / "state.db"
+
+    def refuse(*_):
+        raise OSError(failure, "no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    create(path, page_bytes=4_096, application_id=1)
+
+    assert (path.read_bytes(), names(path)) == (b"", ["state.db"])
+
+
+def test_another_error_of_the_disk_is_told(tmp_path, monkeypatch):
+    """A full disk is no file system without links."""
+
+    def refuse(*_):
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(os, "link", refuse)
+
+    with pytest.raises(OSError, match="no space"):
+        create(tmp_path / "state.db", page_bytes=4_096, application_id=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_swap_without_links_copies(path, monkeypatch):
+    """The old file and its log are there afterwards, as bytes of their own."""
+
+    def refuse(*_):
+        raise OSError(1, "no links here")
+
+    replacement = begin(path)
+    monkeypatch.setattr(os, "link", refuse)
+
+    replacement.swap()
+
+    assert (path.read_bytes(), replacement.aside.read_bytes()) == (b"new", b"old")
+    assert companion(replacement.aside, "-wal").read_bytes() == b"old log"
+
+
+def test_a_file_in_use_is_not_held(tmp_path):
+    """While SQLite reads or writes it, nobody may replace it; afterwards it is held, and SQLite has to wait."""
+    path = tmp_path / "a.db"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("CREATE TABLE t (v)")
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Busy, match="another process"), hold_alone(path, wait_seconds=0.1):
+            pass
+        connection.execute("COMMIT")
+
+        with hold_alone(path, wait_seconds=0.1):
+            path.read_bytes()  # closing another descriptor of the file must not end the lock
+            with pytest.raises(apsw.BusyError):
+                connection.execute("INSERT INTO t VALUES (1)")
+        connection.execute("INSERT INTO t VALUES (1)")

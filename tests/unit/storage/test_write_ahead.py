@@ -1,0 +1,155 @@
+"""The write-ahead log, read without SQLite: committed pages, damage, and what only looks like damage."""
+
+from contextlib import closing
+
+import apsw
+import pytest
+
+from kept.core.errors import Unreadable
+from kept.storage.write_ahead import read_log, refuse_damaged_log
+
+PAGE = 1_024
+STEP = PAGE + 24
+
+
+@pytest.fixture
+def log(tmp_path):
+    """The bytes of a log with eight commits, each of two pages."""
+    with closing(apsw.Connection(str(tmp_path / "a.db"))) as connection:
+        connection.pragma("page_size", PAGE)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.execute("CREATE TABLE t (v TEXT)")
+        for number in range(7):
+            connection.execute("INSERT INTO t VALUES (?)", (f"{number}" * 700,))
+        yield (tmp_path / "a.db-wal").read_bytes()
+
+
+def frame(number):
+    return 32 + number * STEP
+
+
+def frames_of(data):
+    return [(int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + 8], "big"))
+            for at in range(32, len(data) - STEP + 1, STEP)]  # fmt: skip
+
+
+def change(data, at):
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+def test_the_newest_copy_of_each_page_is_found(log):
+    """With the number of pages after the last commit."""
+    found = read_log(log)
+    listed = frames_of(log)
+
+    assert (found.page_bytes, found.is_damaged, found.is_cut) == (PAGE, False, False)
+    assert found.page_count == listed[-1][1]
+    newest = {page: frame(number) + 24 for number, (page, _) in enumerate(listed)}
+    assert found.frames == newest
+
+
+def test_what_is_not_committed_is_not_there(log):
+    """The frames after the last commit are those of a writer that was killed."""
+    listed = frames_of(log)
+    commits = [number for number, (_, size) in enumerate(listed) if size]
+    end = commits[-2] + 1
+    assert commits[-1] > end  # the last transaction has several frames
+
+    found = read_log(log[: frame(end + 1)])
+
+    assert found.page_count == listed[commits[-2]][1]
+    assert max(found.frames.values()) < frame(end)
+    assert (found.is_damaged, found.is_cut) == (False, False)
+
+
+@pytest.mark.parametrize("place", [2, 12, 18, 24 + 100])
+def test_a_damaged_frame_hides_no_later_commit(log, place):
+    """In its number, its salt, its checksum or its page."""
+    listed = frames_of(log)
+    victim = next(number for number, (_, size) in enumerate(listed) if number > 3 and not size)
+
+    found = read_log(change(log, frame(victim) + place))
+
+    assert found.is_damaged
+    assert found.page_count == listed[-1][1]
+    assert frame(victim) + 24 not in found.frames.values()
+
+
+def test_damage_at_the_very_end_is_a_torn_write(log):
+    """Nothing that was committed follows it."""
+    last = len(frames_of(log)) - 1
+
+    found = read_log(change(log, frame(last) + 24 + 5))
+
+    assert not found.is_damaged
+    assert found.page_count == frames_of(log)[-2][1] or found.page_count == [s for _, s in frames_of(log) if s][-2]
+
+
+@pytest.mark.parametrize(("rest", "is_cut"), [(0, False), (16, True), (500, True), (STEP - 1, True)])
+def test_a_log_that_ends_inside_a_frame_is_cut(log, rest, is_cut):
+    """If the frame is one of this log: its salt is there."""
+    found = read_log(log[: frame(4) + rest])
+
+    assert found.is_cut is is_cut
+
+
+@pytest.mark.parametrize("place", [0, 4, 12, 16, 24])
+def test_a_damaged_header_hides_no_frame(log, place):
+    """The frames repeat its salts, and each continues the checksum of the one before."""
+    found = read_log(change(log, place + 3))
+
+    assert found.page_count == frames_of(log)[-1][1]
+    assert found.is_damaged
+
+
+def test_a_damaged_page_size_is_taken_from_the_file(log):
+    """Without one nothing can be read."""
+    damaged = change(log, 10)
+
+    assert read_log(damaged).frames == {}
+    assert read_log(damaged, PAGE).page_count == frames_of(log)[-1][1]
+
+
+@pytest.mark.parametrize("data", [b"", bytes(31), bytes(56), bytes(5_000)])
+def test_what_is_no_log_has_nothing(data):
+    """Too short, or zeros."""
+    assert (read_log(data).frames, read_log(data).page_count, read_log(data).is_damaged) == ({}, 0, False)
+
+
+def test_frames_of_the_round_before_are_left_out(tmp_path):
+    """A log is begun anew over its old frames; their salt differs."""
+    path = tmp_path / "a.db"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("page_size", PAGE)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.execute("CREATE TABLE t (v TEXT)")
+        for number in range(20):
+            connection.execute("INSERT INTO t VALUES (?)", (f"{number}" * 300,))
+        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        connection.execute("INSERT INTO t VALUES ('late')")
+
+        found = read_log((tmp_path / "a.db-wal").read_bytes())
+
+    assert (found.is_damaged, found.is_cut) == (False, False)
+    assert 0 < len(found.frames) <= 3
+
+
+def test_a_log_of_which_sqlite_would_lose_a_part_is_refused_and_left(tmp_path, log):
+    """A whole log is not, and neither is one that is torn at its end."""
+    path, copy = tmp_path / "b.db", tmp_path / "b.db-wal"
+
+    def open_with(data):
+        path.write_bytes((tmp_path / "a.db").read_bytes())
+        copy.write_bytes(data)
+        with closing(apsw.Connection(str(path))) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+            refuse_damaged_log(connection, path)
+
+    open_with(log)
+    open_with(log[: frame(4) + 100])
+    damaged = change(log, frame(3) + 24 + 5)
+    with pytest.raises(Unreadable, match=f"{len(frames_of(log)) - 3} pages after the damage"):
+        open_with(damaged)
+    assert copy.read_bytes() == damaged
