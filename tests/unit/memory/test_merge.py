@@ -163,3 +163,30 @@ def test_every_text_is_on_the_page_or_in_the_ledger_and_a_second_merge_changes_n
     assert len(one.ledger.rows(Target.MEMORY)) == len(rows)
     one.close()
     other.close()
+
+
+def test_only_different_wordings_of_one_entry_are_a_conflict(pair):
+    """The same change on both sides is none, and neither is one of which nothing is left on either page."""
+    own, theirs = pair
+    for store, wording in ((own, "ant of ours"), (theirs, "ant of theirs")):
+        store.apply(Target.MEMORY, Replace("ant", wording))
+        store.apply(Target.MEMORY, Replace("bee", "the same bee"))
+        store.apply(Target.MEMORY, Replace("cat", f"{wording} cat"))
+        store.apply(Target.MEMORY, Remove(f"{wording} cat"))
+
+    plan = plan_merge(own, theirs, Target.MEMORY)
+
+    assert plan.conflicts == (("ant of ours", "ant of theirs"),)
+    assert merge(own, theirs) == ["ant of ours", "the same bee", "ant of theirs"]
+
+
+def test_texts_of_the_backup_that_go_to_the_archive_have_no_place(pair):
+    """Their position says that they were never on this page."""
+    own, theirs = pair
+    theirs.apply(Target.MEMORY, Add("elk"))
+    theirs.apply(Target.MEMORY, Remove("elk"))
+
+    merge(own, theirs)
+
+    archived = [row.step for row in own.ledger.rows(Target.MEMORY) if row.step.action == "archive"]
+    assert [(step.before, step.after, step.position) for step in archived] == [("elk", None, -1)]
