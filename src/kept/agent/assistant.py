@@ -1,6 +1,7 @@
 """The assistant without a model: saves what it is asked to remember, answers with stored passages."""
 
 import shlex
+import time
 from collections.abc import Callable, Sequence
 
 from kept.agent.passages import MIN_SHARE_OF_BEST, Passage, list_by_day, merge_passages, relevances
@@ -17,16 +18,20 @@ from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import OWNER, SessionId
 from kept.core.text import quote
-from kept.core.values import dataclass
+from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
-from kept.memory.edits import Add, Author, Target
+from kept.memory.edits import Add, Author, Replace, Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore, rules_in
+from kept.sessions.search.answers import Statement as Said
+from kept.sessions.search.answers import complete, corrects, is_bare_correction
 
 MIN_SCORE = 0.22
 """An entry must hold at least this share of the question's content words to answer it."""
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
+SAID = "said in passing"
+"""Why an inferred statement waits."""
 NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
 STORED = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
 NOT_STORED = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
@@ -66,6 +71,8 @@ class Assistant:
         self._look_up = look_up
         self._suggest = suggest
         self._writes = writes
+        self._previous: dict[SessionId | None, Statement] = {}
+        """The last statement of each conversation, which a bare "no, blue" corrects."""
         # the program as hints name it: without `--as` their commands would change the pages of the owner
         self._program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
 
@@ -76,11 +83,12 @@ class Assistant:
         unwanted = forget_request(text)
         if unwanted is not None:
             return self._explain_forgetting(unwanted)
-        found = statements(text)
+        found = self._complete(text, session_id) or statements(text)
         if not found:
             return self._answer(text, session_id, STORED if is_stored else NOT_STORED)
         if not self._writes:
             return Reply(INCOGNITO)
+        self._previous[session_id] = found[-1]
         replies = [self._keep(statement, session_id) for statement in found]
         return Reply(
             "\n".join(each.text for each in replies),
@@ -88,6 +96,38 @@ class Assistant:
             tuple(staged for each in replies for staged in each.staged),
             unsaved=next((each.unsaved for each in replies if each.unsaved), ""),
         )
+
+    def _complete(self, text: str, session_id: SessionId | None) -> list[Statement]:
+        """Return the statement that a bare correction makes of the one before it; empty for any other message."""
+        before = self._previous.get(session_id)
+        if before is None or not is_bare_correction(text):
+            return []
+        whole = complete(before.text, text)
+        return [] if whole == text else [replace(before, text=whole)]
+
+    def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
+        """Return the entry that a statement corrects, with its page."""
+        said = Said(statement.text, time.time())
+        for target in self._memory.targets:
+            if not self._memory.is_enabled(target):
+                continue
+            try:
+                entries = self._memory.entries(target)
+            except KeptError:
+                continue  # an unreadable page is reported when the chat starts; the other one can still be written
+            for entry in entries:
+                if corrects(Said(entry, 0.0), said):
+                    return target, entry
+        return None
+
+    def _make_edit(self, statement: Statement) -> tuple[Target, Add | Replace, str]:
+        """Return the edit that keeps a statement, its page, and a line that says what it replaces."""
+        corrected = self._find_corrected(statement)
+        if corrected is None:
+            return statement.target, Add(statement.text), ""
+        target, entry = corrected
+        shown = self._memory.mask(target, (entry,))[0]
+        return target, Replace(entry, statement.text), f"\n  instead of: {shown}"
 
     def _keep(self, statement: Statement, session_id: SessionId | None) -> Reply:
         """Save an explicit order, stage an inferred statement, and report the result."""
@@ -99,26 +139,37 @@ class Assistant:
             return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip(), unsaved=error.message)
 
     def _stage(self, statement: Statement, author: Author) -> Reply:
-        edit = Add(statement.text)
-        refused = self._memory.check(statement.target, (edit,), author)
+        target, edit, instead = self._make_edit(statement)
+        refused = self._memory.check(target, (edit,), author)
         if refused is not None and refused.reason is not Reason.HELD:
             return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
         if statement.text in self._memory.page(statement.target).entries:
             return Reply(f"I know: {statement.text}")
-        pending = self._approvals.stage(statement.target, (edit,), author, why="said in passing")
-        said = f"Noted, but not saved yet: {statement.text}\n  keep it: {self._program} memory approve {pending.id}"
-        return Reply(said, staged=(pending,))
+        instead += self._withdraw_corrected(statement)
+        pending = self._approvals.stage(target, (edit,), author, why=SAID)
+        said = f"Noted, but not saved yet: {statement.text}{instead}"
+        return Reply(f"{said}\n  keep it: {self._program} memory approve {pending.id}", staged=(pending,))
+
+    def _withdraw_corrected(self, statement: Statement) -> str:
+        """Withdraw waiting writes that the statement corrects, so that nobody approves both; say which."""
+        said, lines = Said(statement.text, time.time()), ""
+        for waiting in self._approvals.waiting():
+            if waiting.why == SAID and any(corrects(Said(text, 0.0), said) for text in waiting.texts):
+                self._approvals.reject(waiting.id)
+                lines += f"\n  no longer waiting: {waiting.summary}"
+        return lines
 
     def _save(self, statement: Statement, author: Author) -> Reply:
-        outcome = self._memory.apply(statement.target, Add(statement.text), author)
+        target, edit, instead = self._make_edit(statement)
+        outcome = self._memory.apply(target, edit, author)
         if isinstance(outcome, Refused):
             return self._report_refusal(statement, outcome, author)
         if not outcome.ledger_ids and not outcome.change.steps:
             return Reply(f"I know that already: {statement.text}")
         ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
         undo = f" (undo: {self._program} memory undo {ledger_id})" if ledger_id else ""
-        said = f"Saved to {self._memory.pages.name(statement.target)}: {statement.text}{undo}"
-        saved = SavedEntry(ledger_id, statement.target.value, statement.text)
+        said = f"Saved to {self._memory.pages.name(target)}: {statement.text}{instead}{undo}"
+        saved = SavedEntry(ledger_id, target.value, statement.text)
         return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
 
     def _report_refusal(self, statement: Statement, refused: Refused, author: Author) -> Reply:
@@ -175,9 +226,7 @@ class Assistant:
     def _search_pages(self, question: str) -> list[Passage]:
         found = self._page_passages()
         scores = relevances(question, [passage.text for passage in found])
-        scored = [
-            Passage(p.text, p.source, score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE
-        ]
+        scored = [replace(p, score=score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE]
         best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
         return [passage for passage in best if passage.score >= best[0].score * MIN_SHARE_OF_BEST]
 
@@ -188,5 +237,6 @@ class Assistant:
         for entry, shown in zip(entries, self._memory.mask(target, entries), strict=True):
             known = metadata.get(entry)
             when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
-            passages.append(Passage(shown, f"{self._memory.pages.name(target)}{when}", 0.0))
+            source = f"{self._memory.pages.name(target)}{when}"
+            passages.append(Passage(shown, source, 0.0, moment=known.changed if known else 0.0))
         return passages

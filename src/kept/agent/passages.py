@@ -14,13 +14,16 @@ from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
 from kept.core.search import SearchRequest
 from kept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
-from kept.core.values import dataclass
+from kept.core.values import dataclass, replace
 from kept.sessions.ports import Readable
+from kept.sessions.search.answers import Statement, find_superseded
+from kept.sessions.search.query import is_asking
 
 MIN_SHARE_OF_BEST = 0.6
 """Other passages are shown when they reach this share of the best score."""
 MAX_PASSAGES = 3
 PASSAGE_CHARS = 400
+SUPERSEDED = " (no longer: see above)"
 LISTED = 30
 """Conversations that an answer about a time lists."""
 
@@ -34,6 +37,13 @@ class Passage:
     score: float
     day: str = ""
     """The day under which it is listed, where the question is only about a time."""
+    moment: float = 0.0
+    """When it was said or last changed."""
+    is_told: bool = False
+    """Whether it tells what was asked for in other words than the question."""
+    session_id: str = ""
+    number: int = 0
+    """Its message; 0 for an entry of a page."""
 
 
 def look_up(store: Readable, question: str, exclude: SessionId | None = None) -> list[Passage]:
@@ -41,13 +51,15 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
 
     The conversation `exclude` is left out, and so are messages that only repeat the question.
     """
+    from kept.sessions.search.answers import find_answers
     from kept.sessions.search.occurrences import Marker
 
     excluded = (exclude,) if exclude is not None else ()
     try:
-        found = store.search(SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
+        answers = find_answers(store, SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
     except StorageError:
         return []
+    found = answers.found
     if found.abstained:
         return []
     if found.period is not None:
@@ -61,12 +73,16 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
         if row is None or not text or text.casefold() in seen or not _is_source(store, row):
             continue
         shown = marker.around(text, width=PASSAGE_CHARS)
-        if text.endswith(("?", "？")) or relevances(question, [shown])[0] <= 0:
+        is_told = hit.message_id in answers.told
+        if not is_told and (is_asking(text) or relevances(question, [shown])[0] <= 0):
             continue  # a neighbour of the matching passage, or an earlier question
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
-        passages.append(Passage(shown, message_source(who, when, row.session_id, row.id), hit.score))
+        source = message_source(who, when, row.session_id, row.id)
+        passages.append(
+            Passage(shown, source, hit.score, "", row.timestamp, is_told, session_id=row.session_id, number=row.id)
+        )
         if len(passages) == MAX_PASSAGES:
             break
     return passages
@@ -232,12 +248,23 @@ def list_by_day(passages: Sequence[Passage]) -> Iterator[str]:
 
 
 def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
-    """Merge both sources, the better one first, and drop passages far below the other source's best."""
+    """Merge both sources, the better one first, and drop passages far below the other source's best.
+
+    A passage that a later one corrects comes after it and says so.
+    """
     scores = relevances(question, [passage.text for passage in (*pages, *past)])
+    best = max(scores, default=0.0)
+    scores = [best if each.is_told else score for each, score in zip((*pages, *past), scores, strict=True)]
     on_pages, in_past = scores[: len(pages)], scores[len(pages) :]
     for_page, for_past = max(in_past, default=0.0), max(on_pages, default=0.0)
     kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * MIN_SHARE_OF_BEST]
     kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * MIN_SHARE_OF_BEST]
-    if for_page > for_past:
-        return [passage for passage, _ in (*kept_past, *kept_pages)]
-    return [passage for passage, _ in (*kept_pages, *kept_past)]
+    first, second = (kept_past, kept_pages) if for_page > for_past else (kept_pages, kept_past)
+    return _mark_superseded([passage for passage, _ in (*first, *second)])
+
+
+def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
+    said = [Statement(one.text, one.moment, one.session_id, one.number) for one in passages]
+    superseded = find_superseded(said)
+    kept = [one for place, one in enumerate(passages) if place not in superseded]
+    return kept + [replace(passages[place], text=f"{passages[place].text}{SUPERSEDED}") for place in superseded]

@@ -95,6 +95,11 @@ def quotes_a_page(text: str) -> bool:
     return re.search(_PAGE_SOURCE, text) is not None
 
 
+def quotes_memory(text: str) -> bool:
+    """Whether `text` quotes a memory page or a message of a past conversation, with its source."""
+    return _SOURCE_PREFIX in f"\n{text}" and (quotes_a_page(text) or bool(find_quoted_messages(text)))
+
+
 def resource_path(package: str, *names: str) -> Path:
     """Return the path of a file or folder that ships in `package`.
 

@@ -97,10 +97,19 @@ class SearchAnswer:
 
     def _passages(self) -> list[JSON]:
         return [
-            {**message_json(message), "score": round(hit.score, 6), "parts": dict(hit.parts)}
+            {
+                **message_json(message),
+                "score": round(hit.score, 6),
+                "parts": dict(hit.parts),
+                **_describe_correction(hits.conversations.superseded.get(hit.message_id)),
+            }
             for hits in self.profiles
             for hit, message in hits.passages
         ]
+
+
+def _describe_correction(later: MessageId | None) -> dict[str, JSON]:
+    return {} if later is None else {"superseded_by": later}
 
 
 def _list_days(found: Conversations) -> list[JSON]:

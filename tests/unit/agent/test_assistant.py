@@ -193,3 +193,43 @@ def test_rare_words_weigh_more_than_common_ones():
     scores = relevances("which server runs redis?", texts)
 
     assert scores.index(max(scores)) == 1
+
+
+def test_a_correction_proposes_to_replace_the_entry(memory, tmp_path):
+    """It does not stand beside what it corrects, and a write that waited for the old value waits no longer."""
+    approvals = Approvals(tmp_path / "pending", memory)
+    assistant = Assistant(memory, approvals)
+    assistant.reply("remember that I live in Leipzig")
+
+    first = assistant.reply("I moved to Dresden last month")
+    second = assistant.reply("I moved to Halle this week")
+
+    assert "instead of: I live in Leipzig" in first.text
+    assert "no longer waiting" in second.text
+    (waiting,) = approvals.waiting()
+    approvals.approve(waiting.id)
+    assert memory.entries(waiting.target) == ["I moved to Halle this week"]
+
+
+def test_an_order_with_a_new_value_replaces_at_once(memory, tmp_path):
+    """The order is carried out, says what it replaced, and can be undone."""
+    assistant = Assistant(memory, Approvals(tmp_path / "pending", memory))
+    assistant.reply("Merk dir, dass mein Geburtstag am 4. Mai ist")
+    assistant.reply("remember that my favourite colour is green")
+
+    reply = assistant.reply("remember that my favourite colour is blue")
+
+    assert "instead of: my favourite colour is green" in reply.text
+    assert "undo" in reply.text
+    assert "my favourite colour is green" not in [*memory.entries(Target.USER), *memory.entries(Target.MEMORY)]
+
+
+def test_a_bare_no_corrects_the_statement_before_it(memory, tmp_path):
+    """What is staged is a whole statement."""
+    approvals = Approvals(tmp_path / "pending", memory)
+    assistant = Assistant(memory, approvals)
+    assistant.reply("My favourite colour is green", "s")
+
+    assistant.reply("no, blue", "s")
+
+    assert [waiting.texts for waiting in approvals.waiting()] == [["My favourite colour is blue"]]

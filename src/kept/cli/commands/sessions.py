@@ -214,7 +214,8 @@ def show_hits(hits: "ProfileHits") -> None:
         text = " ".join(match.message.message.display_text.split())
         passage = marker.around(text, width=PASSAGE_CHARS)
         title, when = match.session.title or "(no title)", local_time(match.message.timestamp)
-        say(f"{prefix}{when}  {title}  {match.session.id} [{match.message.id}]")
+        later = "" if match.superseded_by is None else f"  (superseded by [{match.superseded_by}])"
+        say(f"{prefix}{when}  {title}  {match.session.id} [{match.message.id}]{later}")
         say(*highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
     if answer.found.unchecked:
         note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")

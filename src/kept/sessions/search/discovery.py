@@ -5,19 +5,21 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kept.core.search import SearchRequest
+from kept.core.search import FoundSession, SearchRequest
 from kept.core.text import one_line
-from kept.core.values import dataclass, replace
+from kept.core.values import dataclass, field, replace
 from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
+from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
 from kept.sessions.search.periods import by_day, describe
+from kept.sessions.search.query import is_asking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kept.core.ids import MessageId, SessionId
     from kept.core.messages import Session, StoredMessage
-    from kept.core.search import Found, FoundSession
+    from kept.core.search import Found
     from kept.core.text import JSON
     from kept.sessions.arguments import Asked, Asker, Sort
     from kept.sessions.ports import Readable
@@ -42,6 +44,8 @@ class Match:
     """The session of the conversation that contains the message."""
     message: StoredMessage
     score: float
+    superseded_by: MessageId | None = None
+    """The later message that corrects this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Conversations:
     """Where no match is good enough: the sessions that come closest."""
     reason: str | None = None
     """Why there are no matches."""
+    superseded: Mapping[MessageId, MessageId] = field(default_factory=dict)
+    """Which later message corrects which."""
     more: int = 0
     """How many conversations of a time the limit left out."""
 
@@ -68,6 +74,7 @@ class Discovery:
 
     found: Found
     passages: tuple[Passage, ...]
+    superseded: Mapping[MessageId, MessageId]
 
 
 def find_conversations(
@@ -79,16 +86,19 @@ def find_conversations(
     only about a time is answered by the conversations of that time, at least `listed` of them.
     """
     wide = replace(request, limit=_ranking_limit(request.limit, sort))
-    found = store.search(wide)
+    answers = find_answers(store, wide) if is_asking(request.query) else Answers(store.search(wide))
+    found = answers.found
     if found.period is not None and found.period.start is not None and listed > request.limit:
         request = replace(request, limit=listed)
         found = store.search(replace(request, limit=OVERSAMPLING * listed))
+        answers = Answers(found)
     ranked = _one_per_lineage(store, found.sessions)
     best = ranked[: request.limit]
-    matches = () if found.abstained else _matches(store, found, ranked, request, sort=sort)
+    matches = () if found.abstained else _matches(store, answers, ranked, request, sort=sort)
     if matches:
         more = len(ranked) - len(matches) + max(0, found.candidates - len(found.sessions))
-        return Conversations(matches, found, best, more=more if found.period is not None else 0)
+        more = more if found.period is not None else 0
+        return Conversations(matches, found, best, superseded=answers.superseded, more=more)
     if found.of_time:
         of_time = _one_per_lineage(store, found.of_time)[: max(NEAREST, request.limit)]
         return Conversations((), found, best, tuple(_nearest(store, of_time)), _NOTHING_OF_TIME)
@@ -102,9 +112,10 @@ def _ranking_limit(limit: int, sort: Sort | None) -> int:
 
 
 def _matches(
-    store: Readable, found: Found, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
+    store: Readable, answers: Answers, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
 ) -> tuple[Match, ...]:
-    matches = _inside(store, found) if request.session_id is not None else _of_sessions(store, ranked)
+    plain = _inside(store, answers.found) if request.session_id is not None else _of_sessions(store, ranked)
+    matches = (replace(match, superseded_by=answers.superseded.get(match.message.id)) for match in plain)
     if sort is None:
         return tuple(islice(matches, request.limit))
     by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
@@ -142,7 +153,7 @@ def _match(store: Readable, session_id: SessionId, message_id: MessageId, score:
 
 def _discovery(store: Readable, conversations: Conversations, asked: Asked) -> Discovery:
     passages = (passage(store, match.message, window=asked.window) for match in conversations.matches)
-    return Discovery(conversations.found, tuple(one for one in passages if one is not None))
+    return Discovery(conversations.found, tuple(one for one in passages if one is not None), conversations.superseded)
 
 
 def _request(asked: Asked, asker: Asker) -> SearchRequest:
@@ -209,10 +220,12 @@ def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps]
         shown: list[JSON] = []
         for one in discovery.passages[: caps.results]:
             if asked.detail == "index":
-                shown.append(index_shown(one.session, one.match, marker=marker))
+                value = index_shown(one.session, one.match, marker=marker)
             else:
-                shown.append(passage_shown(one, caps=caps, marker=marker, hidden=asker.hidden))
-        value: dict[str, JSON] = {"success": True, "mode": "discover", "results": shown, "count": len(shown)}
+                value = passage_shown(one, caps=caps, marker=marker, hidden=asker.hidden)
+            later = discovery.superseded.get(one.match.id)
+            shown.append(value if later is None else {**value, "superseded_by": later})
+        value = {"success": True, "mode": "discover", "results": shown, "count": len(shown)}
         left = len(discovery.passages) - len(shown)
         if left:
             value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"

@@ -14,10 +14,10 @@ from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters
-from kept.sessions.search.occurrences import LineSimilarity, Proximity, remove_names, session_similarity
+from kept.sessions.search.occurrences import LineSimilarity, Proximity, Repetition, remove_names, session_similarity
 from kept.sessions.search.periods import add_time, list_conversations, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
-from kept.sessions.search.query import Query, parse
+from kept.sessions.search.query import Query, is_asking, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import PostingList, find_speakers, look_up_terms, unknown_weight
 
@@ -41,22 +41,24 @@ def search(
 
     `embed` makes the vector of a question, None where there are no vectors; similarity is added to the words' score.
     """
-    period = read_period(request, now)
+    query = parse(request.query, now)
+    may_ask_time = bool(query.dates) or not query.terms or is_asking(request.query)
+    period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)
-    query = parse(request.query, now)
     terms = look_up_terms(postings, query) if postings.documents else []
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)
         explained = Explained("no_candidate", terms=tuple(TermMatch(word, 0.0, is_held=False) for word in words))
         found = Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
-        return add_time(found, catalog, request, query.dates)
+        return add_time(found, catalog, request, query.dates) if query.dates else found
     budget = budget or Budget().fitting(
         request.limit, postings.documents, frequencies=[term.frequency for term in terms]
     )
     run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), now=now)
-    return add_time(run.answer(similarity, budget), catalog, request, query.dates)
+    found = run.answer(similarity, budget)
+    return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
 
 @dataclass(slots=True)
@@ -106,6 +108,8 @@ class _Search:
         self._matching: set[int] | None = None
         """The messages that fulfil the explicit condition; None without one."""
         self._needs_term = False
+        self._repeating: set[int] = set()
+        """Messages that only repeat the question."""
         self._unchecked = 0
         self._similarity: Similarity | None = None
         self._similar: dict[int, float] = {}
@@ -252,8 +256,12 @@ class _Search:
         passing = self._filters.passing([line.message_id for line in lines])
         proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms])
         texts = self._read_texts(lines, proximity)
+        repetition = Repetition(self._request.query)
         for line in lines:
             head = passing.get(line.message_id)
+            if head is not None and repetition.matches(head, texts.get(line.message_id, "")):
+                self._repeating.add(line.message_id)
+                head = None
             if head is None or not self._may_be_shown(line):
                 line.factor = 0.0
                 continue
@@ -358,6 +366,8 @@ class _Search:
         excluded = self._filters.reason(number)
         if excluded is not None:
             return Explained("excluded" if excluded else "absent", excluded)
+        if number in self._repeating:
+            return Explained("excluded", "repetition")
         terms = tuple(self._match_terms(number))
         sessions = tuple(self._session(*one) for one in order.sessions)
         for place, (item, each) in enumerate(order.messages, start=1):

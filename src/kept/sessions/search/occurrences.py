@@ -5,9 +5,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from kept.core.text import WORD, stop_words
+from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
-from kept.sessions.search.postings import Analyzer
+from kept.sessions.search.postings import Analyzer, MessageHead
+from kept.sessions.search.query import is_asking
 from kept.sessions.search.ranking import Line, Weights
 from kept.sessions.search.terms import PostingList
 
@@ -100,6 +101,31 @@ def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
             if best is None or abs(other - place) < best:
                 best = abs(other - place)
     return best
+
+
+class Repetition:
+    """Tells which messages only repeat a question or quote memory, so that they cannot answer it."""
+
+    def __init__(self, question: str) -> None:
+        self._is_asked = is_asking(question)
+        self._words = content_words(question) if self._is_asked else frozenset[str]()
+        self._most = 2 * len(question) + 40
+
+    def matches(self, head: MessageHead, text: str) -> bool:
+        """Return whether a message has nothing that the question lacks, or quotes what stands elsewhere."""
+        if head.role == "assistant":
+            return quotes_memory(text)
+        if not self._is_asked or head.role != "user" or len(text) > self._most:
+            return False
+        return is_asking(text) and content_words(text) <= self._words
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Return the words of a text that say something, without endings; of Chinese its characters."""
+    words = [word.lower() for word in WORD.findall(UNSPACED.sub(" ", text))]
+    stops = stop_words(words)
+    said = {base(word) for word in words if word not in stops}
+    return frozenset(said.union(*UNSPACED.findall(text)))
 
 
 def remove_names(query: str, terms: Sequence[PostingList]) -> str:

@@ -165,8 +165,6 @@ def list_conversations(catalog: Catalog, request: SearchRequest, period: Period)
 
 def add_time(found: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
     """Return `found` with the sessions of the time that the question names, where nothing matched well enough."""
-    if not (found.abstained and dates):
-        return found
     near = Period(min(span.start for span in dates), max(span.end for span in dates))
     return replace(found, of_time=list_conversations(catalog, request, near).sessions)
 

@@ -87,6 +87,57 @@ class Query:
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
+_ASKING_WORDS = frozenset(
+    [
+        "wer",
+        "was",
+        "wann",
+        "wo",
+        "warum",
+        "wieso",
+        "wie",
+        "welche",
+        "welcher",
+        "welches",
+        "wohin",
+        "woher",
+        "womit",
+        "zeig",
+        "sag",
+        "nenn",
+        "hast",
+        "habe",
+        "quién",
+        "qué",
+        "cuándo",
+        "dónde",
+        "cómo",
+        "cuál",
+        "cuánto",
+        "dime",
+        "muestra",
+        "quien",
+        "que",
+        "cuando",
+        "donde",
+        "como",
+        "cual",
+        "qui",
+        "quoi",
+        "quand",
+        "où",
+        "ou",
+        "comment",
+        "pourquoi",
+        "quel",
+        "quelle",
+        "combien",
+        "dis",
+        "montre",
+        "est-ce",
+    ]
+)
+_ASKING_CHINESE = re.compile(r"[吗呢谁]|什么|哪|怎|为何|几[个点时]|多少|告诉我")
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
@@ -103,6 +154,17 @@ def parse(text: str, now: float = 0.0) -> Query:
     if not terms:
         return Query(_limit_terms(_plain(text, date_words)), None, spans)
     return Query(terms, condition, spans)
+
+
+def is_asking(text: str) -> bool:
+    """Return whether a text is a question, or an order to tell something, in any of the languages."""
+    stripped = text.strip()
+    if stripped.endswith(("?", "\uff1f")) or _ASKING_CHINESE.search(stripped):
+        return True
+    first = WORD.search(stripped)
+    word = first[0].lower() if first is not None else ""
+    # "I" and "we" begin statements far more often than questions
+    return (word in ASKING and word not in {"i", "we"}) or word in _ASKING_WORDS
 
 
 def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:

@@ -1,0 +1,270 @@
+"""What can answer a question: statements, not its own repetition, and of several about one thing the newest."""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.messages import Role
+from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
+from kept.core.text import WORD, resource_text
+from kept.core.values import dataclass, field, replace
+from kept.sessions.search.analysis import base
+from kept.sessions.search.occurrences import content_words
+from kept.sessions.search.query import is_asking
+
+if TYPE_CHECKING:
+    from kept.sessions.ports import Readable
+
+_FLAGS: Final = re.IGNORECASE | re.DOTALL
+_MOST_CHARACTERS: Final = 400
+"""A longer text tells more than one thing, so that nothing takes its place as a whole."""
+COMPARED: Final = 12
+"""Messages that are compared with each other: which one corrects another."""
+LEADING: Final = 3
+"""The best messages, after which a correction is looked for."""
+_NEAR: Final = 6
+"""Messages of a conversation after which a bare "no, blue" no longer refers to a statement."""
+_NUMBER: Final = re.compile(r"\d")
+_VALUE: Final = re.compile(
+    r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)"
+    r"|.*[是叫在到])(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$",
+    _FLAGS,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """Something that a person said, with its moment and its place."""
+
+    text: str
+    moment: float
+    session_id: str = ""
+    number: int = 0
+    """Its message, in order of the conversation; 0 where it is no message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Something that a person has one of, such as a place to live, in one language."""
+
+    name: str
+    said: re.Pattern[str]
+    asked: re.Pattern[str]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    lead: re.Pattern[str]
+    change: re.Pattern[str]
+    ended: re.Pattern[str]
+    it: re.Pattern[str]
+    relations: tuple[Relation, ...]
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    tables = tomllib.loads(resource_text("kept.sessions", "search/corrections.toml"))
+    return tuple(
+        _Language(
+            re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS),
+            re.compile(table["change"], _FLAGS),
+            re.compile(table["ended"], _FLAGS),
+            re.compile(table["it"], _FLAGS),
+            tuple(
+                Relation(
+                    row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"])
+                )
+                for row in table["relations"]
+            ),
+        )
+        for table in tables.values()
+    )
+
+
+def find_relation(question: str) -> Relation | None:
+    """Return what a question asks for, if a person has only one of it and other words may tell it."""
+    for language in _languages():
+        for relation in language.relations:
+            if relation.words and relation.asked.search(question):
+                return relation
+    return None
+
+
+def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
+    """Return which statements a later one corrects: the place of the newest such one by the place of the earlier."""
+    order = sorted(range(len(statements)), key=lambda place: (statements[place].moment, statements[place].number))
+    found: dict[int, int] = {}
+    for index, earlier in enumerate(order):
+        later = [place for place in order[index + 1 :] if corrects(statements[earlier], statements[place])]
+        if later:
+            found[earlier] = later[-1]
+    return found
+
+
+def corrects(earlier: Statement, later: Statement) -> bool:
+    """Return whether `later` takes the place of `earlier`: it tells another value of the same thing."""
+    if max(len(earlier.text), len(later.text)) > _MOST_CHARACTERS or is_asking(earlier.text) or is_asking(later.text):
+        return False
+    if _plain(earlier.text) == _plain(later.text):
+        return False
+    is_next = earlier.session_id == later.session_id != "" and 0 < later.number - earlier.number <= _NEAR
+    return any(
+        _refers_back(language, later.text, is_next=is_next)
+        or _tells_the_same_thing(language, earlier.text, later.text)
+        or _is_changed(language, earlier.text, later.text)
+        for language in _languages()
+    ) or _differs_by_number(earlier.text, later.text)
+
+
+def _refers_back(language: _Language, text: str, *, is_next: bool) -> bool:
+    """Whether a message corrects the statement right before it: "no, blue", "it moved to 5"."""
+    if not is_next:
+        return False
+    lead = language.lead.match(text)
+    if lead is not None and 0 < len(WORD.findall(text[lead.end() :])) <= _NEAR:
+        return True
+    return language.it.search(text) is not None and language.change.search(text) is not None
+
+
+def _tells_the_same_thing(language: _Language, earlier: str, later: str) -> bool:
+    """Whether both tell something that a person has one of: "I live in …" and "I moved to …"."""
+    for relation in language.relations:
+        before, after = relation.said.search(earlier), relation.said.search(later)
+        if before is not None and after is not None:
+            return _plain(" ".join(before.groups(""))) == _plain(" ".join(after.groups("")))
+    return False
+
+
+def _is_changed(language: _Language, earlier: str, later: str) -> bool:
+    """Whether a later statement says that something changed, with the subject and half of the words of the earlier."""
+    if language.change.search(later) is None or language.it.search(later) is not None:
+        return False
+    before, after = content_words(earlier), content_words(language.change.sub(" ", later))
+    if not before or max(len(before), len(after)) > _NEAR or _subject(earlier) != _subject(later):
+        return False
+    # what is changed has another value now, or none: "I work on the parser now, too" changes nothing
+    is_other = bool(before - after and after - before) or language.ended.search(later) is not None
+    return is_other and 2 * len(before & after) >= min(len(before), len(after))
+
+
+def _subject(text: str) -> str:
+    first = WORD.search(text)
+    return first[0].lower() if first is not None else ""
+
+
+def _differs_by_number(earlier: str, later: str) -> bool:
+    """Whether two statements have the same words and other numbers: "on the 4th of May", "on the 5th of May"."""
+    words = [[word.lower() for word in WORD.findall(text)] for text in (earlier, later)]
+    numbers = [[word for word in each if _NUMBER.search(word)] for each in words]
+    if len(numbers[0]) != len(numbers[1]) or sum(a != b for a, b in zip(*numbers, strict=True)) != 1:
+        return False
+    if _VALUE.match(earlier) is None or _VALUE.match(later) is None:
+        return False  # a number that counts something tells no value: "step 3 of 5"
+    left, right = ({base(word) for word in each if not _NUMBER.search(word)} for each in words)
+    return len(left & right) >= 2 and len(left ^ right) <= 1
+
+
+def _plain(text: str) -> str:
+    return " ".join(WORD.findall(text.casefold()))
+
+
+def complete(earlier: str, later: str) -> str:
+    """Return a bare correction as a whole statement: "no, blue" after "my colour is green" is "my colour is blue"."""
+    for language in _languages():
+        lead = language.lead.match(later)
+        value = later[lead.end() :].strip().rstrip(".!。") if lead is not None else ""
+        frame = _VALUE.match(earlier) if value and len(WORD.findall(value)) <= 3 else None
+        if frame is not None:
+            return f"{frame['frame']}{frame['gap']}{value}{frame['end']}"
+    return later
+
+
+def is_bare_correction(text: str) -> bool:
+    """Return whether a message has a meaning only after the statement that it corrects: "no, blue"."""
+    leads = [match for language in _languages() if (match := language.lead.match(text)) is not None]
+    return any(0 < len(WORD.findall(text[lead.end() :])) <= 3 for lead in leads) and not is_asking(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a search found, corrections before what they correct."""
+
+    found: Found
+    superseded: Mapping[MessageId, MessageId] = field(default_factory=dict)
+    """Which later message corrects which."""
+    told: frozenset[MessageId] = frozenset()
+    """Messages that tell what was asked for in other words than the question."""
+
+
+def find_answers(store: "Readable", request: SearchRequest) -> Answers:
+    """Search, and put each statement that corrects an earlier one before it."""
+    found = store.search(request)
+    if found.period is not None or request.session_id is not None or not is_asking(request.query):
+        return Answers(found)
+    relation = find_relation(request.query)
+    hits = {hit.message_id: hit for hit in found.messages[:COMPARED]}
+    hits |= {hit.message_id: hit for hit in _other_wordings(store, request, relation) if hit.message_id not in hits}
+    for hit in found.messages[:LEADING]:
+        after = store.window(hit.message_id, before=0, after=_NEAR)[1:]
+        hits |= {one.id: replace(hit, message_id=one.id) for one in after if one.id not in hits}
+    rows = [row for number in hits if (row := store.message(number)) is not None and row.message.role is Role.USER]
+    said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
+    superseded = {rows[old].id: rows[new].id for old, new in find_superseded(said).items()}
+    told = [row.id for row, one in zip(rows, said, strict=True) if _tells(relation, one.text)]
+    if not superseded and not told:
+        return Answers(found)
+    return Answers(_reorder(found, hits, superseded, told), superseded, frozenset((*told, *superseded.values())))
+
+
+def _other_wordings(store: "Readable", request: SearchRequest, relation: Relation | None) -> Sequence[FoundMessage]:
+    """Return messages that may tell what was asked for, though they share no word with the question."""
+    if relation is None:
+        return ()
+    return store.search(replace(request, query=relation.words, roles=("user",), limit=COMPARED)).messages
+
+
+def _tells(relation: Relation | None, text: str) -> bool:
+    return relation is not None and relation.said.search(text) is not None and not is_asking(text)
+
+
+def _reorder(
+    found: Found,
+    hits: Mapping[MessageId, FoundMessage],
+    superseded: Mapping[MessageId, MessageId],
+    told: Sequence[MessageId],
+) -> Found:
+    """Return what was found, led by what tells the thing asked for, each correction before what it corrects."""
+    ranked = list(dict.fromkeys((*told, *(hit.message_id for hit in found.messages))))
+    order: dict[MessageId, None] = {}
+    for number in ranked:
+        chain = [number]
+        while chain[-1] in superseded and superseded[chain[-1]] not in chain:
+            chain.append(superseded[chain[-1]])
+        order |= dict.fromkeys(reversed(chain))
+    known = {hit.message_id: hit for hit in found.messages} | dict(hits)
+    messages = [known[number] for number in order]
+    # scores fall with the rank, because answers of several profiles are merged by them
+    tops = accumulate((hit.score for hit in reversed(messages)), max)
+    raised = tuple(replace(hit, score=top) for hit, top in zip(reversed(messages), tops, strict=True))[::-1]
+    moved = set(told).union(superseded, superseded.values())
+    return replace(found, messages=raised, sessions=_reorder_sessions(found, raised, moved), abstained=False)
+
+
+def _reorder_sessions(
+    found: Found, messages: Sequence[FoundMessage], moved: Collection[MessageId]
+) -> tuple[FoundSession, ...]:
+    """Return the sessions with those of the moved messages together, in their order, where the first of them was."""
+    best: dict[SessionId, FoundMessage] = {}
+    for hit in messages:
+        if hit.message_id in moved:
+            best.setdefault(hit.session_id, hit)
+    first = next((place for place, one in enumerate(found.sessions) if one.session_id in best), 0)
+    score = found.sessions[first].score if found.sessions else max(hit.score for hit in messages)
+    among = [FoundSession(name, score, hit.message_id, hit.parts) for name, hit in best.items()]
+    others = [one for one in found.sessions if one.session_id not in best]
+    return (*others[:first], *among, *others[first:])
