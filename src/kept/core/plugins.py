@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from kept.core.text import expression
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from importlib.metadata import EntryPoint
@@ -24,10 +26,10 @@ PORT = 1
 """The version of the ports that plugins are written for; `port:` in a plugin.yaml names the one that it needs."""
 MAX_SCANNED_BYTES = 200_000
 
-_SKIPPED = re.compile(r"^[._]")
-_MANIFEST_NAME = re.compile(r"""^name:\s*["']?([A-Za-z0-9][\w.-]*)""", re.MULTILINE)
-_MANIFEST_PORT = re.compile(r"""^port:\s*["']?(\d+)""", re.MULTILINE)
-_SOURCE_NAME = re.compile(
+_SKIPPED = expression(r"^[._]")
+_MANIFEST_NAME = expression(r"""^name:\s*["']?([A-Za-z0-9][\w.-]*)""", re.MULTILINE)
+_MANIFEST_PORT = expression(r"""^port:\s*["']?(\d+)""", re.MULTILINE)
+_SOURCE_NAME = expression(
     r"""^\s+name\s*(?::[^=\n]+)?=\s*["']([^"'\n]+)["']"""
     r"""|def name\(self\)[^:]*:\s*(?:\"\"\".*?\"\"\"\s*)?return ["']([^"'\n]+)["']""",
     re.MULTILINE | re.DOTALL,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from kept.core.text import expression
 from kept.core.values import dataclass, is_dataclass
 
 Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
@@ -141,7 +142,7 @@ class Address:
         return (self.optional and not value) or _HTTP_ADDRESS.match(value) is not None
 
 
-_HTTP_ADDRESS = re.compile(r"https?://[^\s/?#]+\S*$", re.IGNORECASE)
+_HTTP_ADDRESS = expression(r"https?://[^\s/?#]+\S*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

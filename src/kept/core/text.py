@@ -9,12 +9,31 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from zlib import crc32
 
 from kept.core.ids import MessageId, SessionId
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+
+
+class _Expression:
+    """Stands for a compiled expression; each method is that of the compiled one from its first use on."""
+
+    def __init__(self, source: str, flags: int) -> None:
+        self._source = source
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(self._source, self._flags), name)  # `re` keeps what it compiled
+        setattr(self, name, value)
+        return value
+
+
+def expression(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a regular expression that is compiled when it is first used, so that loading a module costs nothing."""
+    return cast("re.Pattern[str]", _Expression(source, flags))
+
 
 # Every process loads this module, so expressions that few of them use are texts here: `re` compiles and keeps them.
 _SOURCE_PREFIX = "\n  — "
@@ -115,8 +134,8 @@ def resource_text(package: str, *names: str) -> str:
     return resource_path(package, *names).read_text(encoding="utf-8")
 
 
-WORD: Final = re.compile(r"[^\W_]+")
-UNSPACED: Final = re.compile("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
+WORD: Final = expression(r"[^\W_]+")
+UNSPACED: Final = expression("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
 """Runs of scripts that are searched by pairs of characters: kana, Han, Thai, Hangul."""
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.text import (
     UNSPACED,
+    expression,
     message_source,
     one_line,
     quote,
@@ -37,10 +38,10 @@ QUERY_CHARS = 400
 _TITLE_CHARS = 80
 _GIVEN_RECEIPTS = 200
 _LEAST_WORDS = 2
-_COMMAND = re.compile(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
-_SYNTAX = re.compile(r'["*]|\b(?:AND|OR|NOT)\b')
+_COMMAND = expression(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
+_SYNTAX = expression(r'["*]|\b(?:AND|OR|NOT)\b')
 """What the search reads as a condition; in a prompt it is plain text."""
-_PRIVATE = re.compile(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
+_PRIVATE = expression(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

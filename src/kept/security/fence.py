@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+from kept.core.text import expression
 from kept.core.values import dataclass
 
 log = logging.getLogger(__name__)
@@ -17,8 +18,8 @@ MAX_TAG_CHARS = 256
 
 _NAME = "memory-context"
 _OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
-_TAG = re.compile(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
-_FOREIGN_NOTE = re.compile(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
+_TAG = expression(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
+_FOREIGN_NOTE = expression(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
 _ROUNDS = 16
 
 Kind = Literal["open", "close", "empty"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
+from kept.core.text import expression
 from kept.security.skeleton import BREAK, COLON, START, Lexicon
 
 _COMMON = (
@@ -136,7 +137,7 @@ class _Chances(dict[str, float]):
         return chance
 
 
-_RUN = re.compile(r"[a-z0-9]+")
+_RUN = expression(r"[a-z0-9]+")
 _REACH = 400
 """No expression matches text further than this from its anchor."""
 _DENSE = 4_096

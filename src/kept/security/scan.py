@@ -1,9 +1,9 @@
 """The threat scanner: finds text that would harm the agent that reads it."""
 
-import re
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from kept.core.text import expression
 from kept.core.values import dataclass, replace
 from kept.security import secrets, unicode
 from kept.security.skeleton import OTHER_SCRIPT
@@ -13,9 +13,9 @@ from kept.security.wording import wording
 __all__ = ["Finding", "Scope", "Severity", "Verdict", "read", "rule_ids", "scan"]
 
 _FIRST_OTHER = "\u0400"
-_DOTTED = re.compile("([\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
+_DOTTED = expression("([\u4e00-\u9fff])[.*_/|\u00b7\u30fb-](?=[\u4e00-\u9fff])")
 """Signs that are put between Chinese characters to break up words."""
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_NOT_ASCII = expression(r"[^\x00-\x7f]+")
 _PERSONA = "persona"
 _LONG = 700
 """Longer texts need more weak signals, because in them signals meet by chance."""
@@ -36,28 +36,28 @@ _CHAIN_SHORT, _CHAIN_LONG = 2, 3
 """This many different held orders together are an attack."""
 _KEY_WORD = 4
 """Ordinary Russian or Greek words fold to shorter English ones."""
-_QUOTED = re.compile(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")
+_QUOTED = expression(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")
 _QUOTATION = " quotation "
-_SENTENCE = re.compile(r"[^.!?\n]+[.!?]*")
-_REPORT = re.compile(
+_SENTENCE = expression(r"[^.!?\n]+[.!?]*")
+_REPORT = expression(
     r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
     r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
     r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
     r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
 )
-_DIRECTIVE = re.compile(
+_DIRECTIVE = expression(
     r"\b(?:you|your|yours|must|always|never|please|from now|henceforth|follow|obey|execute|run|apply|perform|comply|"
     r"remember|repeat|act|respond|reply|answer|do|treat|set|override|send|print|ensure|make sure|enable|become|"
     r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b",
 )
-_TOLD = re.compile(
+_TOLD = expression(
     r"^\W{0,3}(?:the|a|an|our|this|these|some|many|most|one|in|der|die|das|ein|eine|el|la|los|un|una|le|les|une)\b"
     r"[^:;\n]{0,60}?\b(?:shows?|explains?|describes?|detects?|blocks?|catch(?:es)?|flags?|covers?|contains?|uses?|"
     r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
     r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
 )
-_NO_WORD = re.compile(r"\S*[/.@_=]\w\S*")
-_MACHINE = re.compile(r"[{}<>$|\\]")
+_NO_WORD = expression(r"\S*[/.@_=]\w\S*")
+_MACHINE = expression(r"[{}<>$|\\]")
 """Signs of a command or of data rather than prose."""
 _LONGEST = 700
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 
-from kept.core.text import JSON, resource_text
+from kept.core.text import JSON, expression, resource_text
 from kept.core.values import dataclass
 
 _BARE = r"(?i)(?:^|[^a-z])$"
@@ -15,8 +15,8 @@ _SHORT = 16
 _LONG_WORD = 20
 """No credential that is known by its own shape is shorter; ordinary prose has hardly a word of this length."""
 _TAIL = ".:!?"
-_FIRST_WORD = re.compile(r"\w*")
-_CODE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
+_FIRST_WORD = expression(r"\w*")
+_CODE = expression(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
 _REACH = 300
 _DOUBTLESS = frozenset({"tight", "quoted", "flag", "given"})
 """Groups of a pattern whose form leaves no doubt that the value is meant, even if it has no digit."""
@@ -197,9 +197,9 @@ class _Anchors:
                 yield shape
 
 
-_DIGIT = re.compile("[0-9]")
-_JOINT = re.compile("[./(]")
-_RUN_START = re.compile("([A-Za-z0-9]{1,3})[A-Za-z0-9]*")
+_DIGIT = expression("[0-9]")
+_JOINT = expression("[./(]")
+_RUN_START = expression("([A-Za-z0-9]{1,3})[A-Za-z0-9]*")
 
 
 def _head(anchor: str) -> str:

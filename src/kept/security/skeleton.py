@@ -7,6 +7,8 @@ from functools import cached_property
 from itertools import chain, repeat
 from string import ascii_lowercase
 
+from kept.core.text import expression
+
 START = "^"
 BREAK = "|"
 COLON = ":"
@@ -18,11 +20,11 @@ OTHER_SCRIPT = "\x7f"
 _LETTER = "s"
 """A single character; six of them in a row are a word written with spaces between its letters."""
 _FIRST_SYMBOL = 0x100
-_TOKEN = re.compile(
+_TOKEN = expression(
     r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
 )
-_SPACED = re.compile(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9])){5,}")
-_NO_LETTER = re.compile("[^a-z0-9]+")
+_SPACED = expression(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9])){5,}")
+_NO_LETTER = expression("[^a-z0-9]+")
 _CONTEXT = 80
 _MOST_SPACED = 20_000
 _GAPS_COMPARED = 2_000

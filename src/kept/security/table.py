@@ -1,6 +1,5 @@
 """The rule table, read from rules.toml; patterns are compiled when they are first needed."""
 
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
@@ -8,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 from kept.core.errors import Unreadable
-from kept.core.text import resource_text
+from kept.core.text import expression, resource_text
 from kept.core.values import dataclass, field
 from kept.security.patterns import Anchors, Index, Places, Structure, TextPattern
 from kept.security.skeleton import Lexicon, sentences, split_part
@@ -17,7 +16,7 @@ _LITERALS = "="
 _LONG_TEXT = 10_000
 _ADDRESSED = ("you", "your", "ai")
 _LETTERS = "\u0400-\u04ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_OTHER_SCRIPTS = re.compile(f"([{_LETTERS}](?:[{_LETTERS} ]*[{_LETTERS}])?)")
+_OTHER_SCRIPTS = expression(f"([{_LETTERS}](?:[{_LETTERS} ]*[{_LETTERS}])?)")
 
 
 class Severity(StrEnum):

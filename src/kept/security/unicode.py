@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from urllib.parse import unquote
 
-from kept.core.text import resource_text
+from kept.core.text import expression, resource_text
 
 _UNLISTED = "бbґrдdзzиuкkлlмmпnфfцuчrшwщwъbьbыbэeюlяrєeђhβbδdεeζzκkλlμuξeπnςcφfχxψyωwɴnƅbեt"
 """Letters that Unicode does not list as look-alikes, and the Latin letters they replace in disguised words.
@@ -29,28 +29,28 @@ _ALWAYS_INVISIBLE = (
 )
 _JOINERS = "\u200c\u200d"
 _EMBEDDING = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
-_SUSPECT = re.compile(f"([{_ALWAYS_INVISIBLE}{_JOINERS}])\\1*")
-_FLAG = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
+_SUSPECT = expression(f"([{_ALWAYS_INVISIBLE}{_JOINERS}])\\1*")
+_FLAG = expression("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{1,8}\U000e007f")
 _SOFT = frozenset("\u115f\u1160\u3164\uffa0\u17b4\u17b5\u180e\u034f")
 """Invisible but ordinary in some scripts: suspicious only inside a Latin word."""
 _DIRECTION_MARKS = frozenset("\u200e\u200f\u061c")
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_RIGHT_TO_LEFT = expression("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _ARTEFACTS = frozenset("\u200b\u2060\ufeff")
 """Copying from a web page leaves these between lines; inside or beside a word they are an attack."""
-_LIST_MARK = re.compile(r"(?:^|\n)\s{0,4}(?:\d{1,3}[.)]|[-*\u2022])\s{0,2}$")
+_LIST_MARK = expression(r"(?:^|\n)\s{0,4}(?:\d{1,3}[.)]|[-*\u2022])\s{0,2}$")
 """Messengers put such a character between the mark of a list item and its text."""
 _SOFT_HYPHEN = "\u00ad"
 """Ordinary in text copied from the web; folding removes it, so it hides nothing."""
-_CONTROL = re.compile("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
+_CONTROL = expression("[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f]")
 """Without tab, line ends and form feed."""
 _ASCII = bytes(range(0x80))
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
+_NOT_ASCII = expression(r"[^\x00-\x7f]+")
 _VIRAMA = 9
 _FEW = 48
 """Up to this many distinct characters are replaced one by one, which is faster than translating the whole text."""
-_FOREIGN = re.compile("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
-_WORD = re.compile("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
-_LATIN = re.compile("[A-Za-z]")
+_FOREIGN = expression("[\u0370-\u03ff\u0400-\u052f\u0531-\u058f]")
+_WORD = expression("[A-Za-z\u0370-\u03ff\u0400-\u052f\u0531-\u058f]{2,40}")
+_LATIN = expression("[A-Za-z]")
 _CURSIVE = ("ARABIC", "SYRIAC", "MONGOLIAN", "N'KO", "MANDAIC")
 
 
@@ -258,12 +258,12 @@ def lookalike_words(text: str, among: frozenset[str] | None = None) -> Iterator[
     yield from zip(fold("\n".join(suspects)).split("\n"), map(words.__getitem__, suspects), strict=False)
 
 
-_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{20,}")
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2}){16,}")
-_ESCAPES = re.compile(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}")
-_PERCENT = re.compile(r"[A-Za-z0-9]{0,24}(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,24}){3,}")
-_ENTITY = re.compile(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
-_ENCODED_WORD = re.compile(r"\w+")
+_BASE64 = expression(r"[A-Za-z0-9+/_-]{20,}")
+_HEX = expression(r"(?:[0-9a-fA-F]{2}){16,}")
+_ESCAPES = expression(r"(?:\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}){6,}")
+_PERCENT = expression(r"[A-Za-z0-9]{0,24}(?:%[0-9a-fA-F]{2}[A-Za-z0-9.+-]{0,24}){3,}")
+_ENTITY = expression(r"(?:&#x?[0-9a-fA-F]{2,6};){4,}")
+_ENCODED_WORD = expression(r"\w+")
 _URL_SAFE = str.maketrans("-_", "+/")
 _SHORTEST = 20
 _TEXT_SHARE = 0.7
