@@ -12,6 +12,7 @@ from kept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from kept.core.text import checksum
 from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
 from kept.memory.page import page_hash
+from kept.security.verdicts import DIGEST_BYTES, digest, list_clean
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Connection, Database
@@ -116,7 +117,25 @@ class SqliteLedger:
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
                 connection.execute(SQL.insert, row._asdict())
                 ids.append(LedgerId(row.id))
+            self._keep_clean(connection, target, change.entries)
         return ids
+
+    def _keep_clean(self, connection: Connection, target: Target, entries: Sequence[str]) -> None:
+        """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
+        known = {*list_clean(entries), *self._stored_clean(connection, target).intersection(map(digest, entries))}
+        connection.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
+
+    def _stored_clean(self, connection: Connection, target: Target) -> frozenset[bytes]:
+        row = connection.execute(SQL.clean, (self._name(target),)).fetchone()
+        joined = row[0] if row is not None and isinstance(row[0], bytes) else b""
+        return frozenset(joined[at : at + DIGEST_BYTES] for at in range(0, len(joined), DIGEST_BYTES))
+
+    def clean_entries(self, target: Target) -> frozenset[bytes]:
+        """Return the digests of entries of a page that were clean when it was last written."""
+        if not self._exists:
+            return frozenset()
+        with self._db.reading() as connection:
+            return self._stored_clean(connection, target)
 
     def _seal(self, connection: Connection, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""

@@ -4,7 +4,7 @@
 that every implementation must pass. An object is built for one user and never returns another user's data.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -81,6 +81,12 @@ class Ledger(Protocol):
 
     def has_sources(self) -> bool:
         """Whether any row names a source; most ledgers have none."""
+
+    def clean_entries(self, target: Target) -> Collection[bytes]:
+        """Return the digests (`security.verdicts`) of entries of a page that were clean when it was last written.
+
+        Derived data, which may be missing at any time.
+        """
 
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""

@@ -1,28 +1,38 @@
 """How models see the pages: blocks that are frozen for a session, masked threats, notices of later changes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kept.memory.edits import Target
 from kept.memory.page import ENTRY_DELIMITER, Page, preview
-from kept.security.scan import scan
+from kept.security.verdicts import list_unsafe
 
 if TYPE_CHECKING:
     from kept.core.ids import SourceName
+    from kept.security.scan import Verdict
+
+
+def know_none() -> Collection[bytes]:
+    """Return no digests, where no store keeps any."""
+    return ()
 
 
 def mask_threats(
     entries: Sequence[str],
     allowed: Callable[[str], frozenset[str]],
+    *,
     unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
+    clean: Callable[[], Collection[bytes]] = know_none,
 ) -> list[str]:
     """Return the entries with a marker in place of each one that a block rule matches, and before unverified ones.
 
     `allowed` returns the rules that a person has allowed for an entry; it is called only for entries with a match.
+    `clean` returns the digests of entries that need not be scanned again.
     """
-    masked = [_mask(entry, allowed) for entry in entries]
+    unsafe = list_unsafe(entries, clean)
+    masked = [_mask(entry, unsafe[entry], allowed) if entry in unsafe else entry for entry in entries]
     if not unverified:
         return masked
     from kept.core.provenance import label  # most pages hold nothing unverified
@@ -33,8 +43,7 @@ def mask_threats(
     ]
 
 
-def _mask(entry: str, allowed: Callable[[str], frozenset[str]]) -> str:
-    verdict = scan(entry)
+def _mask(entry: str, verdict: "Verdict", allowed: Callable[[str], frozenset[str]]) -> str:
     if not verdict.blocked:
         return entry
     rules = sorted({finding.rule for finding in verdict.findings if finding.severity == "block"} - allowed(entry))
@@ -53,16 +62,11 @@ MIN_CUT_CHARS = 40
 """A line that would be cut to this length or less says too little to be shown."""
 
 
-def render(
-    target: Target,
-    page: Page,
-    allowed: Callable[[str], frozenset[str]],
-    unverified: Mapping[str, "SourceName"] = MappingProxyType({}),
-) -> str | None:
-    """Return the block, None for an empty page; entries that match a block rule are masked, unverified ones marked."""
+def render(target: Target, page: Page, shown_entries: Sequence[str]) -> str | None:
+    """Return the block with the entries as a model may see them, None for an empty page."""
     if not page.entries:
         return None
-    shown = ENTRY_DELIMITER.join(mask_threats(page.entries, allowed, unverified))
+    shown = ENTRY_DELIMITER.join(shown_entries)
     return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{shown}"
 
 
@@ -85,7 +89,9 @@ def delta_notice(
         new = [entry for entry in after if entry not in before and entry not in known]
         gone = [entry for entry in before if entry not in after and entry not in known]
         allowed_here = partial(allowed, target)
-        lines += [f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here, unverified(target))]
+        lines += [
+            f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here, unverified=unverified(target))
+        ]
         lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
     if not lines:
         return None

@@ -1,6 +1,6 @@
 """Curated memory of one user: two pages and one per project, frozen for a session and written durably."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, re
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import mask_threats, render
 from kept.memory.writer import Decide, PageWriter, WrittenPage
-from kept.security.scan import scan
+from kept.security.verdicts import find_verdict
 
 if TYPE_CHECKING:
     from kept.core.ids import SourceName
@@ -149,7 +149,12 @@ class MemoryStore:
 
     def mask(self, target: Target, entries: Sequence[str]) -> list[str]:
         """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source."""
-        return mask_threats(entries, partial(self.allowed_rules, target), self.unverified(target))
+        return mask_threats(
+            entries,
+            partial(self.allowed_rules, target),
+            unverified=self.unverified(target),
+            clean=partial(self._read_clean, target),
+        )
 
     def unverified(self, target: Target) -> "Mapping[str, SourceName]":
         """Return the entries of a page that came from a source and that no person confirmed, each with its source."""
@@ -159,6 +164,13 @@ class MemoryStore:
             return find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
         except StorageError:
             return {}
+
+    def _read_clean(self, target: Target) -> Collection[bytes]:
+        """Return the digests of entries in which the scanner found nothing when they were written."""
+        try:
+            return self.ledger.clean_entries(target)
+        except StorageError:
+            return ()
 
     def load(self) -> Mapping[Target, str | None]:
         """Read the pages and freeze their blocks until the next call."""
@@ -182,7 +194,7 @@ class MemoryStore:
 
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
-        return render(target, page, partial(self.allowed_rules, target), self.unverified(target))
+        return render(target, page, self.mask(target, page.entries))
 
     def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person allowed for this entry and did not undo."""
@@ -325,7 +337,7 @@ def _open_folder(folder: Path, user: UserId) -> Storage:
 
 def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
     """Return why the scanner refuses a text, None when only rules in `allow` match."""
-    verdict = scan(text, allow=allow)
+    verdict = find_verdict(text, allow)
     if verdict.verdict == "clean":
         return None
     rules: list[str] = sorted({finding.rule for finding in verdict.findings})
