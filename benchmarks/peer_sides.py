@@ -58,7 +58,7 @@ def open_kept(folder: Path) -> Side:
     """Return this program on the home `folder`."""
     from benchmarks.scale import build
 
-    from kept import MemoryStore, Message, NewMessage, Origin, Role, Session, SessionStore, ToolContext, open_app
+    from kept import Message, NewMessage, Origin, Role, Session, SessionStore, ToolContext, open_app
     from kept.core.clock import SystemClock
     from kept.core.ids import SessionId
     from kept.core.text import dumps
@@ -104,7 +104,7 @@ def open_kept(folder: Path) -> Side:
         append_durably=lambda text: append(durable, text),
         add=add,
         remove=lambda text: edit(action="remove", target="memory", old_text=text),
-        load=lambda: sum(len(block or "") for block in MemoryStore(folder / "memories").load().values()),
+        load=lambda: sum(len(block or "") for block in app.caller().space.memory.load().values()),
     )
 
 

@@ -11,9 +11,8 @@ from kept.agent.conversation import Conversation
 from kept.agent.model_call import build_user_message
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
-from kept.agent.record import Record
+from kept.agent.record import Record, ask_for_title
 from kept.agent.review import Review, review
-from kept.agent.title import ask_for_title
 from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import Answer, take_turn
 from kept.agent.workspace import project_root

@@ -12,10 +12,9 @@ from kept.agent.compact import CompactionRequest, compact
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
 from kept.agent.prompting import FrozenPages, build_session_prompt, freeze_pages, load_frozen_pages, page_changes
-from kept.agent.record import Record
+from kept.agent.record import Record, first_words
 from kept.agent.review import Nudges, load_nudges
 from kept.agent.statements import is_correction
-from kept.agent.title import first_words
 from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import SavedEntry, Turn
 from kept.context.engine import ContextEngine

@@ -1,4 +1,4 @@
-"""The record of a conversation: in memory, in the store whenever it can be written."""
+"""The record of a conversation, in memory and in the store whenever it can be written, and its title."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,10 +8,10 @@ from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
-from kept.core.ports import EventSink, SessionStore, UnitOfWork
+from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
 from kept.core.provenance import least_trusted, recalled_by
 from kept.core.taint import Context, read_context
-from kept.core.text import JSON
+from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
 
 log = logging.getLogger(__name__)
@@ -238,3 +238,28 @@ def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMess
         interrupted=new.interrupted,
         source=new.source,
     )
+
+
+FIRST_CHARS = 60
+"""The length of a title made of the first words."""
+NAME_CHARS = 80
+"""The longest title that a model may give."""
+_MESSAGES = 4
+_MESSAGE_CHARS = 1_000
+"""A model titles a session by its first messages, each up to this length."""
+
+
+def first_words(text: str) -> str:
+    """Return the first words of a message, cut at a word boundary; empty when it has none."""
+    words = " ".join(text.split())
+    short = words[:FIRST_CHARS]
+    title = words if len(words) <= FIRST_CHARS else f"{short.rpartition(' ')[0] or short}…"
+    return title if title.strip("… ") else ""
+
+
+def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
+    """Ask `model` for a title of a conversation that begins with `rows`; may raise a ModelError."""
+    order = resource_text("kept.agent", "title.md").strip()
+    said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
+    lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
+    return lines[0][:NAME_CHARS] if lines else ""

@@ -11,8 +11,7 @@ from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from kept.core.text import checksum
 from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
-from kept.memory.page import page_hash
-from kept.security.verdicts import DIGEST_BYTES, digest, list_clean
+from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Connection, Database
@@ -122,20 +121,15 @@ class SqliteLedger:
 
     def _keep_clean(self, connection: Connection, target: Target, entries: Sequence[str]) -> None:
         """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
-        known = {*list_clean(entries), *self._stored_clean(connection, target).intersection(map(digest, entries))}
+        known = {*list_clean(entries), *self.clean_entries(target).intersection(map(digest, entries))}
         connection.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
-
-    def _stored_clean(self, connection: Connection, target: Target) -> frozenset[bytes]:
-        row = connection.execute(SQL.clean, (self._name(target),)).fetchone()
-        joined = row[0] if row is not None and isinstance(row[0], bytes) else b""
-        return frozenset(joined[at : at + DIGEST_BYTES] for at in range(0, len(joined), DIGEST_BYTES))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:
         """Return the digests of entries of a page that were clean when it was last written."""
         if not self._exists:
             return frozenset()
         with self._db.reading() as connection:
-            return self._stored_clean(connection, target)
+            return split_digests(connection.execute(SQL.clean, (self._name(target),)).fetchone())
 
     def _seal(self, connection: Connection, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""
@@ -204,20 +198,17 @@ class SqliteLedger:
 
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
-        if not self._exists:
-            return []
-        with self._db.writing() as connection:
-            held = [LedgerId(row) for (row,) in connection.execute(SQL.blank_session, (session_id,))]
-            self._seal(connection, held)
-        return held
+        return self._blank(SQL.blank_session, (session_id,))
 
     def forget_entry(self, target: Target, entry: str) -> list[LedgerId]:
         """Blank this entry in every row of its page; return the rows."""
+        return self._blank(SQL.blank_entry, {"target": self._name(target), "entry": entry})
+
+    def _blank(self, statement: str, bindings: Any) -> list[LedgerId]:
         if not self._exists:
             return []
         with self._db.writing() as connection:
-            rows = connection.execute(SQL.blank_entry, {"target": self._name(target), "entry": entry})
-            held = [LedgerId(row) for (row,) in rows]
+            held = [LedgerId(row) for (row,) in connection.execute(statement, bindings)]
             self._seal(connection, held)
         return held
 
@@ -246,36 +237,25 @@ class SqliteLedger:
         if not self._exists:
             return []
         with self._db.reading() as connection:
-            rows = [LedgerRow._make(row) for row in connection.execute(SQL.whole, (0,))]
-        return [LedgerId(row.id) for row in rows if row.is_damaged]
+            rows = map(LedgerRow._make, connection.execute(SQL.whole, (0,)))
+            return [LedgerId(row.id) for row in rows if row.is_damaged]
 
     def repair(self, texts: Iterable[str]) -> LedgerRepair:
         """Rebuild damaged rows where their checksum proves the text; mark the others as damaged for good.
 
         `texts` may be what a row wrote: the entries that are on the pages now.
         """
-        from kept.memory.ledger_repair import rebuild
+        from kept.memory.ledger_repair import rebuild_rows
 
-        rebuilt, marked = list[LedgerId](), list[LedgerId]()
         with self._db.writing() as connection:
-            rows = [LedgerRow._make(row) for row in connection.execute(SQL.whole, (0,))]
-            whole = [row for row in rows if not row.is_damaged]
-            known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
-            for row in rows:
-                if row.is_damaged:
-                    ((before, after),) = connection.execute(SQL.raw_texts, (row.id,))
-                    again = rebuild(row, (before, after), list(known))
-                    connection.execute(SQL.set_row, (again or row.as_damage_report().with_checksum())._asdict())
-                    (marked if again is None else rebuilt).append(LedgerId(row.id))
-        return LedgerRepair(tuple(rebuilt), tuple(marked))
+            return rebuild_rows(connection, SQL, texts)
 
     def purge(self) -> bool:
         """Truncate the write-ahead log, which may still hold blanked text; False while a reader prevents it."""
         if not self._exists:
             return True
         with self._db.reading() as connection:
-            rows = connection.execute(SQL.truncate_log).fetchall()
-        return all(row[0] == 0 for row in rows)
+            return all(row[0] == 0 for row in connection.execute(SQL.truncate_log).fetchall())
 
 
 Values: TypeAlias = tuple[Any, ...]

@@ -1,14 +1,18 @@
-"""A page: a few entries of text within a character limit, and the results of edits."""
+"""A page: a few entries of text within a character limit, the results of edits, and what the scanner finds in it."""
 
 import hashlib
 import re
-from collections.abc import Callable, Collection, Sequence
-from typing import assert_never
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, assert_never
 
 from kept.core.errors import Reason, Refused, Unreadable
-from kept.core.text import is_encodable
+from kept.core.text import is_encodable, resource_path
 from kept.core.values import dataclass, replace
 from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step, Target
+
+if TYPE_CHECKING:
+    from kept.security.scan import Verdict  # loading the scanner takes longer than reading a page
 
 ENTRY_DELIMITER = "\n§\n"
 PREVIEW_CHARS = 80
@@ -298,3 +302,77 @@ def refuse_batch(refused: Refused, number: int, total: int, *, reason: Reason) -
 def page_hash(entries: Sequence[str]) -> str:
     """Return the sha256 of the page file with these entries."""
     return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+DIGEST_BYTES = 16
+_MOST_REMEMBERED = 4_096
+"""Texts whose verdicts a process keeps; the pages of a user have a few dozen."""
+
+_verdicts: dict[bytes, "Verdict | None"] = {}
+"""What this process found in a text, by its digest; None for nothing."""
+
+
+@cache
+def _rules_version() -> bytes:
+    """Return a hash of everything that a verdict depends on: the rules, tables and code of the scanner."""
+    content = hashlib.blake2b(digest_size=32)
+    for file in sorted(resource_path("kept.security").iterdir()):
+        if file.is_file():
+            content.update(file.name.encode() + b"\0" + file.read_bytes())
+    return content.digest()
+
+
+def digest(text: str) -> bytes:
+    """Return what stands for a text under the present rules.
+
+    The hash is keyed by the content of the scanner, so that a changed rule, weight or line of it makes every digest
+    that was kept worthless by itself. Digests are derived data, and are kept only where whoever could forge one could
+    also allow a rule for an entry: in the ledger, never beside a page, which other programs write.
+    """
+    data = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=_rules_version()).digest()
+
+
+def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":
+    """Return what `scan` finds in a text for a page, remembered from the first time on; without rules in `allow`."""
+    from kept.security.scan import Verdict, scan
+
+    name = digest(text)
+    if name not in _verdicts:
+        _remember(name, scan(text))
+    found = _verdicts.get(name) or Verdict(())
+    return replace(found, findings=tuple(one for one in found.findings if one.rule not in allow)) if allow else found
+
+
+def _remember(name: bytes, verdict: "Verdict") -> None:
+    if len(_verdicts) >= _MOST_REMEMBERED:
+        _verdicts.clear()
+    _verdicts[name] = verdict if verdict.findings else None
+
+
+def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -> "dict[str, Verdict]":
+    """Return the verdicts of the texts in which something is found.
+
+    `stored` returns the digests of texts that were found clean before; it is called once at most, and the scanner is
+    loaded only for texts that are not among them.
+    """
+    names = {digest(text): text for text in texts}
+    unknown = [name for name in names if name not in _verdicts]
+    if unknown:
+        clean = stored()
+        for name in unknown:
+            if name in clean:
+                _verdicts[name] = None
+    found = {text: _verdicts[name] if name in _verdicts else find_verdict(text) for name, text in names.items()}
+    return {text: verdict for text, verdict in found.items() if verdict is not None and verdict.findings}
+
+
+def list_clean(texts: Iterable[str]) -> list[bytes]:
+    """Return the digests of those texts that this process knows to be clean, for a store to keep."""
+    return [name for name in map(digest, texts) if _verdicts.get(name, ...) is None]
+
+
+def split_digests(row: Sequence[object] | None) -> frozenset[bytes]:
+    """Return the digests that a store kept joined in a row; none of anything else."""
+    kept = row[0] if row is not None and isinstance(row[0], bytes) else b""
+    return frozenset(kept[at : at + DIGEST_BYTES] for at in range(0, len(kept), DIGEST_BYTES))

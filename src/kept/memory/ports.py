@@ -83,7 +83,7 @@ class Ledger(Protocol):
         """Whether any row names a source; most ledgers have none."""
 
     def clean_entries(self, target: Target) -> Collection[bytes]:
-        """Return the digests (`security.verdicts`) of entries of a page that were clean when it was last written.
+        """Return the digests (`page.digest`) of entries of a page that were clean when it was last written.
 
         Derived data, which may be missing at any time.
         """

@@ -6,8 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kept.memory.edits import Target
-from kept.memory.page import ENTRY_DELIMITER, Page, preview
-from kept.security.verdicts import list_unsafe
+from kept.memory.page import ENTRY_DELIMITER, Page, list_unsafe, preview
 
 if TYPE_CHECKING:
     from kept.core.ids import SourceName

@@ -13,11 +13,10 @@ from kept.core.ports import ignore
 from kept.core.text import JSON
 from kept.core.values import dataclass, field, replace
 from kept.memory.edits import PERSON, Add, Author, Change, Edit, Replace, Step, Target, find_unverified, undone_ids
-from kept.memory.page import Page, apply_edits, clean, preview, refuse_batch, refuse_too_long
+from kept.memory.page import Page, apply_edits, clean, find_verdict, preview, refuse_batch, refuse_too_long
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import mask_threats, render
 from kept.memory.writer import Decide, PageWriter, WrittenPage
-from kept.security.verdicts import find_verdict
 
 if TYPE_CHECKING:
     from kept.core.ids import SourceName

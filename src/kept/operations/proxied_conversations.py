@@ -304,7 +304,7 @@ def record_proxied(
 
 
 def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message]) -> None:
-    from kept.agent.title import first_words
+    from kept.agent.record import first_words
 
     session = caller.space.sessions.session(session_id)
     if session is None or session.title:

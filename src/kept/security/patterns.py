@@ -129,8 +129,11 @@ class _Chances(dict[str, float]):
     def __init__(self, lexicon: Lexicon) -> None:
         super().__init__()
         self._lexicon = lexicon
-        ranked = ((lexicon.symbol(word), 1 / rank) for word, rank in _RANKS.items())
-        self._of = {symbol: chance for symbol, chance in ranked if symbol is not None} | {COLON: 0.5}
+        self._of = {COLON: 0.5}
+        for word, rank in _RANKS.items():
+            symbol = lexicon.symbol(word)
+            if symbol is not None:
+                self._of[symbol] = 1 / rank
 
     def __missing__(self, part: str) -> float:
         chance = self[part] = sum(self._of.get(symbol, 1 / _SELDOM) for symbol in self._lexicon.element(part))

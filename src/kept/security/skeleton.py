@@ -96,8 +96,9 @@ class Lexicon:
             return name
         symbols = self._by_class.get(name)
         if symbols is None:
-            words = self._classes[name]
-            symbols = "".join([self._under[word[:-1]] if word[-1] == "*" else self._exact[word] for word in words])
+            symbols = ""
+            for word in self._classes[name]:
+                symbols += self._under[word[:-1]] if word[-1] == "*" else self._exact[word]
             self._by_class[name] = symbols
         return symbols
 
@@ -260,7 +261,7 @@ def _pieces(sentence: str) -> Iterable[str]:
 def split_part(part: str) -> tuple[list[str], list[str]]:
     """Return the class names of a pattern's element, and its literal words (`=a|b`)."""
     names, _, words = part.lstrip("?!").partition("=")
-    return [name for name in names.split("|") if name], words.split("|") if words else []
+    return list(filter(None, names.split("|"))), words.split("|") if words else []
 
 
 def _is_number(token: str) -> bool:

@@ -69,7 +69,8 @@ class Wording:
         if self._warmest(words) < self._warm:
             return self._base
         hottest = sorted(self._warm_windows(tokens), reverse=True)[:_MOST_WINDOWS]
-        return max((self.weigh(tokens[start : start + WINDOW]) for _, start in hottest), default=self._base)
+        scores = map(self.weigh, [tokens[start : start + WINDOW] for _, start in hottest])
+        return max(scores, default=self._base)
 
     def _warmest(self, words: AbstractSet[str]) -> int:
         """Return the sum of the positive weights of `words`; most words are skipped by their first letters."""
