@@ -1,6 +1,5 @@
 """Passages as a model reads them: windows around a match and bookends, cut to a token budget."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,20 +18,34 @@ if TYPE_CHECKING:
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
 
 
+_LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ "
+_DIGITS = b"0123456789"
+_BREAKS = b"\n\t"
+
+
 def tokens(text: str) -> int:
     """Return about how many tokens `text` takes, by the classes of its characters."""
-    return round(sum(_weight(character) * count for character, count in Counter(text).items()))
+    coded = text.encode("utf-8", "surrogatepass")
+    plain = coded if len(coded) == len(text) else text.encode("ascii", "ignore")
+    # deleting a class and comparing lengths counts it without a loop in Python: answers are measured several times
+    without_letters = plain.translate(None, _LETTERS)
+    without_digits = without_letters.translate(None, _DIGITS)
+    marks = len(without_digits.translate(None, _BREAKS))
+    weight = (
+        _LETTER * (len(plain) - len(without_letters))
+        + _DIGIT * (len(without_letters) - len(without_digits))
+        + _BREAK * (len(without_digits) - marks)
+        + _MARK * marks
+    )
+    return round(weight + (_weigh_beyond_ascii(text, len(coded), len(plain)) if plain is not coded else 0.0))
 
 
-def _weight(character: str) -> float:
-    code = ord(character)
-    if code >= 0x80:
-        return _TWO_BYTES if code < 0x800 else _THREE_BYTES if code < 0x10000 else _ASTRAL
-    if character.isalpha() or character == " ":
-        return _LETTER
-    if character.isdigit():
-        return _DIGIT
-    return _BREAK if character in "\n\t" else _MARK
+def _weigh_beyond_ascii(text: str, coded: int, plain: int) -> float:
+    """Return the weight of what is beyond ASCII, given the lengths of the text in UTF-8 and of its ASCII part."""
+    astral = len(text.encode("utf-16-le", "surrogatepass")) // 2 - len(text)
+    beyond = len(text) - plain
+    three_bytes = coded - plain - 2 * beyond - 2 * astral
+    return _TWO_BYTES * (beyond - three_bytes - astral) + _THREE_BYTES * three_bytes + _ASTRAL * astral
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +75,47 @@ _WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
 
 
 def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Mapping[str, JSON]:
-    """Return the fullest answer that fits: first shorten messages, then windows, then drop results."""
-    answer: Mapping[str, JSON] = {}
-    for caps in _ladder(start, is_full=is_full):
+    """Return the fullest answer that fits: first shorten messages, then windows, then drop results.
+
+    The lengths of the texts in the fullest one tell which forms are too large; these are not rendered.
+    """
+    first, *others = _ladder(start, is_full=is_full)
+    answer = render(first)
+    size = tokens(dumps(answer))
+    if size <= budget:
+        return answer
+    texts = list(_list_texts(answer))
+    # one less for each, because every count is rounded
+    frame = size - sum(tokens(dumps(text)) + 1 for text, _ in texts) if texts else 0
+    for caps in others:
+        if _least_size(frame, texts, caps, start) > budget:
+            continue
         answer = render(caps)
         if tokens(dumps(answer)) <= budget:
             return answer
     return answer
+
+
+def _least_size(frame: int, texts: Sequence[tuple[str, bool]], caps: Caps, start: Caps) -> float:
+    """Return what an answer takes at least; 0 where it has fewer messages than the fullest one."""
+    if (caps.window, caps.bookend, caps.results) != (start.window, start.bookend, start.results):
+        return 0.0
+    limits = (caps.other_chars, caps.anchor_chars)
+    # no character takes less than a letter
+    return frame + _LETTER * sum(min(len(text), limits[is_anchor]) for text, is_anchor in texts)
+
+
+def _list_texts(value: JSON) -> Iterator[tuple[str, bool]]:
+    """Yield the content of every message in an answer, and whether it is the anchor."""
+    if isinstance(value, Mapping):
+        content = value.get("content")
+        if isinstance(content, str):
+            yield content, bool(value.get("anchor"))
+        for item in value.values():
+            yield from _list_texts(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _list_texts(item)
 
 
 def _ladder(start: Caps, *, is_full: bool) -> Iterator[Caps]:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.text import dumps
-from kept.sessions.recall import Caps, fit, tokens
+from kept.sessions.recall import Caps, _ladder, fit, tokens
 
 
 def test_scripts_weigh_differently():
@@ -38,3 +38,38 @@ def test_the_fullest_answer_is_kept():
     answer = fit(lambda caps: {"text": "a" * min(caps.anchor_chars, 2_000)}, Caps(1_500, 700, 5, 3, 1), budget=1_000)
 
     assert len(answer["text"]) == 1_500
+
+
+@given(st.lists(st.text(max_size=2_500), min_size=1, max_size=9), st.integers(60, 3_000), st.booleans())
+def test_forms_that_are_not_rendered_would_not_have_fitted(messages, budget, is_full):
+    """The answer is the one that trying every form in order gives."""
+    rendered = []
+
+    def render(caps):
+        rendered.append(caps)
+        shown = messages[: 2 * caps.window + 1]
+        cut = [text[: caps.other_chars if place else caps.anchor_chars] for place, text in enumerate(shown)]
+        return {"messages": [{"content": text, "anchor": place == 0} for place, text in enumerate(cut)], "count": 1}
+
+    start = Caps(1_500, 700, 5, 3, 1)
+    answer = fit(render, start, budget=budget, is_full=is_full)
+
+    few = list(rendered)
+    forms = [render(caps) for caps in _ladder(start, is_full=is_full)]
+    assert answer == next((one for one in forms if tokens(dumps(one)) <= budget), forms[-1])
+    assert len(few) <= len(forms)
+
+
+def test_an_answer_of_ordinary_messages_is_rendered_twice_at_most():
+    """Once to measure it, and once in the form that its lengths tell."""
+    rendered = []
+
+    def render(caps):
+        rendered.append(caps)
+        said = ["the staging server listens on port and nobody knows why " * 30] * 11
+        return {"messages": [{"content": text[: caps.other_chars], "anchor": False} for text in said]}
+
+    answer = fit(render, Caps(1_500, 700, 5, 0, 1), budget=1_200)
+
+    assert tokens(dumps(answer)) <= 1_200
+    assert len(rendered) <= 2
