@@ -436,6 +436,61 @@ def overwrite_page(path, page, start):
     path.write_bytes(data)
 
 
+def page_owners(path):
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        return dict(connection.execute("SELECT pageno, name FROM dbstat WHERE pagetype <> 'overflow'").fetchall())
+
+
+def judge_one(folder, monkeypatch, change):
+    """Judge one damage that is made by hand: `change(data, owners, page_bytes)` changes bytes, and returns moved pages."""
+    original = folder / "healthy" / "state.db"
+    original.parent.mkdir(parents=True)
+    build(original)
+    spans, page_bytes, _ = places(original)
+    owners = page_owners(original)
+
+    def damage_by_hand(data, choose, size):
+        data = bytearray(data)
+        return data, "by hand", change(data, owners, size) or {}
+
+    monkeypatch.setattr(sys.modules[__name__], "damage", damage_by_hand)
+    judgement = Judgement(contents(original), spans, page_bytes, listings(original))
+    return judgement.run(folder / "home", original, 1, with_commands=True).faults
+
+
+def test_pages_of_a_table_and_of_an_index_with_alike_columns_change_places(tmp_path, monkeypatch):
+    """Each fits the tree of the other by its types; the checksums of the rows say where they belong."""
+
+    def change(data, owners, size):
+        one, two = (next(page for page, owner in owners.items() if owner == name) for name in ("sqlite_autoindex_blobs_1", "tombstones"))  # fmt: skip
+        first, second = (slice((page - 1) * size, page * size) for page in (one, two))
+        data[first], data[second] = bytes(data[second]), bytes(data[first])
+        return {one: two, two: one}
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
+
+
+def test_a_table_whose_name_is_damaged_is_known_by_its_declaration(tmp_path, monkeypatch):
+    """The schema names a table three times."""
+
+    def change(data, owners, size):
+        data[data.index(b"tablepromptsprompts") + len("tablepromp")] ^= 1
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
+
+
+def test_rows_that_are_lost_with_the_declaration_of_their_table_are_told(tmp_path, monkeypatch):
+    """Nothing says which pages it had, so all that belong to nothing are named."""
+
+    def change(data, owners, size):
+        schema = data.index(b"tablepromptsprompts") // size
+        leaves = [page - 1 for page, owner in owners.items() if owner == "prompts"]
+        for page in (schema, *leaves):
+            data[page * size : (page + 1) * size] = b"\xee" * size
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
+
+
 COUNT = int(os.environ.get("KEPT_DAMAGES", "500"))
 LIGHT = 15
 

@@ -1,5 +1,6 @@
 """Rows of a damaged SQLite file: every cell that can be read, found page by page and assigned to its table."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,7 @@ _LEAST_CARVED_COLUMNS = 2
 _LEAST_SHARE = 0.5
 """The share of a page's cells that must fit a table."""
 _NOTHING = (0.0, 0, "")
+_DECLARED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Salvage:
                 tree.number for tree in self._find_unclaimed() if tree.kind == TABLE_LEAF and self._is_schema(tree)
             ]
             self._owner |= dict.fromkeys(self._schema.orphans, SCHEMA.name)
-        self._roots = self._read_roots()
+        self._declared = list(self._read_roots())
         self.use(shapes)
 
     def use(self, shapes: Iterable[Shape], *, recognise: Callable[[str, Row], bool] | None = None) -> None:
@@ -101,21 +103,36 @@ class Salvage:
         found = [self._row(SCHEMA, cell, tree.number) for cell in tree.cells]
         return bool(found) and all(row.values.get("type") in {"table", "index", "trigger", "view"} for row in found)
 
-    def _read_roots(self) -> dict[str, int]:
-        roots: dict[str, int] = {}
+    def _read_roots(self) -> Iterator[tuple[list[str], int]]:
+        """Yield the names that a declaration gives its tree, and the first page of it; a table is named three times."""
         for row in self._rows(SCHEMA, self._schema):
-            name, root = row.values.get("name"), row.values.get("rootpage")
+            name, root, sql = (row.values.get(column) for column in ("name", "rootpage", "sql"))
             if isinstance(name, str) and isinstance(root, int) and root in self.file:
-                roots.setdefault(name, root)
+                declared = _DECLARED.match(sql) if isinstance(sql, str) else None
+                table = row.values.get("tbl_name") if declared and declared[1] == "TABLE" else None
+                others = [table, declared[2] if declared else None]
+                yield [name, *(one for one in others if isinstance(one, str))], root
+
+    def _find_roots(self) -> dict[str, int]:
+        """Return the first page of each tree; where a name is damaged, another one of the same declaration counts."""
+        roots = {names[0]: root for names, root in reversed(self._declared)}
+        for names, root in self._declared:
+            known = next((name for name in names if name in self.shapes), None)
+            if known is not None and known not in roots:
+                roots[known] = root
+                roots.pop(names[0])
         return roots
 
     @cached_property
     def extents(self) -> dict[str, Extent]:
         """The pages of every known table and index, and of the other trees that the schema names."""
-        known = sorted(self._roots, key=lambda name: name not in self.shapes)
-        found = {name: self._walk(self.shapes.get(name), self._roots[name]) for name in known}
+        roots = self._find_roots()
+        known = sorted(roots, key=lambda name: name not in self.shapes)
+        found = {name: self._walk(self.shapes.get(name), roots[name]) for name in known}
         for name in self.shapes:
             found.setdefault(name, Extent())
+        if self._recognise is not None:
+            self._return_swapped(found)
         wanted = [shape for name, shape in self.shapes.items() if not found[name].is_complete]
         if wanted:
             self._assign_orphans(found, wanted)
@@ -147,6 +164,50 @@ class Salvage:
             return all(child in self.file for child in tree.children)
         sample = tree.cells[:: max(1, len(tree.cells) // _SAMPLE)]
         return sum(_accepts(shape, cell) for cell in sample) * 2 >= len(sample)
+
+    def _return_swapped(self, found: dict[str, Extent]) -> None:
+        """Exchange pages that were swapped: the rows of one prove another table, whose tree leads to the other.
+
+        By the types of its columns alone a page can fit a tree that is not its own.
+        """
+        claimed = [(name, number) for name, extent in found.items() for number in extent.pages]
+        unclaimed = [("", tree.number) for tree in self._find_unclaimed()]
+        for name, number in (*claimed, *unclaimed):
+            owner = self._find_proven(number, self.shapes.get(name))
+            if owner is None:
+                continue
+            torn = [one for one, extent in found.items() if extent.gaps and one in self.shapes]
+            places = [name] if name in self.shapes else torn
+            pairs = ((page, place) for page in found[owner].pages for place in places)
+            swapped = next((pair for pair in pairs if self._is_foreign(pair[0], owner, self.shapes[pair[1]])), None)
+            if swapped is not None:
+                self._move(swapped[0], found[owner], found[swapped[1]], swapped[1])
+            if swapped is not None or name in self.shapes:
+                self._move(number, found.get(name), found[owner], owner)
+
+    def _find_proven(self, number: int, shape: Shape | None) -> str | None:
+        """Return another table to which a row of this page belongs for certain."""
+        tree = self.file.tree(number)
+        if tree is None or not tree.cells or (tree.is_table and not tree.is_leaf):
+            return None
+        if shape is not None and not shape.is_index and self._is_recognised(shape, tree):
+            return None
+        others = [one for one in self.shapes.values() if not one.is_index and one.has_numbers is tree.is_table]
+        fitting = (one for one in others if one != shape and _accepts(one, tree.cells[0]))
+        return next((one.name for one in fitting if self._is_recognised(one, tree)), None)
+
+    def _is_foreign(self, number: int, owner: str, shape: Shape) -> bool:
+        """Whether no row of a page proves its table, while its form is that of another one."""
+        tree = self.file.tree(number)
+        assert tree is not None
+        return bool(tree.cells) and self._fits(tree, shape) and not self._is_recognised(self.shapes[owner], tree)
+
+    def _move(self, number: int, source: Extent | None, target: Extent, name: str) -> None:
+        if source is not None:
+            source.pages.remove(number)
+            source.gaps.append(number)
+        target.orphans.append(number)
+        self._owner[number] = name
 
     def _find_unclaimed(self) -> Iterator[Tree]:
         for number in range(1, self.file.count + 1):
@@ -192,6 +253,12 @@ class Salvage:
         yield from self._rows(shape, extent)
         if not extent.is_complete and not shape.is_index:
             yield from self._carve(shape, self._shapeless)
+
+    def find_lost_pages(self, name: str) -> list[int]:
+        """Return the pages of a table that cannot be read; if its declaration is lost, all that belong to nothing."""
+        extent = self.extents[name]
+        is_declared = bool(extent.pages or extent.gaps)
+        return sorted(extent.gaps) if is_declared else [] if self.is_schema_complete else self._shapeless
 
     def _rows(self, shape: Shape, extent: Extent) -> Iterator[Row]:
         for number in extent.pages:

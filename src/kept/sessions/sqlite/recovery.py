@@ -154,9 +154,9 @@ class _TableCopy:
         self._result.name_lost(table, (self._describe(key) for key in _sort(lost)))
         damaged = [key for key, is_whole in self._whole.items() if not is_whole]
         self._result.name_damaged(table, (self._describe(key) for key in _sort(damaged)))
-        extent = self._salvage.extents[table]
-        if extent.gaps:
-            self._result.pages[table] = sorted(extent.gaps)
+        lost_pages = self._salvage.find_lost_pages(table)
+        if lost_pages:
+            self._result.pages[table] = lost_pages
 
     def _take(self, connection: Connection, row: Row) -> None:
         key = key_of(self._shape, row)
