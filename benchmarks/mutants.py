@@ -33,7 +33,14 @@ ROOT = Path(__file__).resolve().parent.parent
 
 PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
-    "storage": (("src/kept/storage/**/*.py",), ("tests/unit/storage",)),
+    "storage": (
+        ("src/kept/storage/**/*.py",),
+        (
+            "tests/unit/storage",
+            "tests/unit/sessions/sqlite/test_row_checksums.py",
+            "tests/faults/test_repair_outcomes.py",
+        ),
+    ),
     "security": (("src/kept/security/fence.py", "src/kept/security/secrets.py"), ("tests/unit/security",)),
     "providers": (
         ("src/kept/providers/outbox.py", "src/kept/providers/manager.py"),

@@ -33,13 +33,13 @@ class Shape:
     pattern: str
     forms: tuple[str, ...]
     near: str
-    lead: int = 0
-    spans: bool = False
-    vague: bool = False
+    lead: int
+    spans: bool
+    vague: bool
     """The value must be checked as well, because prose and code can match; case is ignored."""
-    qualifier: str | None = None
+    qualifier: str | None
     """What the text just before must end with, so that a bare `key = …` does not match."""
-    after: tuple[str, ...] = ()
+    after: tuple[str, ...]
     """Words of which one must occur shortly before: an option means a password only after some commands."""
 
 
@@ -244,11 +244,11 @@ def _find(text: str, lowered: str, shape: Shape) -> Iterator[re.Match[str]]:
         place = haystack.find(anchor)
         while place >= 0:
             match = match_at(text, max(0, place - shape.lead))
-            is_meant = match is not None and _is_meant(text, shape, match)
-            if match is not None and is_meant:
+            if match is not None and _is_meant(text, shape, match):
                 yield match
-            # a rejected match may contain the next anchor: "the key is API_KEY=…"
-            place = haystack.find(anchor, match.end() if match is not None and is_meant else place + len(anchor))
+                place = haystack.find(anchor, match.end())
+            else:  # a rejected match may contain the next anchor: "the key is API_KEY=…"
+                place = haystack.find(anchor, place + len(anchor))
 
 
 def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:

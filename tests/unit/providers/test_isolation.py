@@ -170,7 +170,7 @@ def test_threads_and_forks_do_not_outlive_the_plugin(tmp_path, open_plugin):
 
     close_provider(provider)
 
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 60  # the thread sleeps ten times as long
     eventually(lambda: not _lives(forked))
     with pytest.raises(ProviderError):
         provider.prefetch("q")
@@ -198,14 +198,17 @@ def test_an_error_keeps_its_kind_and_whether_it_is_final(tmp_path, bench, open_p
 def test_the_whole_life_behind_the_manager(tmp_path, bench, open_plugin, isolate):
     """Tools, recall, sync and the end are the same in both ways to run a plugin."""
     write_plugin(tmp_path)
-    manager = bench.manager(open_plugin(isolate=isolate), start_timeout_seconds=20)
+    provider = open_plugin(isolate=isolate)
+    manager = bench.manager(provider, start_timeout_seconds=20)
 
     assert manager.recall("tea", session_id="s1", turn=1) == "recalled for tea in s1"
     (tool,) = manager.tools()
     assert tool.schema.name == "mine_search"
     assert "pid" in tool.call({}, ToolContext())
     manager.turn_finished("hello", "hi", session_id="s1", key="1")
+    process = provider.process_id if isolate == "on" else None
     manager.close()
+    assert process is None or not _lives(process)
     assert (tmp_path / "synced").read_text() == "hello|hi|turn:s1:1\n"
     assert manager.status()[0].problem is None
 

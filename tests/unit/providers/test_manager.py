@@ -638,3 +638,37 @@ def test_forgetting_starts_the_providers(bench):
 
     assert "initialize" in hooks(provider)
     manager.close()
+
+
+def test_what_was_written_last_is_queued_before_the_end(bench):
+    """A write to the pages that nobody has mirrored yet is delivered, or waits for the next start."""
+    ledger = ListedLedger()
+    provider = RecordingProvider()
+    manager = bench.manager(provider, context=bench.context(ledger=ledger), switch_wait_seconds=30)
+    ledger.rows.append(LedgerRow(ledger_id=1, action="add", target="user", before=None, after="tea", origin="agent"))
+
+    manager.close()
+
+    assert "on_memory_write" in hooks(provider)
+    assert [lane.delivered for lane in bench.outbox.lanes()] == [1]
+
+
+def test_a_manager_can_be_opened_in_a_folder_that_is_not_there_yet(tmp_path):
+    """The library makes the folder, with the database in it."""
+    manager = open_providers(tmp_path / "new" / "home")
+
+    assert manager.register(RecordingProvider()) is True
+    manager.close()
+    assert (tmp_path / "new" / "home" / "state.db").exists()
+
+
+def test_turns_without_a_key_are_all_different(bench):
+    """Each is delivered, also two with the same words."""
+    provider = RecordingProvider()
+    manager = bench.manager(provider, switch_wait_seconds=30)
+
+    for _ in range(2):
+        manager.turn_finished("hello", "hi", session_id="s1")
+    manager.close()
+
+    assert hooks(provider).count("sync_turn") == 2

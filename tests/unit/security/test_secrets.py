@@ -98,6 +98,7 @@ PASSWORD, ASSIGNED, GIVEN = "[redacted:password_assignment]", "[redacted:credent
         ("api_key = a1b2c3d4e5f6g7h8", f"api_key = {ASSIGNED}"),
         ("api_key = a1b2c3d4e5f6g7h", "api_key = a1b2c3d4e5f6g7h"),
         ("api_key = a1a1a1a1a1a1a1a1a1a1", "api_key = a1a1a1a1a1a1a1a1a1a1"),
+        ("api_key = abcd12abcd12abcd12", "api_key = abcd12abcd12abcd12"),  # six characters over and over
         ("api_key = aabbccdd11223344", f"api_key = {ASSIGNED}"),
         ("api_key = 12345678901234567890", "api_key = 12345678901234567890"),
         (f"token: {HEX}", f"token: {ASSIGNED}"),
@@ -127,6 +128,10 @@ def test_a_value_must_look_like_a_credential(text: str, kept: str) -> None:
             f"my key: yes, API_KEY={ASSIGNED} and X-Api-Key: {ASSIGNED}",
         ),
         (f"Bearer {CREDENTIALS['openai_key']}!", "Bearer [redacted:bearer_token]!"),
+        (
+            f"Bearer {CREDENTIALS['openai_key']} and {CREDENTIALS['npm_token']}, password: hunter2",
+            f"Bearer [redacted:bearer_token] and [redacted:npm_token], password: {PASSWORD}",
+        ),
         ("ẞİ password: hunter2", f"ẞİ password: {PASSWORD}"),  # letters that grow in lower case
         ("x" * 30 + f" {CREDENTIALS['npm_token']} {CREDENTIALS['npm_token']}", "x" * 30 + " [redacted:npm_token]" * 2),
     ],
