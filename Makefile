@@ -66,6 +66,13 @@ test-migrations: $(DEV_STAMP) ## Let Hermes (pip) and OpenClaw (npm) make real h
 test-speed: $(DEV_STAMP) ## Run the tests that measure time, on an idle machine
 	KEPT_SPEED=1 $(BIN)/pytest -m speed
 
+AXE ?= $(HOME)/.cache/kept/axe
+test-web: $(DEV_STAMP) ## Run the web app in the Chromium of this machine (needs chromium and npm)
+	@command -v chromium >/dev/null && command -v npm >/dev/null || { echo "test-web needs chromium and npm: skipped" >&2; exit 0; } ; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]' && \
+	mkdir -p "$(AXE)" && npm install --silent --no-fund --no-audit --prefix "$(AXE)" axe-core && \
+	KEPT_WEB=1 KEPT_AXE="$(AXE)/node_modules/axe-core/axe.min.js" $(BIN)/pytest --timeout 900 tests/web
+
 check: format lint types imports test docs ## Run everything that must be green before a commit
 
 format: $(DEV_STAMP) ## Check the formatting

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SPEED = os.environ.get("KEPT_SPEED") == "1"
+WEB = os.environ.get("KEPT_WEB") == "1"
 _KEY_WORDS = ("API_KEY", "_TOKEN", "_SECRET")
 
 settings.register_profile(
@@ -26,7 +27,10 @@ settings.load_profile("heavy" if HEAVY else "kept")
 def pytest_collection_modifyitems(items):
     heavy = pytest.mark.skip(reason="full-size form: set KEPT_HEAVY=1 (make test-heavy)")
     speed = pytest.mark.skip(reason="measures time, so it needs an idle machine: set KEPT_SPEED=1 (make test-speed)")
+    web = pytest.mark.skip(reason="drives a browser: set KEPT_WEB=1 (make test-web)")
     for item in items:
+        if "web" in item.keywords and not WEB:
+            item.add_marker(web)
         if "heavy" in item.keywords and not HEAVY:
             item.add_marker(heavy)
         if "speed" in item.keywords and not SPEED:

@@ -28,6 +28,7 @@ DAYS = 42
 _SEED = 20_261_117
 _MODELS = {"claude-code": "claude-sonnet-5", "codex": "gpt-5.5-codex", "opencode": "qwen3-coder"}
 _ANSWER_SECONDS = 40
+_TOPIC = frozenset({"module", "error", "place", "file", "cause", "remedy", "dish", "town", "person"})
 _LOOKED_THROUGH = 26
 """The day of the person's last visit: what was written later waits on Home."""
 _SKILL = """---
@@ -108,7 +109,7 @@ def _invent_session(
     name: str,
     more: Mapping[str, JSON] | None = None,
 ) -> Iterator[dict[str, JSON]]:
-    chosen = {word: chance.choice(texts) for word, texts in plan["words"].items()}
+    chosen = _choose_words(plan, chance, keep={})
     agent = chance.choice(theme["agents"])
     yield {
         "type": "session", "session_id": name, "source": agent, "project": theme["project"], "started": start,
@@ -118,11 +119,13 @@ def _invent_session(
     for said, answer in theme["turns"]:
         moment += chance.randint(30, 400)
         yield _message(name, "user", _fill(said, chosen), moment)
+        chosen = _choose_words(plan, chance, keep=chosen)
         if "`" in answer:
-            call = {"id": f"call-{int(moment)}", "name": "read_file", "arguments": dumps({"path": _find_file(answer)})}
+            file = _find_file(_fill(answer, chosen))
+            call = {"id": f"call-{int(moment)}", "name": "read_file", "arguments": dumps({"path": file})}
             moment += 6
             yield {**_message(name, "assistant", "", moment), "tool_calls": [call]}
-            text = f"{_find_file(answer)}: 214 lines, last changed by mara"
+            text = f"{file}: {chance.randint(40, 380)} lines, last changed by mara"
             yield {**_message(name, "tool", text, moment + 2), "tool_call_id": call["id"], "tool_name": "read_file"}
         moment += _ANSWER_SECONDS
         yield _message(name, "assistant", _fill(answer, chosen), moment)
@@ -146,6 +149,12 @@ def _invent_long_session(
         yield from _invent_session(
             plan, chance, plan["themes"][3], start + 9_500 + place * 900, f"{name}-{link}", side
         )  # fmt: skip
+
+
+def _choose_words(plan: Mapping[str, Any], chance: random.Random, *, keep: Mapping[str, str]) -> dict[str, str]:
+    """Return a word for each place of a text; what a conversation is about stays the same in all of its turns."""
+    fresh = {word: chance.choice(texts) for word, texts in plan["words"].items()}
+    return fresh | {word: text for word, text in keep.items() if word in _TOPIC}
 
 
 def _message(session: str, role: str, text: str, moment: float) -> dict[str, JSON]:

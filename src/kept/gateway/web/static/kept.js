@@ -20,6 +20,7 @@
     }
     for (const button of root.querySelectorAll("[data-close]")) button.hidden = false;
     for (const button of root.querySelectorAll(".no-script")) button.hidden = true;
+    if (root.querySelector("#log .message") && !location.hash) root.querySelector("#composer")?.scrollIntoView({ block: "end" });
     const toast = document.querySelector("[data-toast]:not(.bad)");
     if (toast) setTimeout(() => toast.remove(), UNDO_SECONDS * 1000);
   }
