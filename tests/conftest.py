@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items):
     speed = pytest.mark.skip(reason="measures time, so it needs an idle machine: set KEPT_SPEED=1 (make test-speed)")
     web = pytest.mark.skip(reason="drives a browser: set KEPT_WEB=1 (make test-web)")
     for item in items:
-        if "web" in item.keywords and not WEB:
+        if item.get_closest_marker("web") and not WEB:
             item.add_marker(web)
         if "heavy" in item.keywords and not HEAVY:
             item.add_marker(heavy)

@@ -1,12 +1,16 @@
 """The web app without a browser: what its pages contain, who may see them, and what its forms do."""
 
+import json
 import re
+import time
 from html import unescape
 
 import pytest
 
+from kept.core.text import dumps
+from kept.importers.connect.events import parse_event
 from kept.memory.edits import Add, Author, Target
-from kept.operations import pages
+from kept.operations import hooks, pages, receipts, sessions
 
 PAYLOAD = "<script>window.ran=1</script><img src=x onerror=ran()>\"'&{{7*7}}"
 OWN = ["/", "/memory", "/memory/time", "/memory/stale", "/search?q=tea", "/sessions", "/chat", "/preview?prompt=what+tea+do+I+like",
@@ -29,9 +33,9 @@ class Browser:
         """Return the token of the forms on a page."""
         return re.search(r'name="form_token" value="(\w+)"', self.get(address).text)[1]
 
-    def post(self, address, follow=True, token=None, **fields):
-        """Send a form; the token is taken from a page."""
-        own = {"form_token": self.token() if token is None else token}
+    def post(self, address, follow=True, form_token=None, **fields):
+        """Send a form; its token is taken from a page."""
+        own = {"form_token": self.token() if form_token is None else form_token}
         return self.client.post(address, data={**own, **fields}, follow_redirects=follow)
 
 
@@ -52,6 +56,9 @@ def test_every_screen_is_html_that_no_cache_stores(browser):
         assert "script-src 'self'" in policy, address
         assert "unsafe" not in policy
         assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.headers["referrer-policy"] == "same-origin", (
+            "browsers call the origin of plain forms null otherwise"
+        )
         assert not re.search(r"\sstyle=|\son\w+=|<style|<script(?! src)", answer.text), address
 
 
@@ -132,7 +139,7 @@ def test_texts_are_shown_inert(browser, served):
 def test_a_form_without_its_token_changes_nothing(browser, served):
     """A form that another site made is refused, whether or not the browser names the site."""
     for token in ("", "0" * 40):
-        assert browser.post("/memory/add", token=token, target="memory", text="x").status_code == 403
+        assert browser.post("/memory/add", form_token=token, target="memory", text="x").status_code == 403
     foreign = browser.client.post(
         "/memory/add", data={"target": "memory", "text": "x", "form_token": browser.token()},
         headers={"Origin": "https://evil.example"},
@@ -190,3 +197,168 @@ def test_a_problem_is_a_page_for_browsers_and_json_for_programs(browser, served)
     assert "<html" in browser.get("/nothing").text
     assert browser.get("/nothing").status_code == 404
     assert served.client().get("/nothing").headers["content-type"] == "application/problem+json"
+
+
+def import_session(served, name, *texts, user=None, source="codex", start=1.79e9):
+    """Store a conversation of alternating speakers."""
+    caller = served.owner if user is None else served.app.caller(user)
+    lines = [
+        {"session_id": name, "source": source, "project": "/work/harbor", "title": f"About {name}", "timestamp": start + place,
+         "role": "assistant" if place % 2 else "user", "content": text}
+        for place, text in enumerate(texts)
+    ]  # fmt: skip
+    sessions.import_sessions(caller, [dumps(line).encode() for line in lines], source=source)
+    return sessions.show_session(caller, name).messages
+
+
+def exact(text, name):
+    """Return what a page shows to the byte under a name."""
+    found = re.search(rf'data-exact="{name}">(.*?)</pre>', text, re.DOTALL)
+    return unescape(found[1])
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "opencode", "gemini", "cursor"])
+def test_the_preview_is_what_the_hook_prints(browser, served, client):
+    """The page shows, to the byte, what `kept hook` gives that client, and what `kept memory snapshot` prints."""
+    browser.post("/memory/add", target="memory", text="The pool has 20 connections & <limits>.")
+    browser.post("/memory/add", target="user", text="Works in Leipzig.")
+    import_session(
+        served, "first", "How many connections does the harbor pool have?", "The harbor pool has 20 connections."
+    )
+    prompt = "how many connections does the harbor pool have"
+    shown = browser.client.get("/preview", params={"client": client, "project": "/work/harbor", "prompt": prompt}).text
+
+    names = {"cursor": ("sessionStart", "beforeSubmitPrompt"), "gemini": ("SessionStart", "BeforeAgent")}
+    start, asked = names.get(client, ("SessionStart", "UserPromptSubmit"))
+    about = {"session_id": "preview", "cwd": "/work/harbor"}
+    assert give(served, client, {"hook_event_name": start, "source": "startup", **about}) == exact(shown, "line")
+    recalled = json.loads(give(served, client, {"hook_event_name": asked, "prompt": prompt, **about}))
+    inner = recalled.get("hookSpecificOutput", {}).get("additionalContext") or recalled.get("additional_context")
+    assert exact(shown, "prompt") == inner
+
+
+def give(served, client, event):
+    """Return the line that `kept hook` prints for an event; a process of its own has a deadline, which load exceeds."""
+    answer = hooks.handle_event(served.owner, parse_event(client, dumps(event)), deadline=time.monotonic() + 60)
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def test_the_preview_shows_the_snapshot(browser, served):
+    """The blocks are those that a session freezes."""
+    browser.post("/memory/add", target="memory", text="The pool has 20 connections & <limits>.")
+    shown = browser.get("/preview").text
+
+    blocks = pages.render_snapshot(served.owner).blocks
+    assert exact(shown, "snapshot-memory") == blocks[Target.MEMORY]
+
+
+def test_a_preview_leaves_no_trace(browser, served):
+    """Looking at what an agent would be given records nothing and counts as nothing given."""
+    import_session(
+        served, "first", "How many connections does the harbor pool have?", "The harbor pool has 20 connections."
+    )
+    for _ in range(2):
+        shown = browser.client.get("/preview", params={"prompt": "how many connections does the harbor pool have"}).text
+        assert "harbor pool" in exact(shown, "prompt")
+
+    assert receipts.list_receipts(served.owner).receipts == ()
+
+
+def test_lists_are_cut_into_pages(browser, served):
+    """A page of sessions holds 50, a page of messages too; each leads to the next."""
+    for number in range(60):
+        import_session(served, f"s{number:02}", f"hello {number}", start=1.79e9 + number * 100)
+    import_session(served, "long", *[f"line number {number}" for number in range(120)], start=1.7e9)
+    first, second = browser.get("/sessions").text, browser.get("/sessions?page=2").text
+    assert first.count("data-item") == 50
+    assert second.count("data-item") == 11
+
+    page = browser.get("/sessions/long").text
+    assert page.count('class="message') == 50
+    following = re.search(r'rel="next" href="(\?begin=\d+)"', page)[1]
+    later = browser.get(f"/sessions/long{following}").text
+    assert "line number 50<" in later
+    assert "line number 49<" not in later
+
+
+def test_a_message_of_megabytes_is_cut_and_can_be_had_whole(browser, served):
+    """The reading view stays small; the whole text is one link away."""
+    (message,) = import_session(served, "huge", "word " * 400_000)
+    page = browser.get("/sessions/huge").text
+    assert len(page) < 60_000
+
+    whole = browser.get(f"/sessions/huge/messages/{message.id}")
+    assert whole.headers["content-type"].startswith("text/plain")
+    assert len(whole.text) == 2_000_000
+
+
+def test_ids_of_another_user_lead_nowhere(served):
+    """Sessions, messages, receipts and searches of one user are unknown to another, on every screen."""
+    (message, _) = import_session(served, "secret-plan", "the kestrel flies at dawn", "noted")
+    number = receipts.record_receipt(
+        served.owner, kind="prompt", client="codex", query="kestrel at dawn", session="secret-plan"
+    )
+    browser = Browser(served.client(served.token("ann")))
+    for address in ("/sessions/secret-plan", f"/sessions/x/messages/{message.id}", f"/receipts/{number}", f"/search/context?message={message.id}",
+                    "/chat?session=secret-plan"):  # fmt: skip
+        answer = browser.get(address)
+        assert answer.status_code == 404, address
+        assert "kestrel" not in answer.text
+    for address in (
+        "/search?q=kestrel+dawn",
+        "/sessions",
+        "/receipts",
+        "/usage",
+        "/preview?prompt=when+does+the+kestrel+fly",
+        "/",
+    ):
+        assert "flies at dawn" not in browser.get(address).text
+        assert "secret-plan" not in browser.get(address).text
+    assert browser.post("/sessions/secret-plan/delete").status_code == 404
+    assert "kestrel" not in browser.post("/forget/plan", session="secret-plan").text
+
+
+def test_news_are_those_of_the_caller(served):
+    """The stream of one user says nothing about the writes of another."""
+    served.owner.space.memory.apply(Target.USER, Add("Sings."), Author(origin="review"))
+    client = served.client(served.token("ann"), Accept="text/event-stream")
+    with client.stream("GET", "/live") as answer:
+        first = next(line for line in answer.iter_lines() if line.startswith("data:"))
+
+    assert json.loads(first[5:])["ledger_id"] == 0
+
+
+def test_forgetting_needs_the_word_and_a_plan_of_now(browser, served):
+    """Without the typed word, or with the token of another plan, nothing goes."""
+    import_session(served, "one", "the heron sleeps", "yes")
+    plan = browser.post("/forget/plan", words="heron").text
+    token = re.search(r'name="token" value="([^"]+)"', plan)[1]
+    assert browser.post("/forget/confirm", words="heron", token="12.ab", typed="forget").status_code == 422
+    refused = browser.post("/forget/confirm", words="heron", token=token, typed="yes")
+    assert refused.status_code == 422
+    assert "heron" in sessions.show_session(served.owner, "one").messages[0].message.text
+
+    done = browser.post("/forget/confirm", words="heron", token=token, typed="Forget")
+    assert "nothing found" in done.text
+    assert "sleeps" not in browser.get("/search?q=heron+sleeps").text.split("<main")[1].split("Expected another")[0]
+
+
+def test_a_toast_cannot_lead_elsewhere(browser):
+    """A cookie that another program set chooses no address for a form."""
+    import base64
+
+    value = dumps({"text": "hello", "undo": "//evil.example/x", "fields": {}, "bad": False})
+    browser.client.cookies.set("kept_toast", base64.urlsafe_b64encode(value.encode()).decode())
+
+    assert "evil.example" not in browser.get("/memory").text
+
+
+def test_a_reading_token_changes_nothing(served):
+    """Every form is refused for a token that may only read, and none is offered."""
+    browser = Browser(served.client(served.token("owner", "read")))
+    page = browser.get("/memory").text
+    assert "/memory/add" not in page
+    token = browser.token("/settings")
+    for address in ("/memory/add", "/memory/remove", "/changes/undo", "/chat", "/settings/backup", "/agents/pause"):
+        answer = browser.post(address, form_token=token, target="memory", text="x", before="x", message="hi", group="x")
+        assert answer.status_code == 403, address

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made: there is nothing to look through."""
-MOST_GROUPS = 50
+MOST_GROUPS = 20
 _READ = "SELECT value FROM state_meta WHERE key = ?"
 _WRITE = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _MOST_KEPT = 1_000

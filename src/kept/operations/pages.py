@@ -130,6 +130,11 @@ def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
     return MaskedLog(tuple(rows))
 
 
+def list_session_edits(caller: Caller, session_id: str, *, limit: int = 20) -> list[EditRecord]:
+    """Return what a session wrote to the pages, the newest first."""
+    return caller.space.memory.ledger.of_session(session_id, limit=limit)
+
+
 def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
     """Return one edit; raises NotFound for an unknown id, UsageError if it is on another page."""
     from kept.memory.history import History

@@ -110,6 +110,13 @@ def list_projects(caller: Caller, *, limit: int) -> list[str]:
     return list(dict.fromkeys(one.project for one in found if one.project))[:limit]
 
 
+def list_sources(caller: Caller) -> list[str]:
+    """Return where the newest sessions came from, each source once."""
+    if not caller.app.home.database.exists():
+        return []
+    return list(dict.fromkeys(one.source for one in caller.space.sessions.recent(limit=_LOOKED_AT)))
+
+
 @dataclass(frozen=True, slots=True)
 class Activity:
     """How many sessions and messages were last active on each local day, by source."""

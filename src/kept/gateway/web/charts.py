@@ -132,6 +132,8 @@ class HeatMap:
     cell: int
     cells: tuple[HeatCell, ...]
     months: tuple[tuple[int, str], ...]
+    empty: str
+    """One path for all days without a session: a hundred elements would be most of the page."""
 
 
 def draw_calendar(counts: Mapping[str, int], *, last: date, weeks: int = HEAT_WEEKS) -> HeatMap:
@@ -150,7 +152,8 @@ def draw_calendar(counts: Mapping[str, int], *, last: date, weeks: int = HEAT_WE
         )
         if day.day <= 7 and day.weekday() == 0:
             months.append((place // 7 * size, f"{day:%b}"))
-    return HeatMap(weeks * size, 18 + 7 * size, _CELL, tuple(cells), tuple(months))
+    empty = "".join(f"M{one.x} {one.y}h{_CELL}v{_CELL}h-{_CELL}z" for one in cells if not one.level)
+    return HeatMap(weeks * size, 18 + 7 * size, _CELL, tuple(cells), tuple(months), empty)
 
 
 @dataclass(frozen=True, slots=True)

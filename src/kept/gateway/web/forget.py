@@ -83,7 +83,7 @@ def _show_plan(request: Request, caller: Caller, session: str, words: str, *, pr
         session=session,
         words=words,
         problem=problem,
-        token=planned.token,
+        plan_token=planned.token,
         word=WORD,
         counts=_count_kinds(counts),
         titles=reading.read_titles(caller, chosen),

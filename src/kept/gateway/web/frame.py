@@ -36,7 +36,13 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; manifest-src 'self'"
 )
 """Nothing inline, nothing from elsewhere: a text that gets into a page as markup can neither run nor load anything."""
-_HEADERS = {"Cache-Control": "no-store", "Content-Security-Policy": POLICY, "Vary": "Cookie, HX-Request"}
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": POLICY,
+    # with `no-referrer` a browser calls the origin of a plain form "null", and the form would be refused
+    "Referrer-Policy": "same-origin",
+    "Vary": "Cookie, HX-Request",
+}
 SIGN_IN = "/sign-in"
 _INTERFACES = ("/api/", "/v1/", "/mcp", "/hooks/", "/proxy/", "/metrics", "/healthz", "/readyz")
 """Addresses for programs: a cookie never counts there, so that no page of another site can use it."""

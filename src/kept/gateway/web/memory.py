@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/memory", include_in_schema=False, dependencies=[Checked])
 
-_ARCHIVED = 20
+_ARCHIVED = 50
 _DAY = 86_400.0
 _STRIP_DAYS = 60
 Text = Annotated[str, Form(max_length=200_000)]
@@ -31,16 +31,14 @@ PageName = Annotated[Target, Form()]
 
 
 @router.get("")
-def show_memory(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
-    """Show both pages, what waits, and the archive."""
-    return _show(request, caller, archive_query=old)
+def show_memory(request: Request, caller: Reader) -> Response:
+    """Show both pages and what waits."""
+    return _show(request, caller)
 
 
 def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any) -> Response:
     found = entries.list_entries(caller)
     known = [one.session_id for page in found.pages for one in page.entries if one.session_id]
-    query = str(values.get("archive_query", ""))
-    archive = pages.search_archive(caller, query).records
     return show(
         request,
         "memory.html",
@@ -50,10 +48,18 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         pages=found.pages,
         titles=reading.read_titles(caller, known),
         pending=pages.list_pending(caller),
-        archive=archive[:_ARCHIVED],
-        archived=len(archive),
-        **{"archive_query": "", "draft": "", "draft_target": "memory", "refusal": None, **values},
+        **{"draft": "", "draft_target": "memory", "refusal": None, **values},
     )
+
+
+@router.get("/archive")
+def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
+    """Show what was removed or replaced, and can be put back."""
+    found = pages.search_archive(caller, old).records
+    return show(
+        request, "memory_archive.html", here="memory", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
+        archive_query=old,
+    )  # fmt: skip
 
 
 @router.post("/check")
@@ -124,7 +130,7 @@ def move_entry(caller: Writer, target: PageName, before: Text) -> Response:
 def restore_entry(caller: Writer, edit: Annotated[int, Form()]) -> Response:
     """Put an archived text back on its page."""
     done = pages.restore(caller, edit)
-    return refuse("/memory#archive", done) if isinstance(done, Refused) else go("/memory", _tell(done))
+    return refuse("/memory/archive", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
 @router.get("/entry")

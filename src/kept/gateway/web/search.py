@@ -85,7 +85,7 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
         why=why.strip(),
         problem=problem,
         stored=stored,
-        sources=reading.count_activity(caller).sources if stored.messages else (),
+        sources=reading.list_sources(caller),
         found=answer.profiles[0].conversations if answer and answer.profiles else None,
         passages=passages,
         titles=reading.read_titles(caller, [one.message.session_id for one in passages]),

@@ -17,9 +17,7 @@ from kept.gateway.web.frame import Checked, Toast, go, show
 from kept.operations import pages, reading, receipts, sessions
 
 if TYPE_CHECKING:
-    from kept.app import Caller
     from kept.core.messages import StoredMessage
-    from kept.memory.edits import EditRecord
 
 router = APIRouter(prefix="/sessions", include_in_schema=False, dependencies=[Checked])
 
@@ -92,7 +90,7 @@ def show_session(request: Request, caller: Reader, name: Name, begin: Number = N
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,
-        wrote=_find_edits(caller, session.id),
+        wrote=pages.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
         shown=receipts.list_receipts(caller, session=session.id, limit=_MOST_SHOWN).receipts,
     )
 
@@ -112,10 +110,6 @@ def describe_message(stored: StoredMessage) -> ShownMessage:
         calls,
         stored.state is State.COMPACTED,
     )
-
-
-def _find_edits(caller: Caller, session_id: str) -> list[EditRecord]:
-    return [one for one in pages.read_log(caller).records if one.session_id == session_id][:_MOST_SHOWN]
 
 
 @router.get("/{name}/messages/{number}")

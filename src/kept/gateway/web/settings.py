@@ -10,7 +10,7 @@ from starlette.responses import Response
 from kept.app import Scope
 from kept.core.errors import KeptError, Refused
 from kept.gateway.requests import Admin, Reader
-from kept.gateway.web.frame import Checked, Toast, go, refuse, show
+from kept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
 from kept.operations import backup, profiles, reading, tokens, upkeep, users
 
 router = APIRouter(prefix="/settings", include_in_schema=False, dependencies=[Checked])
@@ -34,12 +34,21 @@ def show_settings(request: Request, caller: Reader) -> Response:
         tokens=tokens.list_tokens(caller) if has_store else [],
         browser=tokens.BROWSER,
         people=users.list_users(caller) if has_store else [],
-        store=upkeep.measure_store(caller).store if has_store else None,
+        has_store=has_store,
         backups=backup.list_backups(caller)[:_MOST_BACKUPS] if is_admin else [],
         history=backup.read_history(caller) if is_admin else {},
         values=profiles.show_settings(caller).as_json() if is_admin else {},
         secret=None,
     )
+
+
+@router.get("/data")
+def show_data(request: Request, caller: Admin) -> Response:
+    """Show the size of the data; measuring a large file takes seconds, so the page does not wait for it."""
+    store = upkeep.measure_store(caller).store
+    if "hx-request" in request.headers:
+        return show_part("settings_data.html", store=store)
+    return show(request, "settings_data_page.html", here="settings", title="Data", store=store)
 
 
 @router.post("/theme")
