@@ -174,14 +174,6 @@ class SqliteLedger:
         with self._db.reading() as connection:
             return [LedgerRow._make(row).record() for row in connection.execute(SQL.rows, bindings)]
 
-    def of_session(self, session_id: str, *, limit: int) -> list[EditRecord]:
-        """Return the newest rows that a session wrote, the last one first."""
-        if not self._exists:
-            return []
-        with self._db.reading() as connection:
-            rows = connection.execute(SQL.of_session, (session_id, limit)).fetchall()
-        return [LedgerRow._make(row).record() for row in rows]
-
     def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
         """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
         return (

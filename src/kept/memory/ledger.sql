@@ -29,11 +29,6 @@ FROM edits WHERE NOT voided AND id > :after
   AND (target = :target OR :target IS NULL AND (:everywhere OR target = :project OR target NOT GLOB 'project/*'))
 ORDER BY id LIMIT :limit;
 
--- name: of_session
-SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
-       session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, checksum
-FROM edits WHERE NOT voided AND session_id = ? ORDER BY id DESC LIMIT ?;
-
 -- name: known_after
 SELECT 1 FROM edits WHERE target = ? AND after = ? AND NOT voided LIMIT 1;
 

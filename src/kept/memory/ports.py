@@ -70,9 +70,6 @@ class Ledger(Protocol):
     ) -> list[EditRecord]:
         """Return the rows with an id greater than `after`, oldest first; other projects' only with `everywhere`."""
 
-    def of_session(self, session_id: str, *, limit: int) -> list[EditRecord]:
-        """Return the newest rows that a session wrote, the last one first."""
-
     def newest(self, target: Target) -> EditRecord | None:
         """Return the last row of a page."""
 

@@ -132,7 +132,8 @@ def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
 
 def list_session_edits(caller: Caller, session_id: str, *, limit: int = 20) -> list[EditRecord]:
     """Return what a session wrote to the pages, the newest first."""
-    return caller.space.memory.ledger.of_session(session_id, limit=limit)
+    rows = reversed(caller.space.memory.ledger.rows())
+    return list(islice((row for row in rows if row.session_id == session_id), limit))
 
 
 def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
