@@ -5,6 +5,7 @@ The logic is in the memory tier, which the `memory` tool uses too; an operation 
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
