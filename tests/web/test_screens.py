@@ -88,25 +88,27 @@ def test_pages_are_small(shared, open_page):
     """The first page costs at most 150 KB, and each further one 40 KB."""
     page = open_page(shared, "/more")
     sizes = {}
-    page.on("response", lambda answer: sizes.__setitem__(answer.url, len(answer.body()) if answer.status == 200 else 0))
+
+    def measure(answer):
+        if answer.status == 200 and "/live" not in answer.url:
+            sizes[answer.url] = answer
+
+    def count():
+        return sum(one.request.sizes()["responseBodySize"] for one in sizes.values())
+
+    page.on("response", measure)
     later = {}
     for name, address in SCREENS.items():
         sizes.clear()
         page.goto(address, wait_until="load")
-        page.wait_for_timeout(50)
-        later[name] = sum(size for url, size in sizes.items() if "/static/" not in url and "/live" not in url)
+        later[name] = count()
     fresh = open_page(shared, "about:blank")
     sizes.clear()
-    fresh.on(
-        "response",
-        lambda answer: sizes.__setitem__(
-            answer.url, len(answer.body()) if answer.status == 200 and "/live" not in answer.url else 0
-        ),
-    )
+    fresh.on("response", measure)
     fresh.goto(shared.url + "/memory", wait_until="load")
 
-    assert {name: size for name, size in later.items() if size > 60_000} == {}
-    assert sum(sizes.values()) <= 150_000
+    assert {name: size for name, size in later.items() if size > 40_000} == {}
+    assert count() <= 150_000
 
 
 def test_reading_works_without_javascript(shared, open_page):

@@ -11,7 +11,7 @@ from starlette.responses import Response, StreamingResponse
 from kept.core.text import dumps
 from kept.gateway.answers import answer
 from kept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
-from kept.operations import receipts, search, sessions
+from kept.operations import preview, reading, receipts, search, sessions
 from kept.sessions.receipts import Mark
 
 router = APIRouter(prefix="/api", tags=["conversations"])
@@ -104,6 +104,29 @@ def import_sessions(
     """Store sessions from JSON lines; what is stored already adds nothing."""
     encoded = (line.encode("utf-8", "surrogatepass") for line in lines.splitlines())
     return answer(sessions.import_sessions(caller, encoded, source=source))
+
+
+@router.get("/sessions/activity")
+def count_activity(caller: Reader, days: Annotated[int, Query(ge=1, le=36_500)] = 182) -> Response:
+    """Return how many sessions and messages were last active on each day, by source."""
+    return answer(reading.count_activity(caller, days=days))
+
+
+@router.get("/sessions/{name}/lineage")
+def map_lineage(caller: Reader, name: Name) -> Response:
+    """Return the sessions that a session came from and that came from it."""
+    return answer(reading.map_lineage(caller, name))
+
+
+@router.get("/preview/{client}")
+def preview_agent(
+    caller: Reader,
+    client: Annotated[str, Path(max_length=40)],
+    project: Short = None,
+    prompt: Annotated[str, Query(max_length=4_000)] = "",
+) -> Response:
+    """Return exactly what a client would be given at the start of a session, and with a prompt."""
+    return answer(preview.preview_agent(caller, client, project=project, prompt=prompt))
 
 
 @router.get("/sessions/{name}")

@@ -11,7 +11,7 @@ from kept.core.errors import Reason, Refused
 from kept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
 from kept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
-from kept.operations import pages
+from kept.operations import changes, entries, pages
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -110,6 +110,42 @@ def approve(caller: Writer, pending_id: PendingId) -> Response:
 def reject(caller: Writer, pending_id: PendingId) -> Response:
     """Reject a waiting write; its text goes to the archive."""
     return answer(pages.reject(caller, pending_id))
+
+
+@router.get("/entries")
+def list_entries(caller: Reader) -> Response:
+    """Return the pages entry by entry, with origin, age, and how often agents were shown each."""
+    return answer(entries.list_entries(caller))
+
+
+@router.get("/changes")
+def list_changes(caller: Reader) -> Response:
+    """Return what others wrote since the person last looked."""
+    return answer(changes.list_changes(caller))
+
+
+@router.post("/changes/{group_id}/keep")
+def keep_group(caller: Writer, group_id: Annotated[str, Path(max_length=100)]) -> Response:
+    """Take a group of changes off that list."""
+    return answer(changes.keep_group(caller, group_id))
+
+
+@router.post("/check")
+def check_entry(caller: Reader, body: NewEntry, target: Target = Target.MEMORY) -> Response:
+    """Return what adding an entry would do: size, verdict of the scanner, near duplicates."""
+    return answer(entries.check_entry(caller, target, body.text))
+
+
+@router.get("/{target}/steps")
+def read_step(caller: Reader, target: Target, step: Annotated[int | None, Query(ge=0, le=2**53)] = None) -> Response:
+    """Return a page after one step of its ledger, beside the page of now."""
+    return answer(changes.read_step(caller, target, step))
+
+
+@router.get("/{target}/trace")
+def trace_entry(caller: Reader, target: Target, text: Annotated[str, Query(max_length=20_000)]) -> Response:
+    """Return every version of the entry that says, or once said, a text."""
+    return answer(entries.trace_entry(caller, target, text))
 
 
 @router.get("/{target}")

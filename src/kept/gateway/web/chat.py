@@ -14,7 +14,7 @@ from kept.core.text import one_line
 from kept.gateway.requests import Reader, Writer, get_turns
 from kept.gateway.routes.chat import choose, event_json
 from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
-from kept.gateway.web.frame import Checked, Toast, go, show, sign_form
+from kept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form
 from kept.gateway.web.rendering import templates
 from kept.gateway.web.sessions import describe_message
 from kept.operations import models, reading
@@ -77,7 +77,7 @@ async def stream(request: Request, caller: Writer, message: Text, session: Name 
     """Run a turn and send its text, tools and writes as they happen."""
     turns = get_turns(request)
     wanted = await offload(choose, caller, session or None)
-    token = await offload(sign_form, request)
+    token = mask_token(await offload(sign_form, request))
     return StreamedAnswer(lambda write: _stream(turns, caller, wanted, message, token, write))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import hmac
 import json
+import os
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -55,6 +57,7 @@ _TYPES = {
 TOAST = "kept_toast"
 _TOAST_SECONDS = 60
 _MOST_TOAST = 3_000
+_LEAST_COMPRESSED = 1_000
 _SCREENS = (
     ("", (("home", "/", "Home", "h"), ("memory", "/memory", "Memory", "m"), ("search", "/search", "Search", "f"),
           ("sessions", "/sessions", "Sessions", "s"), ("chat", "/chat", "Chat", "c"))),
@@ -85,7 +88,7 @@ async def check_form(request: Request) -> None:
     if request.method not in {"GET", "HEAD"}:
         form = await request.form()
         expected = await offload(sign_form, request)
-        if not hmac.compare_digest(str(form.get("form_token", "")), expected):
+        if not hmac.compare_digest(_unmask(str(form.get("form_token", ""))), expected):
             raise HTTPException(403, "this form is too old or was not made by this page; load the page again")
 
 
@@ -102,6 +105,21 @@ def sign_form(request: Request) -> str:
     return hmac.new(state.form_key, name.encode("utf-8", "replace"), hashlib.sha256).hexdigest()[:40]
 
 
+def mask_token(token: str) -> str:
+    """Return a token in a form that differs on every page: compressed pages must not tell it by their length."""
+    pad = os.urandom(len(token) // 2)
+    return pad.hex() + bytes(a ^ b for a, b in zip(pad, bytes.fromhex(token), strict=True)).hex()
+
+
+def _unmask(text: str) -> str:
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        return ""
+    half = len(found) // 2
+    return bytes(a ^ b for a, b in zip(found[:half], found[half:], strict=False)).hex()
+
+
 def get_app(request: Request) -> App:
     """Return the open app of the server."""
     return cast("App", request.app.state.app)
@@ -113,7 +131,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
     toast = values.pop("toast", None) or _read_toast(request)
     context = {
         "screens": _SCREENS,
-        "form_token": sign_form(request),
+        "form_token": mask_token(sign_form(request)),
         "toast": toast,
         "user": caller.user,
         "is_owner": caller.is_owner,
@@ -129,7 +147,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         **values,
     }
     text = templates().get_template(template).render(context)
-    response = write_html(text, status)
+    response = compress(request, write_html(text, status))
     if TOAST in request.cookies:
         response.delete_cookie(TOAST, path="/")
     return response
@@ -144,6 +162,17 @@ def write_html(text: str, status: int = 200) -> Response:
     """Return HTML that no cache stores; lone surrogates, which cannot be sent, are replaced."""
     body = text.encode("utf-8", "replace")
     return Response(body, status, media_type="text/html; charset=utf-8", headers=dict(_HEADERS))
+
+
+def compress(request: Request, response: Response) -> Response:
+    """Return the answer compressed for a browser that can read it: on a phone, most of the wait is the transfer."""
+    if len(response.body) < _LEAST_COMPRESSED or "gzip" not in request.headers.get("accept-encoding", ""):
+        return response
+    response.body = gzip.compress(bytes(response.body), 5, mtime=0)
+    response.headers["Content-Length"] = str(len(response.body))
+    response.headers["Content-Encoding"] = "gzip"
+    response.headers["Vary"] = "Accept-Encoding, Cookie, HX-Request"
+    return response
 
 
 def go(address: str, toast: Toast | None = None) -> Response:
@@ -283,4 +312,4 @@ def send_asset(request: Request, name: str) -> Response:
     is_exact = request.url.path + "?" + request.url.query == name_asset(name)
     kept = "public, max-age=31536000, immutable" if is_exact else "no-cache"
     content = resource_path("kept.gateway.web", "static", name).read_bytes()
-    return Response(content, media_type=kind, headers={"Cache-Control": kept})
+    return compress(request, Response(content, media_type=kind, headers={"Cache-Control": kept}))
