@@ -1,6 +1,8 @@
 """Telegram against a double of its Bot API: what is answered, how it looks, and what survives the faults of both sides."""
 
 import json
+import os
+import subprocess
 import time
 from contextlib import contextmanager, suppress
 
@@ -687,3 +689,70 @@ def test_an_old_row_without_the_new_fields_is_read(world):
     (entry,) = platform_messages.list_unfinished(world.served.owner)
     assert entry.message.chat == Chat("tg", "dm", "7", user="7")
     assert entry.message.files == ()
+
+
+# a library that others wrote
+
+AIOGRAM = os.environ.get("KEPT_AIOGRAM", "")
+CHECK = """
+import json, sys
+from aiogram import methods, types
+from pydantic import BaseModel
+
+known = {one.__api_method__: one for one in vars(methods).values() if hasattr(one, "__api_method__")}
+
+def find_unknown(value, place):
+    if isinstance(value, BaseModel):
+        yield from (f"{place}.{name}" for name in value.model_extra or ())
+        for name in type(value).model_fields:
+            yield from find_unknown(getattr(value, name), f"{place}.{name}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from find_unknown(one, place)
+
+seen = json.load(sys.stdin)
+wrong = []
+for name, given in seen["calls"]:
+    given = {key: json.loads(text) if key == "reply_parameters" and isinstance(text, str) else text for key, text in given.items()}
+    wrong += find_unknown(known[name].model_validate(given), name)
+for update in seen["updates"]:
+    found = types.Update.model_validate(update)
+    found.event_type
+    wrong += find_unknown(found, "update")
+print(json.dumps({"wrong": wrong, "methods": sorted({name for name, _ in seen["calls"]})}))
+"""
+
+
+def test_calls_and_updates_are_those_of_aiogram(home, quick_album):
+    """Its types, generated from Telegram's documentation, know every method and field that both sides use here."""
+    if not AIOGRAM:
+        pytest.skip("KEPT_AIOGRAM names no Python with aiogram: pip install aiogram, in an environment of its own")
+    delivered = []
+    with world_of(home, "      shares_groups: true\n") as world:
+        deliver = world.api.deliver
+        world.api.deliver = lambda *updates: (delivered.extend(updates), deliver(*updates))
+        world.pair()
+        world.api.files["a"] = b"a"
+        world.steps += [Says("word " * 60, delay_seconds=0.03), "| a |\n|---|\n| 1 |", "x " * 40_000]
+        first = world.api.say("hi")
+        world.api.wait_texts(1)
+        stop = {"chat": first["chat"], "draft_id": world.api.drafts[-1]["draft_id"]}
+        world.api.deliver(world.api.make_update(stop, "stopped_message_generation"))
+        world.api.deliver(world.api.make_update({**first, "text": "ho", "edit_date": 5}, "edited_message"))
+        world.api.say("table")
+        world.api.say("long")
+        world.api.wait_texts(4)
+        world.api.say(caption="look", media_group_id="1", photo=[photo("a")])
+        world.api.say(document=document("b.txt", "text/plain", 3))
+        world.api.wait_texts(6)
+        world.steps.append(Says("word " * 60, delay_seconds=0.05))
+        world.api.say(f"{ME} hi", chat=GROUP, user=7, message_thread_id=3, is_topic_message=True)
+        world.api.wait_for(lambda: world.api.texts(GROUP) and world.api.texts(GROUP)[0].count("word") == 60)
+    with hooked(home) as other:
+        calls = [*world.api.calls, *other.api.calls]
+    seen = json.dumps({"calls": calls, "updates": delivered})
+    done = subprocess.run([AIOGRAM, "-c", CHECK], input=seen, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-3_000:]
+    found = json.loads(done.stdout)
+    assert found["wrong"] == []
+    assert set(found["methods"]) == {name[len("do_") :] for name in dir(BotApi) if name.startswith("do_")}

@@ -26,7 +26,7 @@ _MOST_FENCE_UNITS = 200
 
 def count_units(text: str) -> int:
     """Return how long a text is for Telegram: characters beyond the basic plane count twice."""
-    return len(text) + sum(1 for character in text if ord(character) > 0xFFFF)
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def split_text(text: str, most: int = MOST_UNITS) -> list[str]:
     A code block that must be cut is closed at the end of its part and opened again in the next one.
     """
     parts, rest = [], text.strip("\n")
-    while count_units(rest) > most:
+    while len(rest) > most or count_units(rest) > most:
         place, fence = _find_cut(rest, most)
         head, rest = rest[:place], rest[place:]
         if fence is None:
@@ -152,20 +152,22 @@ def _cut_line(text: str, most: int, fence: _Fence | None) -> tuple[int, _Fence |
 # Markdown as HTML
 
 _INLINE = re.compile(
-    r"(?P<ticks>`+)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)"
-    r"|\[(?P<label>[^\[\]\n]+)\]\((?P<url>[^\s()<>]+(?:\([^\s()<>]*\)[^\s()<>]*)*)\)"
-    r"|(?P<strong>\*\*|__)(?=\S)(?P<bold>.+?)(?<=\S)(?P=strong)"
-    r"|~~(?=\S)(?P<struck>.+?)(?<=\S)~~"
+    r"\0(?P<code>\d+)\0"
+    r"|\[(?P<label>[^\[\]\n]+)\]\((?P<url>[^\s()<>\0]+(?:\([^\s()<>\0]*\)[^\s()<>\0]*)*)\)"
+    r"|(?P<strong>\*\*|__)(?=\S)(?P<bold>.{1,500}?)(?<=\S)(?P=strong)"
+    r"|~~(?=\S)(?P<struck>.{1,500}?)(?<=\S)~~"
     r"|(?<![\w*])\*(?=[^\s*])(?P<italic>[^*\n]+?)(?<=[^\s*])\*(?![\w*])"
     r"|(?<![\w_])_(?=[^\s_])(?P<slanted>[^_\n]+?)(?<=[^\s_])_(?![\w_])",
     re.DOTALL,
 )
-_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*")
+"""Styles. Lengths are bounded, and code spans are taken out first, so that no text takes long."""
+_TICKS = re.compile("`+")
+_HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 _BULLET = re.compile(r"([ \t]*)[-*+] (.*)")
-_ROW = re.compile(r"[ \t]*\|.*\|[ \t]*")
-_RULE = re.compile(r"[ \t]*\|?[ \t]*:?-+:?[ \t]*(\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*")
+_DASHES = re.compile(":?-+:?")
 _LANGUAGE = re.compile(r"[\w+#.-]{1,40}")
 _LINKS = ("http://", "https://", "tg://", "mailto:")
+_TAGS = {"bold": "b", "struck": "s", "italic": "i", "slanted": "i"}
 _MOST_DEPTH = 4
 """How deep styles are nested; deeper marks are text."""
 
@@ -173,7 +175,17 @@ _MOST_DEPTH = 4
 def has_table(text: str) -> bool:
     """Whether a text has a Markdown table, which only a rich message can show as one."""
     lines = text.splitlines()
-    return any(_ROW.fullmatch(one) and _RULE.fullmatch(two) for one, two in itertools.pairwise(lines))
+    return any(_is_row(one) and _is_rule(two) for one, two in itertools.pairwise(lines))
+
+
+def _is_row(line: str) -> bool:
+    found = line.strip()
+    return len(found) > 1 and found[0] == found[-1] == "|"
+
+
+def _is_rule(line: str) -> bool:
+    cells = line.strip().strip("|").split("|")
+    return "|" in line and all(_DASHES.fullmatch(cell.strip()) for cell in cells)
 
 
 def to_html(text: str) -> str:
@@ -185,8 +197,8 @@ def to_html(text: str) -> str:
             stop = _find_end(lines, place + 1, fence)
             made.append(_code_block(lines[place + 1 : stop], fence.language.strip()))
             place = stop + 1
-        elif _ROW.fullmatch(lines[place]):
-            stop = _skip(lines, place, _ROW.fullmatch)
+        elif _is_row(lines[place]):
+            stop = _skip(lines, place, _is_row)
             made.append(_code_block(lines[place:stop], ""))
             place = stop
         elif lines[place].startswith(">"):
@@ -205,14 +217,14 @@ def _find_end(lines: list[str], place: int, fence: _Fence) -> int:
     return next((number for number in range(place, len(lines)) if fence.is_closed_by(lines[number])), len(lines))
 
 
-def _skip(lines: list[str], place: int, matches: Callable[[str], object]) -> int:
+def _skip(lines: list[str], place: int, matches: Callable[[str], bool]) -> int:
     while place < len(lines) and matches(lines[place]):
         place += 1
     return place
 
 
 def _is_plain(line: str) -> bool:
-    return _read_fence(line) is None and _ROW.fullmatch(line) is None and not line.startswith(">")
+    return _read_fence(line) is None and not _is_row(line) and not line.startswith(">")
 
 
 def _paragraphs(lines: list[str]) -> Iterator[str]:
@@ -233,7 +245,7 @@ def _paragraphs(lines: list[str]) -> Iterator[str]:
 def _line(text: str) -> str:
     heading = _HEADING.fullmatch(text)
     if heading is not None:
-        return f"<b>{_inline(heading[1], bold=True)}</b>"
+        return f"<b>{_inline(heading[1].rstrip(' #'), bold=True)}</b>"
     bullet = _BULLET.fullmatch(text)
     if bullet is not None:
         return f"{bullet[1]}• {_inline(bullet[2])}"
@@ -249,28 +261,57 @@ def _code_block(lines: list[str], language: str) -> str:
     return f"<pre>{code}</pre>"
 
 
-def _inline(text: str, *, bold: bool = False, depth: int = 0) -> str:
+def _inline(text: str, *, bold: bool = False) -> str:
+    """Return a text with its styles as tags; code spans are taken out first, because nothing inside them is a style."""
+    found, codes = _take_codes(text.replace("\0", ""))
+    return _put_styles(found, codes, bold=bold, depth=0)
+
+
+def _take_codes(text: str) -> tuple[str, list[str]]:
+    """Return a text with a mark in place of each code span, and the contents of the spans."""
+    runs = list(_TICKS.finditer(text))
+    last = {len(run[0]): number for number, run in enumerate(runs)}
+    made, codes, place, number = "", [], 0, 0
+    while number < len(runs):
+        opening = runs[number]
+        number += 1
+        if last[len(opening[0])] < number:  # no run of this length follows
+            continue
+        end = next(each for each in range(number, len(runs)) if len(runs[each][0]) == len(opening[0]))
+        codes.append(text[opening.end() : runs[end].start()])
+        made += f"{text[place : opening.start()]}\0{len(codes) - 1}\0"
+        place, number = runs[end].end(), end + 1
+    return made + text[place:], codes
+
+
+def _put_styles(text: str, codes: list[str], *, bold: bool, depth: int) -> str:
     made, place = [], 0
     for found in _INLINE.finditer(text):
         made.append(html.escape(text[place : found.start()], quote=False))
-        made.append(_style(found, bold=bold, depth=depth))
+        made.append(_style(found, codes, bold=bold, depth=depth))
         place = found.end()
     made.append(html.escape(text[place:], quote=False))
     return "".join(made)
 
 
-def _style(found: re.Match[str], *, bold: bool, depth: int) -> str:
-    kind = found.lastgroup
+def _style(found: re.Match[str], codes: list[str], *, bold: bool, depth: int) -> str:
     if found["code"] is not None:
-        return f"<code>{html.escape(found['code'], quote=False)}</code>"
-    if depth >= _MOST_DEPTH:
-        return html.escape(found[0], quote=False)
-    if found["url"] is not None:
-        label = _inline(found["label"], bold=bold, depth=depth + 1)
-        is_link = found["url"].startswith(_LINKS)
-        return f'<a href="{html.escape(found["url"])}">{label}</a>' if is_link else html.escape(found[0], quote=False)
-    tags = {"bold": "b", "struck": "s", "italic": "i", "slanted": "i"}
-    assert kind in tags, "each branch of the expression is handled"
-    inner = _inline(found[kind], bold=bold or kind == "bold", depth=depth + 1)
-    tag = tags[kind]
+        return f"<code>{html.escape(codes[int(found['code'])], quote=False)}</code>"
+    kind, deeper = found.lastgroup, depth + 1
+    if depth < _MOST_DEPTH and found["url"] is not None and found["url"].startswith(_LINKS):
+        label = _put_styles(found["label"], codes, bold=bold, depth=deeper)
+        return f'<a href="{html.escape(found["url"])}">{label}</a>'
+    tag = _TAGS.get(kind or "")
+    if depth >= _MOST_DEPTH or tag is None:
+        return _put_codes(found[0], codes)
+    inner = _put_styles(found[kind or 0], codes, bold=bold or tag == "b", depth=deeper)
     return inner if tag == "b" and bold else f"<{tag}>{inner}</{tag}>"
+
+
+def _put_codes(text: str, codes: list[str]) -> str:
+    """Return a text without styles but with its code spans."""
+    pieces = text.split("\0")
+    for place in range(1, len(pieces), 2):
+        pieces[place] = f"<code>{html.escape(codes[int(pieces[place])], quote=False)}</code>"
+    pieces[::2] = (html.escape(piece, quote=False) for piece in pieces[::2])
+    return "".join(pieces)
