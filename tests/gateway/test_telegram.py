@@ -210,6 +210,22 @@ def test_an_album_is_one_turn(world, quick_album):
     assert world.stored()[2] == ("user", "[photo]")
 
 
+def test_an_album_in_a_group_is_for_the_bot_as_a_whole(world, quick_album):
+    """Only one part has the words that name it."""
+    world.pair()
+    world.api.files |= {"a": b"a", "b": b"b"}
+    words = {"caption": f"{ME} look", "caption_entities": [{"type": "mention", "offset": 0, "length": len(ME)}]}
+    parts = [
+        world.api.make_message(chat=GROUP, user=7, media_group_id="5", photo=[photo("a")], **words),
+        world.api.make_message(chat=GROUP, user=7, media_group_id="5", photo=[photo("b")]),
+        world.api.make_message(chat=GROUP, user=7, media_group_id="6", photo=[photo("b")]),
+    ]
+    world.api.deliver(*(world.api.make_update(part) for part in parts))
+    world.api.wait_texts(1, chat=GROUP)
+    assert json.dumps(world.upstream.requests[0].body).count("image/jpeg;base64") == 2
+    assert len(world.upstream.requests) == 1
+
+
 def photo(name, size=10):
     return {"file_id": name, "file_unique_id": name, "width": 10, "height": 10, "file_size": size}
 
@@ -322,7 +338,7 @@ def test_tables_are_rich_messages_where_they_are_known(world):
 def test_a_very_long_answer_is_a_file(world):
     """With its beginning as a message."""
     world.pair()
-    world.steps.append("\n\n".join(f"paragraph {number} " + "x" * 900 for number in range(60)))
+    world.steps.append("\n\n".join(f"paragraph {number} " + "😀" * 900 for number in range(60)))
     world.api.say("all of it")
     beginning, file = world.api.wait_texts(2)
     assert beginning.startswith("paragraph 0")

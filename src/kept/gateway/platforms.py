@@ -50,7 +50,7 @@ Incoming: TypeAlias = PlatformMessage | Stopped | Moved
 
 
 class Shown:
-    """Which messages on the platform hold the parts of a reply; what is added survives a crash."""
+    """Which messages on the platform hold the parts of a reply; what is set survives a crash."""
 
     def __init__(
         self, parts: Sequence[str] = (), store: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
@@ -58,9 +58,9 @@ class Shown:
         self.parts = list(parts)
         self._store = store
 
-    async def add(self, part: str) -> None:
-        """Note the id of a message that was sent."""
-        self.parts.append(part)
+    async def set_part(self, place: int, part: str) -> None:
+        """Note which message holds a part; the places come one after the other."""
+        self.parts[place:] = [part, *self.parts[place + 1 :]]
         if self._store is not None:
             await self._store(tuple(self.parts))
 
@@ -192,7 +192,7 @@ class Draft:
                 shown, at = self.text, time.monotonic()
                 try:
                     await self.platform.show_draft(replace(self.reply, text=shown))
-                except Undelivered as error:  # the whole answer comes at the end
+                except KeptError as error:  # the whole answer comes at the end
                     log.info("%s: %s", self.platform.name, error)
                     return
             with anyio.move_on_after(every or 0.01):

@@ -26,6 +26,8 @@ from kept.operations.platform_messages import PlatformMessage
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    import httpx2
+
     from kept.app import App
     from kept.core.text import JSON
     from kept.gateway.platforms import FileContent, HookRequest, Known, Platform, Receive, Reply
@@ -79,9 +81,7 @@ class Telegram:
     @asynccontextmanager
     async def connect(self, receive: Receive, tell: Callable[[str], None]) -> AsyncIterator[None]:
         """Take updates inside the block. Telegram may be unreachable for a while: the server starts all the same."""
-        import httpx2
-
-        async with httpx2.AsyncClient(follow_redirects=False) as client, anyio.create_task_group() as group:
+        async with _open_client(self.api_url, tell) as client, anyio.create_task_group() as group:
             api = BotApi(self.token, self.api_url, client)
             self._replies = Replies(self.name, api, receive)
             group.start_soon(run_guarded, "the connection to Telegram", lambda: self._run(api, receive, tell))
@@ -219,6 +219,18 @@ class Telegram:
     async def read_files(self, message: PlatformMessage) -> Sequence[FileContent]:
         """Return what the files of a message hold."""
         return await self._writer().read_files(message)
+
+
+def _open_client(url: str, tell: Callable[[str], None]) -> httpx2.AsyncClient:
+    """Return a client that uses the proxy of the environment, except on this machine."""
+    import httpx2
+
+    is_local = is_loopback_address(urlsplit(url).hostname or "")
+    try:
+        return httpx2.AsyncClient(follow_redirects=False, trust_env=not is_local)
+    except (ImportError, ValueError):  # a SOCKS proxy without its package, or an address that is none
+        tell("the proxy of the environment cannot be used for Telegram (a SOCKS proxy needs: pip install socksio)")
+        return httpx2.AsyncClient(follow_redirects=False, trust_env=False)
 
 
 def _explain(error: KeptError) -> ConfigError:

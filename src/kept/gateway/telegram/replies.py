@@ -13,7 +13,7 @@ import anyio
 from kept.core.messages import ImagePart
 from kept.gateway.platforms import FileContent, Moved, Undelivered
 from kept.gateway.telegram.api import MOST_FILE_BYTES, ApiError, Pace, Unreachable
-from kept.gateway.telegram.texts import has_table, split_text, to_html
+from kept.gateway.telegram.texts import MOST_UNITS, has_table, split_text, to_html
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _MOST_PARTS = 8
 """A longer answer is sent as a file: nobody reads that many messages, and a group may get 20 in a minute."""
+_REST = "\n\n[the whole answer is in the file]"
+_DRAFT = "draft "
+"""Before the id of a message that holds a growing answer; the whole one replaces it."""
 _MOST_CALLS = 5
 """How often a call is repeated because Telegram asked to wait or the chat moved."""
 _LONGEST_WAIT = 60.0
@@ -77,7 +80,7 @@ class Replies:
         try:
             parts = split_text(reply.text) or ["(an empty answer)"]
             if len(parts) > _MOST_PARTS:
-                await self._send_file(reply, parts[0])
+                await self._send_file(reply)
                 return
             for place, part in enumerate(parts):
                 await self._send_part(reply, place, part)
@@ -85,15 +88,14 @@ class Replies:
             raise _undelivered(error) from None
 
     async def _send_part(self, reply: Reply, place: int, part: str) -> None:
-        if place < len(reply.shown.parts):
-            # in a group the message may hold a draft; an edit that changes nothing is no error
-            if not self._can_draft(reply) and await self._edit(reply, reply.shown.parts[place], part):
-                return
-            if self._can_draft(reply):
-                return
-        sent = await self._try_forms(reply, part)
-        if place >= len(reply.shown.parts):
-            await reply.shown.add(sent)
+        there = reply.shown.parts[place] if place < len(reply.shown.parts) else ""
+        drafted = there.removeprefix(_DRAFT)
+        if there and drafted == there:
+            return
+        if there and await self._edit(reply, drafted, part):
+            await reply.shown.set_part(place, drafted)
+        else:
+            await reply.shown.set_part(place, await self._try_forms(reply, part))
 
     async def _try_forms(self, reply: Reply, part: str, **more: JSON) -> str:
         """Send a text in the best form that Telegram takes, at last as it is; return the id of the message."""
@@ -123,16 +125,17 @@ class Replies:
                 raise
         return True
 
-    async def _send_file(self, reply: Reply, beginning: str) -> None:
+    async def _send_file(self, reply: Reply) -> None:
         """Send a very long answer as a file, with its beginning as a message."""
-        await self._send_part(reply, 0, f"{beginning}\n\n[the whole answer is in the file]"[-4_000:])
+        beginning = split_text(reply.text, MOST_UNITS - len(_REST))[0] + _REST
+        await self._send_part(reply, 0, beginning)
         if len(reply.shown.parts) > 1:
             return
         chat = self._moved.get(reply.message.chat.chat, reply.message.chat.chat)
         await self.pace.wait(chat)
         content = ("answer.md", reply.text.encode("utf-8", "replace"), "text/markdown")
         target = self._target(reply, chat)
-        await reply.shown.add(_message_id(await self.api.upload("sendDocument", "document", content, target)))
+        await reply.shown.set_part(1, _message_id(await self.api.upload("sendDocument", "document", content, target)))
 
     async def _call(self, reply: Reply, method: str, **parameters: JSON) -> JSON:
         """Call a method for the chat of a reply, within its limits, and follow it if it moved."""
@@ -220,11 +223,12 @@ class Replies:
                 return
             drafted.text, drafted.at = text, now
             if reply.shown.parts:
-                message_id = int(reply.shown.parts[0])
+                message_id = int(reply.shown.parts[0].removeprefix(_DRAFT))
                 await self.api.call("editMessageText", {"chat_id": int(chat), "message_id": message_id, "text": text})
             else:
                 target = {**_PLAIN["sendMessage"], **self._target(reply, chat)}
-                await reply.shown.add(_message_id(await self.api.call("sendMessage", {**target, "text": text})))
+                sent = _message_id(await self.api.call("sendMessage", {**target, "text": text}))
+                await reply.shown.set_part(0, f"{_DRAFT}{sent}")
         except ApiError as error:
             if not await self._obey(chat, error) and not error.is_same_text:
                 raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import UsageError
@@ -65,6 +66,8 @@ class Reader:
     bot: Bot
     answers_all: bool = False
     """Whether messages in groups count that name nobody."""
+    _albums: deque[str] = field(default_factory=lambda: deque(maxlen=100), repr=False, compare=False)
+    """The newest albums that talk to the bot: only one part of an album has words that can name it."""
 
     def read(self, value: object) -> Update:
         """Return an update; raises NotAnUpdate."""
@@ -85,13 +88,17 @@ class Reader:
         if isinstance(moved, int) and not isinstance(moved, bool):
             return Moved(chat_id, str(moved))
         chat, person = self._read_chat(message), _read_person(message)
-        if chat is None or person is None or not self._is_for_us(message, chat):
-            return None
-        text, files = self._read_text(message), _read_files(message, number)
-        if not text and not files:
+        if chat is None or person is None:
             return None
         album = _text(message, "media_group_id")
         delivery = f"{chat_id}:album:{album[:_MOST_NAME]}" if album else f"{chat_id}:{number}"
+        if delivery not in self._albums and not self._is_for_us(message, chat):
+            return None
+        if album:
+            self._albums.append(delivery)
+        text, files = self._read_text(message), _read_files(message, number)
+        if not text and not files:
+            return None
         return PlatformMessage(delivery, text, chat, person, files=files, number=number, is_album=bool(album))
 
     def _read_edit(self, message: Fields) -> Incoming | None:
