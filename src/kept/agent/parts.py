@@ -136,4 +136,5 @@ def _ledger_row(record: "EditRecord") -> "LedgerRow | None":
         session_id=record.session_id,
         user_id=record.user_id,
         project=record.project,
+        source=record.source,
     )

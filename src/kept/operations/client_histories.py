@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kept.app.caller import Scope
 from kept.core.ids import MessageId, SessionId, new_session_id
 from kept.core.messages import Link, Message, NewMessage, Origin, Role, Session
+from kept.core.taint import Flow
 from kept.core.text import dumps
 from kept.operations.conversation_keys import find_session, set_session
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
+_TURN_MESSAGES = 50
+"""How many stored messages are looked at for what a turn that goes on has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,11 +242,17 @@ def _append(
     """Append what is `stored` of messages that follow those of `after`; return the messages with their rows."""
     moment = caller.app.clock.now().timestamp()
     last = len(stored) - 1
+    flow = Flow()
+    for before in caller.space.sessions.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
+        flow.take(before.message, before.origin)
     new = [
-        NewMessage(message, moment, Origin.usual(message.role), interrupted=is_broken_off and place == last)
+        NewMessage(
+            message, moment, origin := Origin.usual(message.role), interrupted=is_broken_off and place == last,
+            source=flow.take(message, origin),
+        )
         for place, message in enumerate(stored)
         if message is not None
-    ]
+    ]  # fmt: skip
     ids = iter(caller.space.sessions.append(session_id, new) if new else ())
     row = after[-1].message_id if after else MessageId(0)
     known: list[ClientMessage] = []

@@ -218,6 +218,8 @@ class LedgerRow:
     tool_name: str = "memory"
     project: str | None = None
     """The folder of the project whose page it is, for the target `project`."""
+    source: str | None = None
+    """Where the text came from, if it did not come from its author alone."""
 
 
 class LedgerReader(Protocol):

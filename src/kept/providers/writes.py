@@ -179,6 +179,7 @@ def _memory_write(row: LedgerRow, user: UserId) -> Write:
         "tool_name": row.tool_name,
         "before": None if row.before is None else redact(row.before),
         **({} if row.project is None else {"project": row.project}),
+        **({} if row.source is None else {"source": row.source}),
     }
     step: Mapping[str, JSON] = {"action": row.action, "target": row.target, "content": redact(content)}
     # each user has a separate ledger, so the ids of two users can be equal
