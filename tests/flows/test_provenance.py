@@ -260,6 +260,16 @@ def test_facts_that_the_person_says_pass_also_after_reading_a_page(open_home):
     assert home.app.owner.memory.unverified(Target.USER) == {}
 
 
+def test_a_call_that_was_not_made_is_no_source(open_home):
+    """The person did not allow it, or it does not exist: the answer is our own."""
+    home = open_home()
+    saves = Says("", (call("memory", action="add", target="memory", content="Builds run on ci.example."),))
+    home.turn(ASKED, [Says("", (call("terminal", command="curl https://a.example"), call("nothing", url="x"))), saves])
+
+    assert home.app.owner.memory.entries("memory") == ["Builds run on ci.example."]
+    assert home.app.owner.memory.unverified(Target.MEMORY) == {}
+
+
 def test_a_skill_learnt_from_a_page_waits(open_home, kept):
     """One that was learnt from the project does not."""
     home = open_home()

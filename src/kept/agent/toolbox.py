@@ -111,6 +111,8 @@ class ToolResult:
     call: ToolCall
     message: Message
     ok: bool
+    has_run: bool = True
+    """Whether the tool was called; else the result is the toolbox's own word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,10 @@ async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> 
     return [answers[place] for place in sorted(answers)]
 
 
+class _NotRun(dict[str, JSON]):
+    """The answer to a call that was not made."""
+
+
 async def _run(call: ToolCall, environment: ToolEnvironment) -> ToolResult:
     environment.sink(ToolStarted(call.id, call.name, call.arguments))
     began = time.monotonic()
@@ -154,7 +160,8 @@ async def _run(call: ToolCall, environment: ToolEnvironment) -> ToolResult:
     ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
     text = _truncate(dumps(answer))
     environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
-    return ToolResult(call, Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name), ok)
+    message = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
+    return ToolResult(call, message, ok, has_run=not isinstance(answer, _NotRun))
 
 
 async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str, JSON]:
@@ -165,12 +172,12 @@ async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str
     tool = environment.toolbox.tools.get(call.name)
     if tool is None:
         known = ", ".join(environment.toolbox.tools)
-        return _failure(f"there is no tool {call.name!r}", f"call one of: {known}")
+        return _NotRun(_failure(f"there is no tool {call.name!r}", f"call one of: {known}"))
     arguments = _parse_arguments(call, tool)
     if isinstance(arguments, str):
-        return _failure(arguments, "send the call again with arguments that fit its schema")
+        return _NotRun(_failure(arguments, "send the call again with arguments that fit its schema"))
     if tool.asks and not await offload(environment.approve, tool, arguments):
-        return _failure("the user did not allow this call", "do without it, or ask the user how to continue")
+        return _NotRun(_failure("the user did not allow this call", "do without it, or ask the user how to continue"))
     answer: dict[str, JSON] | None = None
     with anyio.move_on_after(environment.seconds):
         answer = await offload(_invoke, tool, arguments, environment.context, abandon=True)

@@ -329,13 +329,14 @@ async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[T
     )
     results = await run_tools(calls, environment)
     turn.calls += [ToolUse(each.call.name, each.call.arguments, each.ok) for each in results]
-    await offload(conversation.record.add, [_new_message(conversation, each.message, Origin.TOOL) for each in results])
+    new = [_new_message(conversation, each.message, Origin.TOOL, is_own=not each.has_run) for each in results]
+    await offload(conversation.record.add, new)
 
 
 def _new_message(
-    conversation: "Conversation", message: Message, origin: Origin, *, interrupted: bool = False
+    conversation: "Conversation", message: Message, origin: Origin, *, interrupted: bool = False, is_own: bool = False
 ) -> NewMessage:
-    source = conversation.find_source(message, origin)
+    source = None if is_own else conversation.find_source(message, origin)
     return NewMessage(message, conversation.now(), origin, interrupted=interrupted, source=source)
 
 
