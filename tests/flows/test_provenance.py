@@ -19,6 +19,7 @@ from kept.core.tools import Tool, ToolSchema
 from kept.importers.connect.record import Connection, Record, save_record
 from kept.llm.scripted import Says, ScriptedModel, call
 from kept.memory.edits import Add, Target
+from kept.memory.rewrite import reset_pages
 from kept.memory.snapshot import render
 from kept.operations.recall import Recipient, recall_for_prompt
 from kept.operations.tools import run_shared_tool
@@ -145,6 +146,8 @@ def deliver(home, items):
     for number, (way, (_, kind, language, entry, text)) in enumerate(items):
         home.obey(way, entry, text, number)
         told += [(where, way, kind, language, entry) for where in home.reaches(entry)]
+        if number % 20 == 19:
+            reset_pages(home.app.owner.memory)  # every load scans the whole page
     return told
 
 
@@ -158,6 +161,7 @@ def test_a_model_that_obeys_a_poisoned_text_tells_nobody_a_fact(open_home):
 
 
 @pytest.mark.heavy
+@pytest.mark.timeout(1_800)
 def test_the_whole_corpus_in_five_ways(open_home):
     """At least nine of ten never reach a prompt or a recall as a fact; in each file, and in each way."""
     home = open_home(provider=Recalls())
