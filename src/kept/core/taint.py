@@ -52,9 +52,13 @@ class Context:
 
     def find_taint(self, text: str) -> SourceName | None:
         """Return the source that taints a text written now, None if there is none (rules 3 and 4)."""
-        if not self.readings or is_said(text, self._said):
+        if not self.readings:
             return None
-        repeated = [one for one in self.readings if echoes(text, one.text, self._said)]
+        gist = Gist.of(text)
+        if gist.is_in(self._said):
+            return None
+        gist = gist.without(self._said)
+        repeated = [one for one in self.readings if gist.echoes(one.text.casefold())]
         return _choose(repeated or [one for one in self.readings if one.is_current])
 
     def as_read_anew(self) -> "Context":
@@ -71,12 +75,11 @@ class Context:
         if current or not self.readings:
             return _choose(current)
         recalled = [one for one in self.readings if one.source.kind is Kind.PROVIDER][-1:]
-        sentences = re.split(_SENTENCE_END, text) if recalled else []
+        sentences = re.split(_SENTENCE_END, text[:_MOST_CHARS]) if recalled else []
         if any(echoes(sentence, recalled[0].text, self._said) for sentence in sentences):
             return _choose(recalled)
-        literals = [one for one in find_literals(text) if one not in self._said]
-        named = [one for one in self.readings if any(literal in one.text.casefold() for literal in literals)]
-        return _choose(named)
+        names = [name for name in find_names(text) if name not in self._said] if self.readings else []
+        return _choose([one for one in self.readings[-_LAST_READINGS:] if any(name in one.text for name in names)])
 
 
 def _choose(readings: Sequence[Reading]) -> SourceName | None:
@@ -86,11 +89,13 @@ def _choose(readings: Sequence[Reading]) -> SourceName | None:
     return max(enumerate(readings), key=lambda one: (RANK[one[1].source.kind], one[0]))[1].source.stored
 
 
-_LITERAL = (
-    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+|(?:https?://)?(?:[\w-]+\.)+[a-z]{2,}(?::\d+)?(?:/[\w./%?=&#-]*)?"
-    r"|(?:~|\.{1,2})?(?:/[\w.@-]+)+|@[\w-]+(?:/[\w-]+)?|--[\w-]+|\$\w+|[\w-]*\d[\w.:-]*|[a-z]+(?:[-_][a-z0-9]+)+"
-)
-"""Names that nobody paraphrases: addresses, paths, packages, options, numbers, identifiers."""
+_NAME = r"[!-~]{3,200}"
+_NAME_SIGN = r"[@/\\_$\d]|\w[.:-]\w|^--"
+"""What nobody paraphrases: addresses, paths, packages, options, numbers, identifiers."""
+_MOST_CHARS = 20_000
+_MOST_NAMES = 40
+_LAST_READINGS = 50
+"""A message is compared with what was read last; more would take longer than a turn may."""
 _SENTENCE_END = r"(?<=[.!?])\s+|[。！？\n]+"
 _LEAST_SAID = 0.7
 _LEAST_ECHO = 0.5
@@ -98,9 +103,11 @@ _STEM = 5
 """Letters that forms of one word share, in most languages."""
 
 
-def find_literals(text: str) -> list[str]:
-    """Return the names in a text that nobody paraphrases, in lower case."""
-    return list(dict.fromkeys(found.strip(".:-/") for found in re.findall(_LITERAL, text.casefold())))
+def find_names(text: str) -> list[str]:
+    """Return the names in a text that nobody paraphrases, as they are written."""
+    runs = (run.strip("\"'`.,;:!?()[]{}<>*-/") for run in re.findall(_NAME, text[:_MOST_CHARS]))
+    named = (run for run in runs if len(run) > 2 and re.search(_NAME_SIGN, run))
+    return list(dict.fromkeys(named))[:_MOST_NAMES]
 
 
 def _find_stems(text: str) -> list[str]:
@@ -120,21 +127,44 @@ _FRAME = frozenset(
 _CHINESE_FRAME = "用户"
 
 
+@dataclass(frozen=True, slots=True)
+class Gist:
+    """What a text says: its names, and the beginnings of the words that say something, in lower case."""
+
+    names: tuple[str, ...]
+    stems: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> "Gist":
+        """Return the gist of a text."""
+        return cls(tuple(find_names(text.casefold())), tuple(_find_stems(text)))
+
+    def is_in(self, said: str) -> bool:
+        """Whether `said`, in lower case, has every name and most of the words."""
+        if not said or not self.stems or any(name not in said for name in self.names):
+            return False
+        return sum(stem in said for stem in self.stems) >= _LEAST_SAID * len(self.stems)
+
+    def without(self, said: str) -> "Gist":
+        """Return what `said`, in lower case, does not have."""
+        names = tuple(name for name in self.names if name not in said)
+        return Gist(names, tuple(stem for stem in self.stems if stem not in said))
+
+    def echoes(self, other: str) -> bool:
+        """Whether a text, in lower case, has one of the names, or many of the words."""
+        if any(name in other for name in self.names):
+            return True
+        return bool(self.stems) and sum(stem in other for stem in self.stems) >= max(2, _LEAST_ECHO * len(self.stems))
+
+
 def is_said(text: str, said: str) -> bool:
     """Whether a text says what the person said: every name in it, and most of its words; `said` is in lower case."""
-    if not said or any(literal not in said for literal in find_literals(text)):
-        return False
-    stems = _find_stems(text)
-    return bool(stems) and sum(stem in said for stem in stems) >= _LEAST_SAID * len(stems)
+    return Gist.of(text).is_in(said)
 
 
 def echoes(text: str, other: str, said: str = "") -> bool:
     """Whether a text repeats a name of another that the person did not say, or many of its words."""
-    folded = other.casefold()
-    if any(literal in folded for literal in find_literals(text) if literal not in said):
-        return True
-    stems = [stem for stem in _find_stems(text) if stem not in said]
-    return bool(stems) and sum(stem in folded for stem in stems) >= max(2, _LEAST_ECHO * len(stems))
+    return Gist.of(text).without(said).echoes(other.casefold())
 
 
 # policy
@@ -215,14 +245,15 @@ def read_context(rows: Iterable[tuple[SourceName | None, str, bool]]) -> Context
 
     What was read after the person's last message was read in the running turn.
     """
-    readings: list[Reading] = []
+    read: list[tuple[SourceName, str]] = []
     said: list[str] = []
     start = 0
     for source, text, is_person in rows:
-        if is_person and source is None:
+        if source is not None:
+            read.append((source, text))
+        elif is_person:
             said.append(text)
-            start = len(readings)
-        elif source is not None:
-            readings.append(Reading(read_source(source), text))
-    old = tuple(Reading(one.source, one.text, is_current=False) for one in readings[:start])
-    return Context((*old, *readings[start:]), tuple(said))
+            start = len(read)
+    sources = {source: read_source(source) for source, _ in read}
+    readings = [Reading(sources[source], text, place >= start) for place, (source, text) in enumerate(read)]
+    return Context(tuple(readings), tuple(said))
