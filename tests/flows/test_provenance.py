@@ -372,7 +372,8 @@ def test_the_prompt_without_unverified_entries_has_not_changed(open_home):
     """Byte for byte, also after entries of a source were confirmed."""
     home = open_home()
     home.app.owner.memory.apply("memory", Add("Tea at four."))
-    plain = render(Target.MEMORY, home.app.owner.memory.page("memory"), lambda _entry: frozenset())
+    page = home.app.owner.memory.page("memory")
+    plain = render(Target.MEMORY, page, page.entries)
 
     assert home.app.owner.memory.load()[Target.MEMORY] == plain
 
