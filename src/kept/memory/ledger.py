@@ -121,7 +121,8 @@ class SqliteLedger:
 
     def _keep_clean(self, connection: Connection, target: Target, entries: Sequence[str]) -> None:
         """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
-        known = {*list_clean(entries), *self.clean_entries(target).intersection(map(digest, entries))}
+        names = {digest(entry) for entry in entries}
+        known = {*list_clean(names), *(self.clean_entries(target) & names)}
         connection.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:

@@ -367,9 +367,9 @@ def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -
     return {text: verdict for text, verdict in found.items() if verdict is not None and verdict.findings}
 
 
-def list_clean(texts: Iterable[str]) -> list[bytes]:
-    """Return the digests of those texts that this process knows to be clean, for a store to keep."""
-    return [name for name in map(digest, texts) if _verdicts.get(name, ...) is None]
+def list_clean(names: Iterable[bytes]) -> list[bytes]:
+    """Return the digests of texts that this process knows to be clean, for a store to keep."""
+    return [name for name in names if _verdicts.get(name, ...) is None]
 
 
 def split_digests(row: Sequence[object] | None) -> frozenset[bytes]:

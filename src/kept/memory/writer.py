@@ -193,9 +193,11 @@ class FilePages:
     def prepare(self) -> None:
         """Create the folder and remove temporary files of killed writers."""
         make_folder(self._folder)
-        for target in Target:
-            if target is not Target.PROJECT or (self._project and self._path(target).parent.is_dir()):
-                remove_stale_temps(self._path(target))
+        remove_stale_temps(self._path(Target.MEMORY))
+        if self._path(Target.USER).is_symlink():  # else it is in the folder that was just looked at
+            remove_stale_temps(self._path(Target.USER))
+        if self._project and self._path(Target.PROJECT).parent.is_dir():
+            remove_stale_temps(self._path(Target.PROJECT))
 
     def name(self, target: Target) -> str:
         """Return the file name of a page, below the folder."""
