@@ -114,12 +114,14 @@ def _ranking_limit(limit: int, sort: Sort | None) -> int:
 def _matches(
     store: Readable, answers: Answers, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
 ) -> tuple[Match, ...]:
-    plain = _inside(store, answers.found) if request.session_id is not None else _of_sessions(store, ranked)
-    matches = (replace(match, superseded_by=answers.superseded.get(match.message.id)) for match in plain)
+    matches = _inside(store, answers.found) if request.session_id is not None else _of_sessions(store, ranked)
     if sort is None:
-        return tuple(islice(matches, request.limit))
-    by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
-    return tuple(by_time[: request.limit])
+        chosen = list(islice(matches, request.limit))
+    else:
+        by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
+        chosen = by_time[: request.limit]
+    later = answers.superseded
+    return tuple(replace(match, superseded_by=later.get(match.message.id)) if later else match for match in chosen)
 
 
 def _inside(store: Readable, found: Found) -> Iterator[Match]:
