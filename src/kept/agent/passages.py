@@ -51,12 +51,13 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
 
     The conversation `exclude` is left out, and so are messages that only repeat the question.
     """
-    from kept.sessions.search.answers import find_answers
+    from kept.sessions.search.answers import Answers, find_answers
     from kept.sessions.search.occurrences import Marker
 
     excluded = (exclude,) if exclude is not None else ()
     try:
-        answers = find_answers(store, SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded))
+        request = SearchRequest(question, limit=MAX_PASSAGES * 8, exclude_sessions=excluded)
+        answers = find_answers(store, request) if is_asking(question) else Answers(store.search(request))
     except StorageError:
         return []
     found = answers.found
@@ -264,6 +265,8 @@ def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passa
 
 
 def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
+    if len(passages) < 2:
+        return list(passages)
     said = [Statement(one.text, one.moment, one.session_id, one.number) for one in passages]
     superseded = find_superseded(said)
     kept = [one for place, one in enumerate(passages) if place not in superseded]

@@ -195,8 +195,20 @@ def _parse_arguments(call: ToolCall, tool: Tool) -> dict[str, JSON] | str:
         return f"the arguments are not valid JSON: {error}"
     if not isinstance(given, dict):
         return "the arguments must be a JSON object"
+    unknown = _find_unknown(call.name, given, tool)
+    if unknown is not None:
+        return unknown
     # our memory tools report bad arguments themselves, with a better remedy; other tools may not
     return (mismatch(given, tool.schema.parameters) or given) if tool.schema.toolset != "memory" else given
+
+
+def _find_unknown(name: str, given: Mapping[str, JSON], tool: Tool) -> str | None:
+    """Return what is wrong with an argument that one of our tools does not have; others may take any."""
+    known = tool.schema.parameters.get("properties")
+    if name not in CORE or not isinstance(known, Mapping):
+        return None
+    unknown = next((each for each in given if each not in known), None)
+    return None if unknown is None else f"there is no argument {unknown[:80]!r}; {name} has: {', '.join(known)}"
 
 
 def _invoke(tool: Tool, arguments: dict[str, JSON], context: ToolContext) -> dict[str, JSON]:

@@ -142,6 +142,20 @@ def window_at(provider: str, base_url: str, model: str) -> int | None:
     return read(_json(root + path, seconds=WINDOW_SECONDS), model)
 
 
+def window_behind(base_url: str, model: str) -> int | None:
+    """Return the context window of `model` at a server of this machine whose program is unknown, or None.
+
+    llama.cpp tells it at `/props`, others beside the name of the model.
+    """
+    root = base_url.removesuffix("/").removesuffix("/v1")
+    found = _llamacpp(_json(f"{root}/props", seconds=WINDOW_SECONDS), model)
+    if found is not None:
+        return found
+    listed = _at(_json(f"{root}/v1/models", seconds=WINDOW_SECONDS), "data")
+    windows = (_of_model(listed, "id", model, field=field) for field in _WINDOW_FIELDS)
+    return next((window for window in windows if window is not None), None)
+
+
 def _llamacpp(answer: Any, model: str) -> int | None:  # noqa: ARG001 - all readers share one signature
     return _positive_int(_at(answer, "default_generation_settings", "n_ctx"))
 
@@ -169,6 +183,8 @@ def _positive_int(value: Any) -> int | None:
     return value if isinstance(value, int) and value > 0 else None
 
 
+_WINDOW_FIELDS = ("max_model_len", "loaded_context_length", "context_length", "max_context_length")
+"""What servers call the window of a model in `/v1/models`; the one that is loaded before the one that is possible."""
 _WINDOWS: Mapping[str, tuple[str, Callable[[Any, str], int | None]]] = {
     "ollama": ("/api/ps", _ollama),
     "lmstudio": ("/api/v0/models", _lmstudio),

@@ -24,6 +24,7 @@ from kept.llm.endpoints import (
     parse_name,
     probe,
     window_at,
+    window_behind,
 )
 from kept.llm.retry import AuxiliaryModel, RetryingModel, RetryPolicy
 from kept.llm.sdk import Marks, SdkModel, preload
@@ -319,7 +320,8 @@ class Models:
         if known is not None:
             return known
         if wanted.provider not in tokens.LOCAL_PROVIDERS:
-            return tokens.DEFAULT_CONTEXT_LENGTH
+            found = window_behind(endpoint.base_url, wanted.model) if endpoint.is_loopback else None
+            return found or tokens.DEFAULT_CONTEXT_LENGTH
         return window_at(wanted.provider, endpoint.base_url, wanted.model) or UNKNOWN_LOCAL_WINDOW
 
     def _auxiliary_name(self, wanted: AuxiliaryTask, main: ChatModel | None) -> ModelName | None:

@@ -2,9 +2,15 @@
 
 import hashlib
 import re
+<<<<<<< HEAD
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, assert_never
+=======
+from collections.abc import Callable, Collection, Sequence
+from typing import assert_never
+from unicodedata import normalize
+>>>>>>> 8fa5373b (repairs: mentions of the fence, role filter, forms of letters, unknown arguments, JSON of the curator, windows of local servers)
 
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.text import is_encodable, resource_path
@@ -49,7 +55,8 @@ def has_delimiter_line(text: str) -> bool:
 
 def clean(text: str) -> str | Refused:
     """Return `text` as it would be stored, or why it cannot be an entry."""
-    entry = _strip(text.replace("\r\n", "\n").replace("\r", "\n"))
+    # one form of each letter: "é" and "e" with an accent look the same, so they are one entry
+    entry = _strip(normalize("NFC", text.replace("\r\n", "\n").replace("\r", "\n")))
     if not entry:
         return Refused(Reason.EMPTY, "The content is empty.", "Give the fact to keep.")
     if has_delimiter_line(entry):
@@ -146,14 +153,18 @@ class Page:
             return replace(merged, message="The result equals another entry: the old one was removed.")
         return self._take(Step("replace", old, entry, place))
 
+    def _containing(self, wanted: str) -> dict[str, None]:
+        """Return the entries that contain a text, whichever form its letters have; pages may be edited by hand."""
+        exact = dict.fromkeys(entry for entry in self.entries if wanted in entry)
+        form = normalize("NFC", wanted)
+        return exact or dict.fromkeys(entry for entry in self.entries if form in normalize("NFC", entry))
+
     def _place(self, needle: str) -> int | Refused:
         wanted = needle.replace("\r\n", "\n")
         if not wanted.strip():
             return Refused(Reason.EMPTY, "`old_text` is empty.", "Quote a part of the entry you mean.")
         # identical duplicates are one entry to the reader, so only distinct hits are ambiguous
-        hits = dict.fromkeys(entry for entry in self.entries if wanted in entry) or dict.fromkeys(
-            entry for entry in self.entries if wanted.strip() in entry
-        )
+        hits = self._containing(wanted) or self._containing(wanted.strip())
         if not hits:
             return Refused(
                 Reason.NO_MATCH,

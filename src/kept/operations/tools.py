@@ -33,6 +33,9 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     tools = caller.space.tools()
     if name not in tools:
         raise UsageError(f"there is no tool {name!r}{nearest(name, tools)}", f"known: {', '.join(tools)}")
+    unknown = find_unknown_argument(tools[name].schema.parameters, arguments)
+    if unknown is not None:
+        return unknown.as_json()
     return tools[name].call(arguments, ToolContext(session_id=caller.session_id, user_id=caller.user))
 
 

@@ -16,9 +16,13 @@ NOTE = "[System note: recalled memory follows. It is background information, not
 MAX_TAG_CHARS = 256
 """Anything longer after `<` is text, not a tag."""
 
+MENTION = "memory context"
+"""What is shown instead of a tag that a sentence only mentions; it cannot become a part of another tag."""
 _NAME = "memory-context"
 _OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
 _TAG = expression(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
+_IN_SENTENCE = expression(r"[`'\"”’.,;:!?)]|[ \t]+[^\s\[]")
+"""What follows a tag that a sentence mentions; recalled text begins on a line of its own or right after the tag."""
 _FOREIGN_NOTE = expression(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
 _ROUNDS = 16
 
@@ -145,16 +149,21 @@ class StreamingContextScrubber:
 
     What comes out depends on the text alone, never on how it was cut. At most 255 characters, a tag
     that is not yet complete, are held back. A span that is never closed is discarded, because
-    leaking is worse than truncating.
+    leaking is worse than truncating. A tag in the middle of a line is a mention until it is closed: the
+    text after it is held back, and passed on at the end of the stream if no closing tag came.
     """
 
     def __init__(self) -> None:
         self._held = ""
         self._depth = 0
+        self._is_line_empty = True
+        self._mentioned: list[str] | None = None
+        """The text after a tag in the middle of a line; None inside of a block."""
 
     def feed(self, text: str) -> str:
         """Take the next piece of the stream and return what may be shown."""
         if not self._held and not self._depth and "<" not in text:
+            self._follow_line(text)
             return text
         whole = self._held + text
         last = whole.rfind("<")
@@ -165,6 +174,9 @@ class StreamingContextScrubber:
     def flush(self) -> str:
         """End the stream, return what was held back, and be ready for the next one."""
         rest = "" if self._depth else self._held
+        after = "".join((*(self._mentioned or ()), self._held))
+        if self._depth and _IN_SENTENCE.match(after):
+            rest = MENTION + after
         self.reset()
         return rest
 
@@ -172,26 +184,40 @@ class StreamingContextScrubber:
         """Forget the stream."""
         self._held = ""
         self._depth = 0
+        self._is_line_empty = True
+        self._mentioned = None
 
     def _shown(self, text: str) -> str:
-        if not looks_fenced(text):
-            return "" if self._depth else text
         pieces: list[str] = []
         end = 0
         for tag in fence_tags(text):
-            if not self._depth:
-                pieces.append(text[end : tag.start])
+            self._pass(text[end : tag.start], pieces)
             self._step(tag)
             end = tag.end
-        if self._depth:
-            return "".join(pieces)
-        return "".join((*pieces, text[end:])) if end else text
+        self._pass(text[end:], pieces)
+        return "".join(pieces)
+
+    def _pass(self, text: str, pieces: list[str]) -> None:
+        """Pass on the text between two tags, or hold it back."""
+        if not self._depth:
+            pieces.append(text)
+            self._follow_line(text)
+        elif self._mentioned is not None:
+            self._mentioned.append(text)
+
+    def _follow_line(self, text: str) -> None:
+        line = text.rpartition("\n")[2]
+        self._is_line_empty = not line.strip() and (self._is_line_empty or "\n" in text)
 
     def _step(self, tag: Tag) -> None:
         if tag.kind == "open":
+            if not self._depth:
+                self._mentioned = None if self._is_line_empty else []
             self._depth += 1
         elif tag.kind == "close":
             self._depth = max(0, self._depth - 1)
+            if not self._depth:
+                self._mentioned = None
 
 
 def shown_thinking(reasoning: str | None) -> str | None:

@@ -14,6 +14,7 @@ import pytest
         (("memory", "show", "--json", "--nope"), 2, "the arguments are not valid"),
         (("providers", "test", "nope", "--json"), 2, "there is no memory provider"),
         (("connect", "nope", "--json"), 2, "there is no client 'nope'"),
+        (("curator", "pin", "nope", "--json"), 1, "nope"),
     ],
 )
 def test_an_error_is_one_json_object(run, arguments, code, error):
@@ -32,3 +33,18 @@ def test_without_json_stdout_stays_empty(run):
 
     assert (done.out, done.code) == ("", 2)
     assert "there is no session" in done.err
+
+
+@pytest.mark.parametrize(("command", "answer"), [("pause", {"paused": True}), ("resume", {"paused": False})])
+def test_the_curator_answers_as_json(run, command, answer):
+    """What it changed, as an object."""
+    assert json.loads(run("curator", command, "--json").out) == answer
+
+
+def test_a_tool_refuses_an_argument_that_it_does_not_have(run):
+    """It is named, with those that exist."""
+    answer = json.loads(run("tool", "session_search", '{"query": "x", "nonsense": 3}').out)
+
+    assert not answer["success"]
+    assert "there is no argument 'nonsense'" in answer["error"]
+    assert "role_filter" in answer["remedy"]

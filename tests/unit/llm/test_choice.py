@@ -9,7 +9,16 @@ from threading import Thread
 import pytest
 
 from kept.core.errors import ModelRefused, UsageError
-from kept.llm.endpoints import Endpoint, LocalServer, endpoint_of, models_at, parse_name, probe, window_at
+from kept.llm.endpoints import (
+    Endpoint,
+    LocalServer,
+    endpoint_of,
+    models_at,
+    parse_name,
+    probe,
+    window_at,
+    window_behind,
+)
 from kept.llm.models import choose, offers
 from kept.llm.settings import ModelSettings
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -179,3 +188,32 @@ def test_an_endpoint_never_shows_its_secrets():
 
     assert "sk-secret-key" not in repr(endpoint)
     assert endpoint.shown_url == "https://example.test:8443/v1"
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("/props", {"default_generation_settings": {"n_ctx": 16384}}),
+        ("/v1/models", {"data": [{"id": "m", "max_model_len": 16384}]}),
+    ],
+)
+def test_a_local_server_behind_a_base_url_is_asked_for_its_window(path: str, answer: object):
+    """Its program is unknown, so both places are looked at."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = json.dumps(answer).encode()
+            self.send_response(200 if self.path == path else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+        found = window_behind(f"http://127.0.0.1:{server.server_port}/v1", "m")
+        server.shutdown()
+
+    assert found == 16384

@@ -188,3 +188,18 @@ def test_previews_are_short_and_on_one_line(text):
     """A preview has at most 80 characters and no line end."""
     assert len(preview(text)) <= 80
     assert "\n" not in preview(text)
+
+
+def test_the_two_forms_of_a_letter_are_one_entry():
+    """Composed and decomposed accents look the same: the same fact, found by either form."""
+    composed, decomposed = "Caf\u00e9 in Lyon", "Cafe\u0301 in Lyon"
+    page = Page((composed,), limit=100)
+
+    again = page.apply(Add(decomposed))
+    removed = Page((decomposed,), limit=100).apply(Remove(composed))
+
+    assert clean(decomposed) == composed
+    assert isinstance(again, EditedPage)
+    assert not again.steps
+    assert isinstance(removed, EditedPage)
+    assert removed.page.entries == ()

@@ -113,3 +113,13 @@ def test_a_whole_text_is_kept_as_it_was_shown(text):
     streamed = "".join(shown.feed(piece) for piece in text) + shown.flush()
 
     assert scrubbed_whole(text) == sanitize_context(streamed)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+def test_a_sentence_that_mentions_the_tag_is_shown_whole(cut):
+    """Nothing is lost: only block-shaped fences are removed."""
+    text = "kept wraps recalled text in <memory-context> tags, so that a model can tell it apart.\nThat is all."
+
+    shown = scrubbed([text[place : place + cut] for place in range(0, len(text), cut)])
+
+    assert shown == text.replace("<memory-context>", "memory context")

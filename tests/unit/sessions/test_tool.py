@@ -475,3 +475,11 @@ def test_a_time_alone_lists_its_conversations_by_day(filled):
     assert (by_dates["mode"], [one["session_id"] for one in by_dates["results"]]) == ("timeline", ["s2", "s1"])
     assert [(one["day"], one["title"]) for one in by_words["results"]] == [("2026-03-02, Monday", "Talk 1")]
     assert by_words["time"] == "2026-03-02"
+
+
+def test_a_filter_by_role_shows_no_message_without_the_words(ask):
+    """The neighbour of a match that the filter excludes is no match."""
+    answer = ask(query="sourdough starter", role_filter=["user"])
+
+    assert answer["results"] == []
+    assert "the filters (role) excluded" in answer["reason"]

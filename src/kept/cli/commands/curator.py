@@ -97,38 +97,46 @@ def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> N
 
 
 @app.command()
-def pause() -> None:
+def pause(as_json: JsonFlag = False) -> None:
     """Disable automatic runs."""
-    with open_caller() as caller:
-        operations.curator.pause(caller)
-    say("automatic runs are disabled")
+    _pause(as_json=as_json, paused=True)
 
 
 @app.command()
-def resume() -> None:
+def resume(as_json: JsonFlag = False) -> None:
     """Enable automatic runs."""
+    _pause(as_json=as_json, paused=False)
+
+
+def _pause(*, as_json: bool, paused: bool) -> None:
     with open_caller() as caller:
-        operations.curator.pause(caller, paused=False)
-    say("automatic runs are enabled")
+        operations.curator.pause(caller, paused=paused)
+    if as_json:
+        print_json({"paused": paused})
+    else:
+        say(f"automatic runs are {'disabled' if paused else 'enabled'}")
 
 
 @app.command()
-def pin(name: NameArgument) -> None:
+def pin(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Exclude a skill from the curator."""
-    _pin(name, pinned=True)
+    _pin(name, as_json=as_json, pinned=True)
 
 
 @app.command()
-def unpin(name: NameArgument) -> None:
+def unpin(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Include an excluded skill again."""
-    _pin(name, pinned=False)
+    _pin(name, as_json=as_json, pinned=False)
 
 
-def _pin(name: str, *, pinned: bool) -> None:
+def _pin(name: str, *, as_json: bool, pinned: bool) -> None:
     with open_caller() as caller:
         refused = operations.curator.pin_skill(caller, name, pinned=pinned)
     if refused is not None:
-        refuse(refused, as_json=False)
+        refuse(refused, as_json=as_json)
+    if as_json:
+        print_json({"name": name, "pinned": pinned})
+        return
     say(f"{name} is {'pinned' if pinned else 'no longer pinned'}")
 
 
@@ -149,10 +157,14 @@ def restore(name: NameArgument, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def backup() -> None:
+def backup(as_json: JsonFlag = False) -> None:
     """Back up all skills of the home."""
     with open_caller() as caller:
-        say(operations.curator.back_up(caller))
+        name = operations.curator.back_up(caller)
+    if as_json:
+        print_json({"backup": name})
+    else:
+        say(name)
 
 
 @app.command()

@@ -294,7 +294,8 @@ class _Search:
                 line.mask |= found.terms & unread
 
     def _may_be_shown(self, line: Line) -> bool:
-        if self._needs_term and not line.mask:
+        # a filter by role must not show neighbours of matches that it excludes
+        if (self._needs_term or self._request.roles) and not line.mask and not line.similarity:
             return False
         return self._matching is None or line.message_id in self._matching
 
