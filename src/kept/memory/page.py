@@ -2,15 +2,10 @@
 
 import hashlib
 import re
-<<<<<<< HEAD
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, assert_never
-=======
-from collections.abc import Callable, Collection, Sequence
-from typing import assert_never
 from unicodedata import normalize
->>>>>>> 8fa5373b (repairs: mentions of the fence, role filter, forms of letters, unknown arguments, JSON of the curator, windows of local servers)
 
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.core.text import is_encodable, resource_path
