@@ -94,7 +94,7 @@ def test_pages_are_small(shared, open_page):
             sizes[answer.url] = answer
 
     def count():
-        return sum(one.request.sizes()["responseBodySize"] for one in sizes.values())
+        return sum(one.request.sizes()["responseBodySize"] for one in list(sizes.values()))
 
     page.on("response", measure)
     later = {}

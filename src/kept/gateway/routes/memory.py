@@ -130,10 +130,12 @@ def keep_group(caller: Writer, group_id: Annotated[str, Path(max_length=100)]) -
     return answer(changes.keep_group(caller, group_id))
 
 
-@router.post("/check")
-def check_entry(caller: Reader, body: NewEntry, target: Target = Target.MEMORY) -> Response:
+@router.get("/check")
+def check_entry(
+    caller: Reader, text: Annotated[str, Query(max_length=20_000)], target: Target = Target.MEMORY
+) -> Response:
     """Return what adding an entry would do: size, verdict of the scanner, near duplicates."""
-    return answer(entries.check_entry(caller, target, body.text))
+    return answer(entries.check_entry(caller, target, text))
 
 
 @router.get("/{target}/steps")
