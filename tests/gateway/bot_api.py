@@ -167,11 +167,11 @@ class BotApi:
         with self.lock:
             return [self.sent[chat][number]["text"] for number in sorted(self.sent[chat])]
 
-    def wait_texts(self, count, chat=7, seconds=30):
+    def wait_texts(self, count, chat=7, seconds=60):
         self.wait_for(lambda: len(self.texts(chat)) >= count, seconds, lambda: self.texts(chat))
         return self.texts(chat)
 
-    def wait_for(self, holds, seconds=30, shown=None):
+    def wait_for(self, holds, seconds=60, shown=None):
         end = time.monotonic() + seconds
         while not holds():
             assert time.monotonic() < end, shown() if shown else [name for name, _ in self.calls][-20:]
