@@ -98,6 +98,10 @@ MORE_ROWS = (
         "INSERT INTO platform_messages (platform, delivery, user_id, state, received, message, answer, session_id) "
         "VALUES ('webhook', 'delivery' || :n, 'alice', 'answered', 1.5, '{\"text\": \"mark' || :n || '\"}', 'yes', 'session06')"
     ),
+    (
+        "INSERT INTO injections (user_id, key, place, session_id, text, created) "
+        "VALUES ('alice', 'client:' || :n, :bytes, 'session06', 'a passage ' || :n, 1.5)"
+    ),
 )
 """Rows of the tables that conversations do not fill; they may be damaged as well."""
 

@@ -98,6 +98,18 @@ def test_the_prefix_is_stable_over_twenty_turns(world, path):
     ]
 
 
+def test_conversations_share_the_block(world):
+    """Until a page changes, every conversation begins with the same bytes, and the text is kept once."""
+    world.note("I live in Leipzig")
+    for number in range(5):
+        world.ask(f"good morning number {number}", system="be brief")
+        world.settle()
+    assert len({json.dumps(json.loads(body)["system"]) for body in world.sent}) == 1
+    with world.served.app.database.reading() as unit:
+        held = [text for (text,) in unit.execute("SELECT text FROM injections") if "Leipzig" in text]
+    assert len(held) == 1
+
+
 def test_additions_survive_a_restart(home):
     """A frozen addition is the same bytes in the next process."""
     with proxied(home) as world:
@@ -220,6 +232,21 @@ def test_a_shorter_history_takes_nothing_back(world):
     world.ask("one", "first", "two", "answer 1", "three")
     world.ask("one", "first", "two")
     assert [text for _role, text in world.stored()[0]] == ["one", "first", "two", "answer 1", "three", "answer 2"]
+
+
+def test_a_history_without_its_beginning_is_recognised(world):
+    """Programs that send the last messages only, or a summary first, go on with the conversation; nothing is twice."""
+    world.note("I live in Leipzig")
+    said = ["turn one here"]
+    for number in range(1, 9):
+        world.ask(*said[-5:])
+        world.settle()
+        said += [f"answer {number}", f"turn number {number} follows"]
+    world.ask("a summary of what was said", "understood", *said[-5:])
+    (talk_,) = world.stored()
+    assert [text for _role, text in talk_] == [*said, "answer 9"]
+    assert len({json.loads(body)["system"] for body in world.sent}) == 1
+    assert len({done["session_id"] for done in world.served.client().get("/api/sessions").json()}) == 1
 
 
 def test_an_answer_again_replaces_the_last(world):

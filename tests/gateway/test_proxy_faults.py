@@ -17,7 +17,7 @@ from kept.agent.offload import MAX_THREADS
 from kept.core.errors import ConfigError
 from kept.gateway.proxy.forwarding import load_upstreams
 from kept.importers.connect.record import Connection, Record, save_record
-from kept.operations import proxied_conversations, recall
+from kept.operations import injections, recall
 
 from .conftest import serve
 from .proxied import FACT, KEY, QUESTION, Endpoint, proxied
@@ -77,7 +77,7 @@ def test_a_slow_memory_holds_nothing_up(quick, monkeypatch):
         is_free.wait(20)
         return real(*args, **more)
 
-    monkeypatch.setattr(proxied_conversations, "recall_for_prompt", wait)
+    monkeypatch.setattr(injections, "recall_for_prompt", wait)
     assert_passed(quick, raw())
     is_free.set()
     monkeypatch.undo()
@@ -92,7 +92,7 @@ def test_a_memory_that_fails_holds_nothing_up(quick, monkeypatch):
     def fail(*_args, **_more):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(proxied_conversations, "build_start_block", fail)
+    monkeypatch.setattr(injections, "build_start_block", fail)
     assert_passed(quick, raw())
 
 
@@ -110,7 +110,7 @@ def test_stuck_threads_do_not_add_up(home, monkeypatch):
     is_free = threading.Event()
     with proxied(home, KEPT_SERVE__PROXY__WAIT_MILLISECONDS="20") as world:
         world.post(raw())
-        monkeypatch.setattr(proxied_conversations, "find_additions", lambda *_args, **_more: is_free.wait(60))
+        monkeypatch.setattr(injections, "find_additions", lambda *_args, **_more: is_free.wait(60))
         began = time.monotonic()
         for number in range(MAX_THREADS + 2):
             done = world.post(raw(f"{QUESTION} {number}"))

@@ -28,6 +28,11 @@ _HASH_BYTES = 16
 _HEX_DIGITS = 8
 _TURN_MESSAGES = 50
 """How many stored messages are looked at for what a turn that goes on has read."""
+_LEAST_ALIKE = 2
+"""A history of one message may be anybody's."""
+_TELLING_ALIKE = 4
+"""With so many equal messages at its end, a history may begin with others: a summary."""
+_MOST_KEYS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +58,9 @@ class Keeping:
     """The id of a new session, if one was promised; one that is taken is not used."""
     clean: Callable[[Sequence[Message]], list[Message | None]] = _keep_all
     """Returns what is stored of each message of a conversation, None where that is nothing."""
-    keeps_later: bool = False
-    """Whether a shorter history branches, instead of taking back what people said later."""
+    is_led_elsewhere: bool = False
+    """Whether the client alone leads the conversation, and we only listen. Then a shorter history branches instead of
+    taking back what people said later, and a history without its beginning is recognised by its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ class Prepared:
     """The history before the new message."""
     has_changed: bool
     """Whether an agent that was open for the conversation must be opened again."""
+    key: str = ""
+    """The key under which the conversation is recorded."""
 
 
 def hash_message(message: Message) -> bytes:
@@ -96,9 +104,50 @@ def prepare_conversation(
     """Bring the stored conversation of a key to the state that the client shows, ready for its new message."""
     caller.require(Scope.WRITE)
     keeping = keeping or Keeping()
+    match = _match_beginning(caller, key, history, new)
+    if match is None and keeping.is_led_elsewhere:
+        match = find_window(caller, history)
+    if match is None:
+        return _import_history(caller, key, history, keeping)
+    stored, common, session_id = match.stored, match.common, match.session_id
+    known, has_changed = tuple(stored[:common]), common > match.recorded
+    rest = history[match.repeated :]
+    if common < len(stored):
+        is_repeated = not rest and [hash_message(one) for one in new] == [
+            one.hash for one in stored[common : common + len(new)]
+        ]
+        later = stored[common + len(new) :] if keeping.is_led_elsewhere else ()
+        in_place = is_repeated and not _holds_person(caller, later)
+        session_id = _go_back(caller, session_id, stored, common, in_place=in_place)
+        has_changed = True
+    if rest:
+        known += append_messages(caller, session_id, rest, keeping.clean(history)[match.repeated :], after=known)
+        has_changed = True
+    if has_changed:
+        write_history(caller, match.key, session_id, known)
+    return Prepared(session_id, known, has_changed, match.key)
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A stored conversation that a history continues."""
+
+    key: str
+    session_id: SessionId
+    stored: Sequence[ClientMessage]
+    recorded: int
+    """How many of the stored messages are in the record of the client's messages."""
+    common: int
+    """How many of them the history continues."""
+    repeated: int
+    """How many messages of the history these are; fewer where it lacks the beginning."""
+
+
+def _match_beginning(caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message]) -> Match | None:
+    """Return the conversation of a key, if the history begins as it does."""
     found = find_session(caller, key)
     if found is None:
-        return _import_history(caller, key, history, keeping)
+        return None
     recorded = _read_history(caller, key)
     stored = [*recorded, *_read_unrecorded(caller, found.session_id, recorded, [*history, *new])]
     hashes = [hash_message(message) for message in history]
@@ -106,28 +155,45 @@ def prepare_conversation(
     while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
         common += 1
     if common == 0 and stored and hashes:
-        return _import_history(caller, key, history, keeping)
-    known, session_id, has_changed = tuple(stored[:common]), found.session_id, common > len(recorded)
-    if common < len(stored):
-        is_repeated = common == len(hashes) and [hash_message(one) for one in new] == [
-            one.hash for one in stored[common : common + len(new)]
-        ]
-        later = stored[common + len(new) :] if keeping.keeps_later else ()
-        in_place = is_repeated and not _holds_person(caller, later)
-        session_id = _go_back(caller, session_id, stored, common, in_place=in_place)
-        has_changed = True
-    if history[common:]:
-        known += _append(caller, session_id, history[common:], keeping.clean(history)[common:], after=known)
-        has_changed = True
-    if has_changed:
-        _write_history(caller, key, session_id, known)
-    return Prepared(session_id, known, has_changed)
+        return None
+    return Match(key, found.session_id, stored, len(recorded), common, common)
+
+
+def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
+    """Return the conversation whose newest messages end this history, which may lack its beginning.
+
+    Programs send the last messages of a long conversation only, or a summary in the place of the first ones.
+    """
+    hashes = [hash_message(message) for message in history]
+    if len(hashes) < _LEAST_ALIKE:
+        return None
+    for key in _find_keys(caller, hashes[-1]):
+        recorded, found = _read_history(caller, key), find_session(caller, key)
+        ends = [place for place, one in enumerate(recorded, 1) if one.hash == hashes[-1]]
+        if found is None or not ends:
+            continue
+        end, alike = ends[-1], 0
+        while alike < min(end, len(hashes)) and recorded[end - 1 - alike].hash == hashes[-1 - alike]:
+            alike += 1
+        if alike == len(hashes) or alike >= _TELLING_ALIKE:
+            return Match(key, found.session_id, recorded, len(recorded), end, len(hashes))
+    return None
+
+
+def _find_keys(caller: Caller, digest: bytes) -> list[str]:
+    """Return the conversations with this message, the last used first."""
+    with caller.app.database.reading() as unit:
+        sql = (
+            "SELECT DISTINCT key FROM client_messages JOIN conversation_keys USING (user_id, key) "
+            "WHERE user_id = ? AND hash = ? ORDER BY last_used DESC LIMIT ?"
+        )
+        return [str(key) for (key,) in unit.execute(sql, (caller.user, digest, _MOST_KEYS))]
 
 
 def begin_conversation(caller: Caller, key: str, session_id: SessionId) -> None:
     """Let a key name a new session before its first turn, so that the turn is found if the process dies in it."""
     caller.require(Scope.WRITE)
-    _write_history(caller, key, session_id, ())
+    write_history(caller, key, session_id, ())
 
 
 def _read_unrecorded(
@@ -213,14 +279,14 @@ def _holds_person(caller: Caller, later: Sequence[ClientMessage]) -> bool:
 def _import_history(caller: Caller, key: str, history: Sequence[Message], keeping: Keeping) -> Prepared:
     """Store a conversation that began elsewhere; without earlier messages the first turn creates the session."""
     if not history:
-        return Prepared(None, (), has_changed=True)
-    session_id = _create(caller, keeping)
-    known = _append(caller, session_id, history, keeping.clean(history))
-    _write_history(caller, key, session_id, known)
-    return Prepared(session_id, known, has_changed=True)
+        return Prepared(None, (), has_changed=True, key=key)
+    session_id = create_session(caller, keeping)
+    known = append_messages(caller, session_id, history, keeping.clean(history))
+    write_history(caller, key, session_id, known)
+    return Prepared(session_id, known, has_changed=True, key=key)
 
 
-def _create(caller: Caller, keeping: Keeping) -> SessionId:
+def create_session(caller: Caller, keeping: Keeping) -> SessionId:
     """Create a session, with the promised id unless that is taken."""
     store, now = caller.space.sessions, caller.app.clock.now()
     promised = keeping.session_id
@@ -230,7 +296,7 @@ def _create(caller: Caller, keeping: Keeping) -> SessionId:
     return session_id
 
 
-def _append(
+def append_messages(
     caller: Caller,
     session_id: SessionId,
     messages: Sequence[Message],
@@ -262,54 +328,6 @@ def _append(
     return tuple(known)
 
 
-def record_exchange(
-    caller: Caller,
-    key: str,
-    messages: Sequence[Message],
-    answer: Sequence[Message],
-    keeping: Keeping,
-    *,
-    is_broken_off: bool = False,
-) -> SessionId | None:
-    """Store what is new in a conversation that another program leads, and its answer; None if nothing may be stored.
-
-    All of it is one transaction, so that nothing of it is taken for a turn that did not end.
-    """
-    history, new = split_input(messages)
-    turn = [*new, *answer]
-    stored = keeping.clean([*history, *turn])
-    if all(one is None for one in stored):
-        return None
-    with caller.app.database.writing():
-        prepared = prepare_conversation(caller, key, history, new, keeping)
-        session_id = _create(caller, keeping) if prepared.session_id is None else prepared.session_id
-        rows = stored[len(history) :]
-        known = _append(caller, session_id, turn, rows, after=prepared.known, is_broken_off=is_broken_off)
-        _write_history(caller, key, session_id, known, start=len(prepared.known))
-    return session_id
-
-
-def append_exchange(
-    caller: Caller,
-    messages: Sequence[Message],
-    answer: Sequence[Message],
-    keeping: Keeping,
-    *,
-    is_broken_off: bool = False,
-) -> SessionId | None:
-    """Store an exchange whose request held new messages only, at the end of the promised session."""
-    turn = [*messages, *answer]
-    stored = keeping.clean(turn)
-    if all(one is None for one in stored):
-        return None
-    promised = keeping.session_id
-    is_there = promised is not None and caller.space.sessions.session(promised) is not None
-    with caller.app.database.writing():
-        session_id = promised if promised is not None and is_there else _create(caller, keeping)
-        _append(caller, caller.space.sessions.tip(session_id), turn, stored, is_broken_off=is_broken_off)
-    return session_id
-
-
 def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
     with caller.app.database.reading() as unit:
         sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
@@ -325,10 +343,10 @@ def record_turn(
 ) -> None:
     """Note what the client has sent and was given in a turn, after the history that was known before."""
     caller.require(Scope.WRITE)
-    _write_history(caller, key, session_id, turn, start=len(known))
+    write_history(caller, key, session_id, turn, start=len(known))
 
 
-def _write_history(
+def write_history(
     caller: Caller, key: str, session_id: SessionId, messages: Sequence[ClientMessage], *, start: int = 0
 ) -> None:
     """Replace the recorded history of a key from a position on."""

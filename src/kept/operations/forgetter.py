@@ -10,8 +10,8 @@ from kept.core.provenance import covers
 from kept.memory.edits import PERSON, Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from kept.operations.forget_providers import find_at_providers, forget_at_providers
+from kept.operations.injections import remove_injections
 from kept.operations.platform_messages import remove_user_rows
-from kept.operations.proxied_conversations import remove_injections
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import SkillPassages, find_passages, forget_passages

@@ -1,68 +1,31 @@
-"""Conversations that the proxy forwards: what is added to their requests, frozen, and what of them is stored.
+"""Conversations that the proxy forwards: what of an exchange is stored, and under which session.
 
-The block goes into every request of a conversation and never changes there. Passages stay with the message for which
-they were found. Both are kept by a hash of the messages up to their place, so that each later request gets the same
-bytes in the same places: the endpoint's cache depends on it. A conversation is told from others with the same beginning
-by its first answer.
+What is added to their requests is in `operations/injections.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import Busy
-from kept.core.ids import SessionId, new_session_id
 from kept.core.messages import Message, Role, Usage
-from kept.operations.client_histories import Keeping, append_exchange, hash_message, record_exchange
-from kept.operations.conversation_keys import find_session
-from kept.operations.recall import Recipient, build_start_block, find_given, recall_for_prompt
+from kept.core.values import dataclass, field
+from kept.operations.client_histories import (
+    Keeping,
+    append_messages,
+    create_session,
+    prepare_conversation,
+    split_input,
+    write_history,
+)
+from kept.operations.injections import build_conversation_key, freeze_block, freeze_chain
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from kept.app.caller import Caller
-    from kept.core.ports import UnitOfWork
-    from kept.sessions.receipts import NewReceipt
-
-_BLOCK = b"block:"
-_HASH_BYTES = 16
-_HEX_DIGITS = 8
-_START_SECONDS = 300.0
-"""How long the block of a beginning is given again to the same beginning; after that it is a new conversation."""
-_KEPT_SECONDS = 60 * 86_400.0
-"""How long additions are kept; a conversation that goes on after that gets them anew."""
-_PRUNED_AT_ONCE = 200
-_LEAST_WAIT_SECONDS = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class ProxiedConversation:
-    """A conversation as a client sends it."""
-
-    key: str
-    """Names it together with its beginning."""
-    client: str
-    messages: tuple[Message, ...]
-    model: str = ""
-    chain: str = ""
-    """The id of the answer that a request continues, where the endpoint stores the conversation itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Additions:
-    """What is added to a request."""
-
-    session_id: SessionId
-    """The session in which the conversation is, or will be, stored."""
-    block: str = ""
-    passages: Mapping[int, str] = field(default_factory=dict)
-    """Text for the end of a message, by its position among the messages."""
-    recalled: int = 0
-    """How many passages were found for the newest message."""
+    from kept.core.ids import SessionId
+    from kept.operations.injections import Additions, ProxiedConversation
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,201 +41,12 @@ class ProxiedAnswer:
     """Whether the client left, or the connection broke, before its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    session_id: SessionId
-    text: str
-    created: float
-
-
-@dataclass(slots=True)
-class _Found:
-    """What a request gets, and what of that must be written down."""
-
-    session_id: SessionId
-    block: str = ""
-    passages: dict[int, str] = field(default_factory=dict)
-    recalled: int = 0
-    new: dict[bytes, str] = field(default_factory=dict)
-    receipts: list[NewReceipt] = field(default_factory=list)
-
-
-def list_places(messages: Sequence[Message]) -> list[bytes]:
-    """Return a hash of the conversation up to each message."""
-    places: list[bytes] = []
-    before = b""
-    for message in messages:
-        before = hashlib.sha256(before + hash_message(message)).digest()[:_HASH_BYTES]
-        places.append(before)
-    return places
-
-
 def is_left_alone(caller: Caller, client: str) -> bool:
     """Whether this client gets its memory by hooks, which would store and show everything twice, or all are paused."""
     from kept.importers.connect.record import load_record
 
     record = load_record(caller.space.home.connections)
     return record.is_paused or bool(record.of_client(client))
-
-
-def find_additions(caller: Caller, said: ProxiedConversation, *, recall: str, deadline: float) -> Additions:
-    """Return what a request is given: what its conversation was given before, and what fits its newest message.
-
-    `deadline` is a moment of `time.monotonic()`; raises Busy where new additions cannot be written down by then,
-    because nothing is given that would not be given again, or without a receipt.
-    """
-    caller.require(Scope.READ)
-    rows = _read_rows(caller, _row_key(said))
-    found = _find_block(caller, said, rows, recall)
-    places = list_places(said.messages)
-    for position, place in enumerate(places):
-        if place in rows and said.messages[position].role is Role.USER:
-            found.passages[position] = rows[place].text
-    if recall == "sure" and said.messages[-1].role is Role.USER and places[-1] not in rows:
-        _recall(caller, said, places[-1], found)
-    if found.new:
-        _write_down(caller, said, found, deadline)
-    return Additions(found.session_id, found.block, found.passages, found.recalled)
-
-
-def _row_key(said: ProxiedConversation) -> str:
-    return f"answer:{said.chain}" if said.chain else said.key
-
-
-def _opening(messages: Sequence[Message]) -> int:
-    """Return how many messages come before the first answer."""
-    return next((place for place, one in enumerate(messages) if one.role is Role.ASSISTANT), len(messages))
-
-
-def _conversation_key(key: str, messages: Sequence[Message]) -> str:
-    """Return the key under which a conversation is stored: that of its beginning, with the first answer."""
-    places = list_places(messages[: _opening(messages) + 1])
-    return f"{key}:{places[-1].hex()}"
-
-
-def _find_block(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row], recall: str) -> _Found:
-    now = caller.app.clock.now()
-    if said.chain:
-        row = rows.get(_BLOCK)
-        if row is not None:
-            return _Found(row.session_id, row.text)
-        return _build_block(caller, said, _BLOCK, recall)
-    opening, places = _opening(said.messages), list_places(said.messages)
-    begun = rows.get(_BLOCK + places[opening - 1]) if opening else None
-    if opening == len(said.messages):
-        if begun is not None and now.timestamp() - begun.created < _START_SECONDS:
-            return _Found(begun.session_id, begun.text)
-        return _build_block(caller, said, _BLOCK + places[-1], recall)
-    own = _BLOCK + places[opening]
-    stored = find_session(caller, _conversation_key(said.key, said.messages))
-    row = rows.get(own) or begun
-    if row is None:
-        found = _build_block(caller, said, own, recall)
-    else:
-        found = _Found(row.session_id, row.text)
-        if own not in rows:
-            found.new[own] = row.text
-    if stored is not None:
-        found.session_id = stored.session_id
-    return found
-
-
-def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall: str) -> _Found:
-    """Return the block as the memory is now; where there is nothing to say, that stays so for the conversation."""
-    from kept.sessions.recall import tokens
-    from kept.sessions.receipts import NewReceipt, ShownPage
-
-    begun = time.perf_counter()
-    found = _Found(new_session_id(caller.app.clock.now(), hex_digits=_HEX_DIGITS))
-    block = None if recall == "off" else build_start_block(caller, None, has_tools=False)
-    found.block = found.new[place] = block.text if block is not None else ""
-    if block is not None:
-        receipt = NewReceipt(
-            kind="start",
-            client=said.client,
-            session_id=found.session_id,
-            shown=tuple(map(ShownPage, block.pages)),
-            tokens=tokens(block.text),
-            milliseconds=(time.perf_counter() - begun) * 1_000,
-        )
-        found.receipts.append(receipt)
-    return found
-
-
-def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
-    """Add the passages for the newest message, if the search is sure of any."""
-    from kept.importers.wording import remove_machine_blocks
-    from kept.sessions.receipts import NewReceipt, ShownMessage
-
-    recipient = Recipient(found.session_id, given=find_given(caller, (found.session_id,)), has_tools=False)
-    recalled = recall_for_prompt(caller, remove_machine_blocks(said.messages[-1].text), recipient)
-    if recalled is None:
-        return
-    found.passages[len(said.messages) - 1] = found.new[place] = recalled.text
-    found.recalled = len(recalled.shown)
-    receipt = NewReceipt(
-        kind="prompt",
-        client=said.client,
-        query=recalled.query,
-        session_id=found.session_id,
-        shown=tuple(ShownMessage(hit.message_id, hit.session_id, hit.score, hit.parts) for hit in recalled.shown),
-        candidates=recalled.candidates,
-        tokens=recalled.token_count,
-        milliseconds=recalled.milliseconds,
-    )
-    found.receipts.append(receipt)
-
-
-# the additions of a conversation
-
-
-def _read_rows(caller: Caller, key: str) -> dict[bytes, _Row]:
-    with caller.app.database.reading() as unit:
-        sql = "SELECT place, session_id, text, created FROM injections WHERE user_id = ? AND key = ?"
-        return {
-            bytes(place): _Row(SessionId(str(session_id)), str(text), float(str(created)))
-            for place, session_id, text, created in unit.execute(sql, (caller.user, key))
-            if isinstance(place, bytes)
-        }
-
-
-def _write_down(caller: Caller, said: ProxiedConversation, found: _Found, deadline: float) -> None:
-    """Write new additions and their receipts in one transaction; raises Busy if that does not fit the deadline."""
-    receipts = caller.space.sessions.receipts
-    wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
-    with caller.app.database.limit_wait(wait), caller.app.database.writing() as unit:
-        for receipt in found.receipts:
-            is_stored = receipts.add(receipt, wait_seconds=wait) is not None
-            if not is_stored and caller.app.settings.sessions.receipt_days:
-                raise Busy("no receipt of the additions could be stored", "the request goes on without them")
-        _insert(caller, unit, _row_key(said), found.session_id, found.new)
-        if time.monotonic() >= deadline:
-            raise Busy("the additions came too late", "the request goes on without them")
-
-
-def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, texts: Mapping[bytes, str]) -> None:
-    now = caller.app.clock.now().timestamp()
-    for place, text in texts.items():
-        unit.execute(
-            "INSERT OR REPLACE INTO injections (user_id, key, place, session_id, text, created) "
-            "VALUES (?, ?, ?, ?, ?, ?)",
-            (caller.user, key, place, session_id, text, now),
-        )
-    old = "SELECT user_id, key, place FROM injections WHERE created < ? LIMIT ?"
-    for row in list(unit.execute(old, (now - _KEPT_SECONDS, _PRUNED_AT_ONCE))):
-        unit.execute("DELETE FROM injections WHERE user_id = ? AND key = ? AND place = ?", tuple(row))
-
-
-def remove_injections(caller: Caller) -> int:
-    """Remove all additions of the user, because any may show what is to be forgotten; return how many there were."""
-    caller.require(Scope.WRITE)
-    with caller.app.database.writing() as unit:
-        ((count,),) = list(unit.execute("SELECT count(*) FROM injections WHERE user_id = ?", (caller.user,)))
-        unit.execute("DELETE FROM injections WHERE user_id = ?", (caller.user,))
-    return int(str(count))
-
-
-# what is stored
 
 
 def record_proxied(
@@ -283,23 +57,69 @@ def record_proxied(
     whole = [*said.messages, *answer.messages]
     keeping = Keeping(said.client, said.model or None, given.session_id if given else None, clean_messages, True)
     is_cut = answer.is_broken_off
-    with caller.app.database.writing() as unit:
+    with caller.app.database.writing():
         if said.chain:
-            session_id = append_exchange(caller, said.messages, answer.messages, keeping, is_broken_off=is_cut)
+            session_id = _append_exchange(caller, said.messages, answer.messages, keeping, is_broken_off=is_cut)
         else:
-            key = _conversation_key(said.key, whole)
-            session_id = record_exchange(caller, key, said.messages, answer.messages, keeping, is_broken_off=is_cut)
+            key = build_conversation_key(said.key, whole)
+            session_id = _record_exchange(caller, key, said.messages, answer.messages, keeping, is_broken_off=is_cut)
         if session_id is None:
             return None
         model = answer.model or said.model
         caller.space.sessions.add_usage(session_id, task="proxy", model=model, usage=answer.usage, cost=None)
         _set_title(caller, session_id, said.messages)
-        block = given.block if given else ""
-        if given is not None and answer.messages:
-            place = _BLOCK + list_places(whole)[_opening(whole)]
-            _insert(caller, unit, said.key, session_id, {place: block})
+        if given is not None:
+            freeze_block(caller, said, answer.messages, given.block, session_id)
         if answer.response_id:
-            _insert(caller, unit, f"answer:{answer.response_id}", session_id, {_BLOCK: block})
+            freeze_chain(caller, answer.response_id, given.block if given else "", session_id)
+    return session_id
+
+
+def _record_exchange(
+    caller: Caller,
+    key: str,
+    messages: Sequence[Message],
+    answer: Sequence[Message],
+    keeping: Keeping,
+    *,
+    is_broken_off: bool = False,
+) -> SessionId | None:
+    """Store what is new in a conversation that another program leads, and its answer; None if nothing may be stored.
+
+    All of it is one transaction, so that nothing of it is taken for a turn that did not end.
+    """
+    history, new = split_input(messages)
+    turn = [*new, *answer]
+    stored = keeping.clean([*history, *turn])
+    if all(one is None for one in stored):
+        return None
+    with caller.app.database.writing():
+        prepared = prepare_conversation(caller, key, history, new, keeping)
+        session_id = create_session(caller, keeping) if prepared.session_id is None else prepared.session_id
+        rows = stored[len(history) :]
+        known = append_messages(caller, session_id, turn, rows, after=prepared.known, is_broken_off=is_broken_off)
+        write_history(caller, prepared.key, session_id, known, start=len(prepared.known))
+    return session_id
+
+
+def _append_exchange(
+    caller: Caller,
+    messages: Sequence[Message],
+    answer: Sequence[Message],
+    keeping: Keeping,
+    *,
+    is_broken_off: bool = False,
+) -> SessionId | None:
+    """Store an exchange whose request held new messages only, at the end of the promised session."""
+    turn = [*messages, *answer]
+    stored = keeping.clean(turn)
+    if all(one is None for one in stored):
+        return None
+    promised = keeping.session_id
+    is_there = promised is not None and caller.space.sessions.session(promised) is not None
+    with caller.app.database.writing():
+        session_id = promised if promised is not None and is_there else create_session(caller, keeping)
+        append_messages(caller, caller.space.sessions.tip(session_id), turn, stored, is_broken_off=is_broken_off)
     return session_id
 
 

@@ -25,8 +25,9 @@ from kept.gateway.proxy import bodies, replies
 from kept.gateway.proxy.bodies import Additive, Body, Unspliceable
 from kept.gateway.proxy.forwarding import ForwardedReply, Outcome, load_upstreams, open_client, select_request_headers
 from kept.gateway.streams import run_guarded
-from kept.operations import proxied_conversations, recall
-from kept.operations.proxied_conversations import Additions, ProxiedAnswer, ProxiedConversation
+from kept.operations import injections, proxied_conversations, recall
+from kept.operations.injections import Additions, ProxiedConversation
+from kept.operations.proxied_conversations import ProxiedAnswer
 from kept.operations.recall import Recipient
 
 if TYPE_CHECKING:
@@ -260,7 +261,7 @@ def prepare_request(
         return Prepared(raw, "off")
     said = describe_conversation(asked, body.values, headers, client)
     try:
-        given = proxied_conversations.find_additions(caller, said, recall=recall, deadline=deadline)
+        given = injections.find_additions(caller, said, recall=recall, deadline=deadline)
         passages = {asked.places[place]: text for place, text in given.passages.items()}
         content = bodies.add_texts(body, api.additive, given.block, passages)
     except Unspliceable:

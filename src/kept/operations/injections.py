@@ -1,0 +1,296 @@
+"""Injections: what the proxy adds to the requests of a conversation, frozen.
+
+The block goes into every request of a conversation and never changes there. Passages stay with the message for which
+they were found. Both are kept by a hash of the messages up to their place, so that each later request gets the same
+bytes in the same places: the endpoint's cache depends on it. A conversation is told from others with the same beginning
+by its first answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kept.app.caller import Scope
+from kept.core.errors import Busy
+from kept.core.ids import SessionId, new_session_id
+from kept.core.messages import Message, Role
+from kept.operations.client_histories import find_window, hash_message, split_input
+from kept.operations.conversation_keys import find_session
+from kept.operations.recall import Recipient, build_start_block, find_given, recall_for_prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kept.app.caller import Caller
+    from kept.core.ports import UnitOfWork
+    from kept.sessions.receipts import NewReceipt
+
+_BLOCK = b"block:"
+_CHAIN = "answer:"
+_SHARED = "blocks"
+"""The key of the texts of blocks. Most conversations have the same one, so their rows name it by its hash."""
+_HASH_BYTES = 16
+_HEX_DIGITS = 8
+_START_SECONDS = 300.0
+"""How long the block of a beginning is given again to the same beginning; after that it is a new conversation."""
+_KEPT_SECONDS = 60 * 86_400.0
+"""How long additions are kept; a conversation that goes on after that gets them anew."""
+_PRUNED_AT_ONCE = 200
+_LEAST_WAIT_SECONDS = 0.01
+_INSERT = "INSERT OR REPLACE INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class ProxiedConversation:
+    """A conversation as a client sends it."""
+
+    key: str
+    """Names it together with its beginning."""
+    client: str
+    messages: tuple[Message, ...]
+    model: str = ""
+    chain: str = ""
+    """The id of the answer that a request continues, where the endpoint stores the conversation itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What is added to a request."""
+
+    session_id: SessionId
+    """The session in which the conversation is, or will be, stored."""
+    block: str = ""
+    passages: Mapping[int, str] = field(default_factory=dict)
+    """Text for the end of a message, by its position among the messages."""
+    recalled: int = 0
+    """How many passages were found for the newest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    session_id: SessionId
+    text: str
+    created: float
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a request gets, and what of that must be written down."""
+
+    session_id: SessionId
+    block: str = ""
+    passages: dict[int, str] = field(default_factory=dict)
+    recalled: int = 0
+    new: dict[bytes, str] = field(default_factory=dict)
+    receipts: list[NewReceipt] = field(default_factory=list)
+
+
+def list_places(messages: Sequence[Message]) -> list[bytes]:
+    """Return a hash of the conversation up to each message."""
+    places: list[bytes] = []
+    before = b""
+    for message in messages:
+        before = hashlib.sha256(before + hash_message(message)).digest()[:_HASH_BYTES]
+        places.append(before)
+    return places
+
+
+def find_additions(caller: Caller, said: ProxiedConversation, *, recall: str, deadline: float) -> Additions:
+    """Return what a request is given: what its conversation was given before, and what fits its newest message.
+
+    `deadline` is a moment of `time.monotonic()`; raises Busy where new additions cannot be written down by then,
+    because nothing is given that would not be given again, or without a receipt.
+    """
+    caller.require(Scope.READ)
+    rows = _read_rows(caller, _row_key(said))
+    found = _find_block(caller, said, rows, recall)
+    places = list_places(said.messages)
+    for position, place in enumerate(places):
+        if place in rows and said.messages[position].role is Role.USER:
+            found.passages[position] = rows[place].text
+    if recall == "sure" and said.messages[-1].role is Role.USER and places[-1] not in rows:
+        _recall(caller, said, places[-1], found)
+    if found.new:
+        _write_down(caller, said, found, deadline)
+    return Additions(found.session_id, found.block, found.passages, found.recalled)
+
+
+def _row_key(said: ProxiedConversation) -> str:
+    return f"{_CHAIN}{said.chain}" if said.chain else said.key
+
+
+def count_opening(messages: Sequence[Message]) -> int:
+    """Return how many messages come before the first answer."""
+    return next((place for place, one in enumerate(messages) if one.role is Role.ASSISTANT), len(messages))
+
+
+def build_conversation_key(key: str, messages: Sequence[Message]) -> str:
+    """Return the key under which a conversation is stored: that of its beginning, with the first answer."""
+    places = list_places(messages[: count_opening(messages) + 1])
+    return f"{key}:{places[-1].hex()}"
+
+
+def _find_block(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row], recall: str) -> _Found:
+    now = caller.app.clock.now()
+    if said.chain:
+        return _load_block(caller, rows.get(_BLOCK)) or _build_block(caller, said, _BLOCK, recall)
+    opening, places = count_opening(said.messages), list_places(said.messages)
+    begun = rows.get(_BLOCK + places[opening - 1]) if opening else None
+    if opening == len(said.messages):
+        is_again = begun is not None and now.timestamp() - begun.created < _START_SECONDS
+        again = _load_block(caller, begun) if is_again else None
+        return again or _build_block(caller, said, _BLOCK + places[-1], recall)
+    own = _BLOCK + places[opening]
+    stored = find_session(caller, build_conversation_key(said.key, said.messages))
+    window = find_window(caller, split_input(said.messages)[0]) if stored is None else None
+    row = rows.get(own) or (begun if window is None else _find_row(caller, window.key))
+    found = _load_block(caller, row)
+    if found is None:
+        found = _build_block(caller, said, own, recall)
+    elif own not in rows and window is None:
+        found.new[own] = found.block
+    known = stored or window
+    if known is not None:
+        found.session_id = known.session_id
+    return found
+
+
+def _load_block(caller: Caller, row: _Row | None) -> _Found | None:
+    """Return the block that a row names; None without a row, or if the text is gone."""
+    if row is None:
+        return None
+    if not row.text:
+        return _Found(row.session_id)
+    digest = bytes.fromhex(row.text)
+    shared = _read_rows(caller, _SHARED, digest).get(digest)
+    return None if shared is None else _Found(row.session_id, shared.text)
+
+
+def _find_row(caller: Caller, key: str) -> _Row | None:
+    """Return the row with the block of a stored conversation, whose key names its beginning and its first answer."""
+    beginning, _, answer = key.rpartition(":")
+    try:
+        return _read_rows(caller, beginning).get(_BLOCK + bytes.fromhex(answer))
+    except ValueError:  # a conversation of the agent itself
+        return None
+
+
+def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall: str) -> _Found:
+    """Return the block as the memory is now; where there is nothing to say, that stays so for the conversation."""
+    from kept.sessions.recall import tokens
+    from kept.sessions.receipts import NewReceipt, ShownPage
+
+    begun = time.perf_counter()
+    found = _Found(new_session_id(caller.app.clock.now(), hex_digits=_HEX_DIGITS))
+    block = None if recall == "off" else build_start_block(caller, None, has_tools=False)
+    found.block = found.new[place] = block.text if block is not None else ""
+    if block is not None:
+        receipt = NewReceipt(
+            kind="start",
+            client=said.client,
+            session_id=found.session_id,
+            shown=tuple(map(ShownPage, block.pages)),
+            tokens=tokens(block.text),
+            milliseconds=(time.perf_counter() - begun) * 1_000,
+        )
+        found.receipts.append(receipt)
+    return found
+
+
+def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
+    """Add the passages for the newest message, if the search is sure of any."""
+    from kept.importers.wording import remove_machine_blocks
+    from kept.sessions.receipts import NewReceipt, ShownMessage
+
+    recipient = Recipient(found.session_id, given=find_given(caller, (found.session_id,)), has_tools=False)
+    recalled = recall_for_prompt(caller, remove_machine_blocks(said.messages[-1].text), recipient)
+    if recalled is None:
+        return
+    found.passages[len(said.messages) - 1] = found.new[place] = recalled.text
+    found.recalled = len(recalled.shown)
+    receipt = NewReceipt(
+        kind="prompt",
+        client=said.client,
+        query=recalled.query,
+        session_id=found.session_id,
+        shown=tuple(ShownMessage(hit.message_id, hit.session_id, hit.score, hit.parts) for hit in recalled.shown),
+        candidates=recalled.candidates,
+        tokens=recalled.token_count,
+        milliseconds=recalled.milliseconds,
+    )
+    found.receipts.append(receipt)
+
+
+# the additions of a conversation
+
+
+def _read_rows(caller: Caller, key: str, place: bytes | None = None) -> dict[bytes, _Row]:
+    """Return the additions of a conversation by their place, or the one at `place`."""
+    with caller.app.database.reading() as unit:
+        sql = (
+            "SELECT place, session_id, text, created FROM injections "
+            "WHERE user_id = ?1 AND key = ?2 AND (?3 IS NULL OR place = ?3)"
+        )
+        return {
+            bytes(found): _Row(SessionId(str(session_id)), str(text), float(str(created)))
+            for found, session_id, text, created in unit.execute(sql, (caller.user, key, place))
+            if isinstance(found, bytes)
+        }
+
+
+def _write_down(caller: Caller, said: ProxiedConversation, found: _Found, deadline: float) -> None:
+    """Write new additions and their receipts in one transaction; raises Busy if that does not fit the deadline."""
+    receipts = caller.space.sessions.receipts
+    wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
+    with caller.app.database.limit_wait(wait), caller.app.database.writing() as unit:
+        for receipt in found.receipts:
+            is_stored = receipts.add(receipt, wait_seconds=wait) is not None
+            if not is_stored and caller.app.settings.sessions.receipt_days:
+                raise Busy("no receipt of the additions could be stored", "the request goes on without them")
+        _insert(caller, unit, _row_key(said), found.session_id, found.new)
+        if time.monotonic() >= deadline:
+            raise Busy("the additions came too late", "the request goes on without them")
+
+
+def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, texts: Mapping[bytes, str]) -> None:
+    now = caller.app.clock.now().timestamp()
+    for place, text in texts.items():
+        stored = text
+        if place.startswith(_BLOCK) and text:
+            digest = hashlib.sha256(text.encode("utf-8", "replace")).digest()[:_HASH_BYTES]
+            unit.execute(_INSERT, (caller.user, _SHARED, digest, "", text, now))
+            stored = digest.hex()
+        unit.execute(_INSERT, (caller.user, key, place, session_id, stored, now))
+    old = "SELECT user_id, key, place FROM injections WHERE created < ? LIMIT ?"
+    for row in list(unit.execute(old, (now - _KEPT_SECONDS, _PRUNED_AT_ONCE))):
+        unit.execute("DELETE FROM injections WHERE user_id = ? AND key = ? AND place = ?", tuple(row))
+
+
+def remove_injections(caller: Caller) -> int:
+    """Remove all additions of the user, because any may show what is to be forgotten; return how many there were."""
+    caller.require(Scope.WRITE)
+    with caller.app.database.writing() as unit:
+        ((count,),) = list(unit.execute("SELECT count(*) FROM injections WHERE user_id = ?", (caller.user,)))
+        unit.execute("DELETE FROM injections WHERE user_id = ?", (caller.user,))
+    return int(str(count))
+
+
+def freeze_block(
+    caller: Caller, said: ProxiedConversation, answer: Sequence[Message], block: str, session_id: SessionId
+) -> None:
+    """Keep the block of a new conversation together with its first answer, by which it is known from now on."""
+    if count_opening(said.messages) < len(said.messages) or said.chain:
+        return
+    whole = [*said.messages, *answer]
+    place = _BLOCK + list_places(whole)[count_opening(whole)]
+    with caller.app.database.writing() as unit:
+        _insert(caller, unit, said.key, session_id, {place: block})
+
+
+def freeze_chain(caller: Caller, response_id: str, block: str, session_id: SessionId) -> None:
+    """Keep the block and the session for a request that names the answer which it continues."""
+    with caller.app.database.writing() as unit:
+        _insert(caller, unit, f"{_CHAIN}{response_id}", session_id, {_BLOCK: block})
