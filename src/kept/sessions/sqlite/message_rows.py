@@ -85,8 +85,8 @@ def no_message(message_id: int) -> NotFound:
 
 def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
     """Return the messages of `rows` with their blobs."""
-    load, load_source = partial(_blob, connection), cache(partial(_source, connection))
-    return [message_from(row, load, load_source) for row in rows]
+    read = partial(message_from, load=partial(_blob, connection), load_source=cache(partial(_source, connection)))
+    return list(map(read, rows))
 
 
 def _blob(connection: Connection, digest: str) -> str | None:
