@@ -22,9 +22,10 @@ import pytest
 from kept.app.root import open_app
 from kept.core.clock import SystemClock
 from kept.core.errors import KeptError
-from kept.core.ids import SessionId, UserId
+from kept.core.ids import SessionId, SourceName, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
 from kept.operations import forget, pages, search, sessions, upkeep
+from kept.sessions.records import source_id
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.recovery import DERIVED
@@ -138,6 +139,8 @@ def build(path, seed=1):
     with database.writing() as connection:
         for sql in MORE_ROWS:
             connection.executemany(sql, [{"n": n, "bytes": choose.randbytes(20)} for n in range(1, 21)])
+        names = [SourceName(f"codex project {n}") for n in range(20)]
+        connection.executemany("INSERT INTO sources (id, name) VALUES (?, ?)", [(source_id(one), one) for one in names])
         connection.execute("DELETE FROM messages WHERE id % 29 = 3")
         connection.execute("DELETE FROM messages WHERE session_id = 'session23'")
         connection.execute("DELETE FROM sessions WHERE id = 'session23'")
@@ -479,6 +482,16 @@ def test_a_table_whose_name_is_damaged_is_known_by_its_declaration(tmp_path, mon
 
     def change(data, owners, size):
         data[data.index(b"tablepromptsprompts") + len("tablepromp")] ^= 1
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
+
+
+@pytest.mark.parametrize("part", [b"tokenize", b"trigram"])
+def test_a_damaged_declaration_of_the_search_index_is_repaired(tmp_path, monkeypatch, part):
+    """FTS5 reports it as an error of the statement."""
+
+    def change(data, owners, size):
+        data[data.index(part) + 4] ^= 0x40
 
     assert judge_one(tmp_path, monkeypatch, change) == []
 

@@ -126,6 +126,12 @@ _SIGNS_OF_DAMAGE = (
     "duplicate column name",
     "malformed database schema",
     "unsupported file format",
+    # a damaged declaration of an index, as FTS5 reports its parts
+    "parse error in",
+    "no such tokenizer",
+    "error in tokenizer constructor",
+    "unrecognized option",
+    "vtable constructor failed",
 )
 """SQLite reports damage to the schema as an error of the statement."""
 
