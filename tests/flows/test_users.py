@@ -55,7 +55,7 @@ from kept.providers.holographic.store import FactStore
 from kept.providers.outbox import Outbox, Write
 from kept.sessions.search import engine
 from kept.sessions.search.postings import SessionFilter
-from kept.sessions.sqlite.postings import SqliteCatalog
+from kept.sessions.sqlite.message_rows import SqliteCatalog
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.testing.session_user_contract import UserContract
