@@ -174,7 +174,7 @@ class _Indexing:
         self._write(SQL.add_term, ((word,) for word in sorted(draft.lists)))
         base = segment << WORD_BITS
         self._write(SQL.add_list, ((base + key, data) for key, data in draft.rows()))
-        with self._database.writing() as connection:
+        with self._database.writing(with_checksums=False) as connection:
             self._hold(connection)
             numbers = _number_sessions(connection, set(draft.sessions.values()))
             columns = draft.lengths.tobytes(), draft.number_sessions(numbers)
@@ -187,7 +187,7 @@ class _Indexing:
         return draft.documents
 
     def _begin(self, block: Block) -> int:
-        with self._database.writing() as connection:
+        with self._database.writing(with_checksums=False) as connection:
             self._hold(connection)
             ((number,),) = connection.execute(SQL.begin_segment, (block.first, block.size, VERSION)).fetchall()
         return int(str(number))
@@ -196,7 +196,7 @@ class _Indexing:
         """Write rows in small steps, between which others write."""
         left = iter(rows)
         while page := list(islice(left, _SLICE)):
-            with self._database.writing() as connection:
+            with self._database.writing(with_checksums=False) as connection:
                 self._hold(connection)
                 connection.executemany(sql, page)
 
@@ -218,7 +218,7 @@ class _Indexing:
         segment = Segment(segment_id, block.first, block.size, 0, documents, words, VERSION, languages)
         lengths = place_columns(segment, [(part, one) for part, one, _ in columns], 2)
         sessions = place_columns(segment, [(part, one) for part, _, one in columns], 4)
-        with self._database.writing() as connection:
+        with self._database.writing(with_checksums=False) as connection:
             self._hold(connection)
             connection.execute(SQL.finish_segment, (documents, words, languages, lengths, sessions, segment_id))
             connection.executemany(SQL.end_segment, [(one.id,) for one in block.parts])
@@ -227,7 +227,7 @@ class _Indexing:
     def _drop_segment(self, segment_id: int) -> None:
         """Remove a segment that no search reads, in small steps."""
         while True:
-            with self._database.writing() as connection:
+            with self._database.writing(with_checksums=False) as connection:
                 self._hold(connection)
                 connection.execute(SQL.drop_some_lists, (*key_range(segment_id), _SLICE))
                 if connection.changes() < _SLICE:
@@ -239,11 +239,11 @@ class _Indexing:
         if table != "message_vocabulary":
             changes = _SLICE
             while changes >= _SLICE:
-                with self._database.writing() as connection:
+                with self._database.writing(with_checksums=False) as connection:
                     self._hold(connection)
                     connection.execute(SQL.drop_some_pages.replace("{index}", table), (_SLICE,))
                     changes = connection.changes()
-        with self._database.writing() as connection:
+        with self._database.writing(with_checksums=False) as connection:
             connection.execute(f"DROP TABLE {table}")
 
     def _apply_changes(self, waiting: Sequence[Row]) -> int:
