@@ -4,14 +4,19 @@ import json
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.text import STOP_WORDS, WORD
 from kept.core.values import dataclass
+
+if TYPE_CHECKING:
+    from threading import Lock
+
+    from Stemmer import Stemmer
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains."""
@@ -294,26 +299,26 @@ def choose_languages(counts: Counter[str]) -> list[str]:
     return written if ENGLISH in written else [*written, ENGLISH]
 
 
-@lru_cache(maxsize=20_000)
 def stem_word(language: str, word: str) -> str:
     """Return the stem of a lower-case word in a language."""
-    return _stemmer(language)(word)
+    return stem_words(language, [word])[0]
+
+
+def stem_words(language: str, words: Sequence[str]) -> list[str]:
+    """Return the stems of lower-case words in a language; together, because each call costs more than a word."""
+    stemmer, lock = _stemmer(language)
+    with lock:  # its buffer is not made for several threads
+        return [stem if stem.isascii() else fold(stem) for stem in stemmer.stemWords(words)]
 
 
 @cache
-def _stemmer(language: str) -> Callable[[str], str]:
-    import threading
+def _stemmer(language: str) -> "tuple[Stemmer, Lock]":
+    from threading import Lock
 
     from Stemmer import Stemmer
 
     # of the two for English, the older one ranks better on all three sets of questions (docs/search.md)
-    stemmer, lock = Stemmer("porter" if language == ENGLISH else language, 0), threading.Lock()
-
-    def stem(word: str) -> str:
-        with lock:  # its buffer is not made for several threads
-            return str(stemmer.stemWord(word))
-
-    return stem
+    return Stemmer("porter" if language == ENGLISH else language, 0), Lock()
 
 
 def languages_of(word: str, written: Sequence[str]) -> Sequence[str]:

@@ -18,6 +18,7 @@ from kept.sessions.search.analysis import (
     has_forms,
     languages_of,
     stem_word,
+    stem_words,
 )
 from kept.sessions.search.postings import Postings
 from kept.sessions.search.query import Kind, Query, Term
@@ -248,7 +249,7 @@ def _look_up_correction(vocabulary: Vocabulary, term: Term, word: str) -> Postin
     """Return the list of the word that `word` is most likely a misspelling of: the most frequent one."""
     if len(word) < _LEAST_CORRECTED or not (word.isascii() and word.isalpha()):
         return None
-    close = [other for other in vocabulary.starting(word[:_SAME_START]) if other.isalpha() and are_alike(word, other)]
+    close = find_alike(word, [other for other in vocabulary.starting(word[:_SAME_START]) if other.isalpha()])
     if not close:
         return None
     vocabulary.load(close)
@@ -289,7 +290,7 @@ def find_stems(word: str, languages: Sequence[str]) -> list[tuple[str, str, str]
     """Return for each language its name, the stem of `word`, and the letters with which all its forms begin."""
     found = []
     for language in languages_of(word, languages):
-        stem = fold(stem_word(language, word))
+        stem = stem_word(language, word)
         same = next((at for at, (one, other) in enumerate(zip(stem, word, strict=False)) if one != other), len(stem))
         shared = stem[:same]
         if len(shared) == len(stem) > _LEAST and stem[-1] in _CHANGING:
@@ -303,17 +304,19 @@ def find_forms(word: str, languages: Sequence[str], starting: Callable[[str], Se
     """Return the forms of `word`, itself first; `starting` returns the words of the vocabulary that start so."""
     found = {word: None}
     for language, stem, shared in find_stems(word, languages):
-        same = (one for one in starting(shared) if has_forms(one) and fold(stem_word(language, one)) == stem)
+        words = [one for one in starting(shared) if has_forms(one)]
+        same = [one for one, other in zip(words, stem_words(language, words), strict=True) if other == stem]
         found |= dict.fromkeys(sorted(same, key=len)[:_MOST_FORMS])
         if language == ENGLISH:
-            found |= dict.fromkeys(_variants_bystem_word().get(stem, ()))
+            found |= dict.fromkeys(_variants_by_stem().get(stem, ()))
     return list(found)
 
 
-def are_alike(word: str, other: str) -> bool:
-    """Return whether two English words differ by one letter, endings aside."""
-    one, two = stem_word(ENGLISH, word), stem_word(ENGLISH, other)
-    return abs(len(one) - len(two)) <= 1 and edit_distance(one, two) <= 1
+def find_alike(word: str, words: Sequence[str]) -> list[str]:
+    """Return those of these English words that differ from `word` by one letter, endings aside."""
+    wanted = stem_word(ENGLISH, word)
+    stems = zip(words, stem_words(ENGLISH, words), strict=True)
+    return [one for one, stem in stems if abs(len(stem) - len(wanted)) <= 1 and edit_distance(wanted, stem) <= 1]
 
 
 def edit_distance(left: str, right: str) -> int:
@@ -332,9 +335,9 @@ def edit_distance(left: str, right: str) -> int:
 
 
 @cache
-def _variants_bystem_word() -> dict[str, list[str]]:
+def _variants_by_stem() -> dict[str, list[str]]:
     """Return the irregular and short forms by the English stem of their word, so that "taking" finds "took"."""
     found: dict[str, list[str]] = {}
     for variant, base in CANONICAL.items():
-        found.setdefault(fold(stem_word(ENGLISH, base)), []).append(variant)
+        found.setdefault(stem_word(ENGLISH, base), []).append(variant)
     return found

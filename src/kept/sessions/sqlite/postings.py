@@ -327,15 +327,20 @@ class SqlitePostings:
 
     def words_starting(self, start: str, limit: int) -> list[str]:
         """Return at most `limit` of the words that start with `start`."""
-        rows = self._connection.execute(SQL.words_starting, (start, start + _LAST_CHARACTER, limit)).fetchall()
+        found = self._read_words(SQL.words_starting, (start, start + _LAST_CHARACTER, limit))
         loose = {word for word in self._arrays.loose_words if word.startswith(start)}
-        return sorted(loose.union(str(word) for (word,) in rows))[:limit]
+        return sorted(loose.union(found))[:limit] if loose else found
+
+    def _read_words(self, sql: str, bindings: tuple[object, ...]) -> list[str]:
+        ((joined,),) = self._connection.execute(sql, bindings).fetchall()
+        found: list[str] = json.loads(str(joined))
+        return found
 
     def words_containing(self, text: str, limit: int) -> list[str]:
         """Return at most `limit` of the words that contain `text`."""
-        rows = self._connection.execute(SQL.words_containing, (text, limit)).fetchall()
+        found = self._read_words(SQL.words_containing, (text, limit))
         loose = {word for word in self._arrays.loose_words if text in word}
-        return sorted(loose.union(str(word) for (word,) in rows))[:limit]
+        return sorted(loose.union(found))[:limit] if loose else found
 
     def session_numbers(self, session_ids: Collection[str]) -> list[int]:
         """Return the numbers of those of these sessions that have messages."""
