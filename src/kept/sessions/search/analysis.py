@@ -301,14 +301,18 @@ def choose_languages(counts: Counter[str]) -> list[str]:
 
 def stem_word(language: str, word: str) -> str:
     """Return the stem of a lower-case word in a language."""
-    return stem_words(language, [word])[0]
+    stemmer, lock = _stemmer(language)
+    with lock:
+        stem = str(stemmer.stemWord(word))
+    return stem if stem.isascii() else fold(stem)
 
 
 def stem_words(language: str, words: Sequence[str]) -> list[str]:
     """Return the stems of lower-case words in a language; together, because each call costs more than a word."""
     stemmer, lock = _stemmer(language)
     with lock:  # its buffer is not made for several threads
-        return [stem if stem.isascii() else fold(stem) for stem in stemmer.stemWords(words)]
+        stems: list[str] = stemmer.stemWords(words)
+    return stems if "".join(stems).isascii() else list(map(fold, stems))
 
 
 @cache

@@ -327,18 +327,16 @@ class SqlitePostings:
 
     def words_starting(self, start: str, limit: int) -> list[str]:
         """Return at most `limit` of the words that start with `start`."""
-        found = self._read_words(SQL.words_starting, (start, start + _LAST_CHARACTER, limit))
+        bindings = (start, start + _LAST_CHARACTER, limit)
+        ((joined,),) = self._connection.execute(SQL.words_starting, bindings).fetchall()
+        found: list[str] = json.loads(str(joined))
         loose = {word for word in self._arrays.loose_words if word.startswith(start)}
         return sorted(loose.union(found))[:limit] if loose else found
 
-    def _read_words(self, sql: str, bindings: tuple[object, ...]) -> list[str]:
-        ((joined,),) = self._connection.execute(sql, bindings).fetchall()
-        found: list[str] = json.loads(str(joined))
-        return found
-
     def words_containing(self, text: str, limit: int) -> list[str]:
         """Return at most `limit` of the words that contain `text`."""
-        found = self._read_words(SQL.words_containing, (text, limit))
+        ((joined,),) = self._connection.execute(SQL.words_containing, (text, limit)).fetchall()
+        found: list[str] = json.loads(str(joined))
         loose = {word for word in self._arrays.loose_words if text in word}
         return sorted(loose.union(found))[:limit] if loose else found
 
