@@ -22,7 +22,6 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.core.text import STOP_WORDS
-from kept.sessions.sqlite import indexing
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, Database, open_state
@@ -188,7 +187,6 @@ def run(pools: Sequence[Pool], model: str | None = None) -> dict[str, Tally]:
             database = open_state(Path(folder) / "state.db")
             store = SqliteSessionStore(database)
             fill(store, pool)
-            indexing.catch_up(database, seconds=float("inf"))
             connection = database.connection
             compare(connection, pool)
             embed = _embed(database, model)

@@ -85,13 +85,13 @@ def shapes(store: SqliteSessionStore, count: int) -> list[Shape]:
     postings, corpus, chance = SqlitePostings(store.database.connection), Corpus(), random.Random(11)
     words = [word for word in corpus.words[:20_000] if word not in STOP_WORDS]
     share = {
-        word: len(postings.read([word]).get(word, ())) / count for word in words[:400] + chance.sample(words, 1_500)
+        word: postings.frequency(postings.stem(word)) / count for word in words[:400] + chance.sample(words, 1_500)
     }
     rare = [word for word, part in share.items() if 0 < part < 0.001]
     middle = [word for word, part in share.items() if 0.001 <= part < 0.02]
     common = [word for word, part in share.items() if part >= 0.02]
     pairs = [left + right for left, right in zip(corpus.characters[:60], corpus.characters[1:61], strict=True)]
-    pairs = [pair for pair in pairs if pair in postings.read([pair])]
+    pairs = [pair for pair in pairs if postings.frequency(pair)]
     stops = [word for word in corpus.words[:60] if word in STOP_WORDS]
     end = START + count * SECONDS_BETWEEN
 

@@ -10,10 +10,19 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.engine import search
-from kept.sessions.search.postings import Catalog, Postings, SessionFilter, SessionHead, TimeFilter
-from kept.sessions.sqlite import indexing
-from kept.sessions.sqlite.message_rows import SqliteCatalog
-from kept.sessions.sqlite.postings import SqlitePostings
+from kept.sessions.search.postings import (
+    AllOf,
+    AnyOf,
+    Catalog,
+    Postings,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    TimeFilter,
+    Without,
+    Word,
+)
+from kept.sessions.sqlite.postings import Fts5Analyzer, SqliteCatalog, SqlitePostings
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 from kept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
@@ -94,8 +103,9 @@ class Stores:
         return SqlitePostings(connection), SqliteCatalog(connection, user=user)
 
     def memory(self, user: UserId) -> tuple[Postings, Catalog]:
+        analyzer = Fts5Analyzer(self.store.database.connection)
         catalog = MemoryCatalog(self.messages, self.sessions, user=user)
-        return MemoryPostings(self.messages), catalog
+        return MemoryPostings(self.messages, len(self.sessions), analyzer=analyzer), catalog
 
 
 @pytest.fixture(scope="module")
@@ -126,8 +136,6 @@ def stores(tmp_path_factory: pytest.TempPathFactory):
             MemoryMessage(int(one), name, role.value, text, started + place)
             for place, (one, role, text) in enumerate(zip(ids, roles, texts, strict=True))
         ]
-        if number == 25:  # the rest is not indexed yet, and is found all the same
-            assert indexing.catch_up(database, seconds=60)
         head = SessionHead(source, project, started, started + len(ids) - 1, len(ids))
         sessions.append(MemorySession(name, head, user))
     yield Stores(store, messages, sessions)
@@ -172,41 +180,39 @@ def test_most_queries_find_something(stores: Stores) -> None:
     assert sum(bool(one.messages) for one in found) > 0.8 * len(QUERIES)
 
 
-def test_lists_are_ascending_and_complete(both: tuple[Postings, Catalog], stores: Stores) -> None:
-    """The list of a word has the position of every message that contains it, in order."""
+def test_lists_are_ascending_and_lookups_are_sets(both: tuple[Postings, Catalog]) -> None:
+    """Parts combine as sets; every list is in ascending order."""
     postings, _ = both
-    wanted = [message.id for message in stores.messages if "violin" in message.text.split()]
-    found = postings.read(["violin", "nothingmatches"])
+    violin, coffee = set(postings.ids(Word("violin"))), set(postings.ids(Word("coffee")))
 
-    assert wanted
-    assert postings.ids(found["violin"]) == wanted
-    assert "nothingmatches" not in found
-    assert postings.positions(wanted).tolist() == found["violin"].tolist()
-    assert postings.positions([10**15]).tolist() == [-1]
+    assert postings.ids(Word("violin")) == sorted(violin)
+    assert set(postings.ids(AllOf((Word("violin"), Word("coffee"))))) == violin & coffee
+    assert set(postings.ids(AnyOf((Word("violin"), Word("coffee"))))) == violin | coffee
+    assert set(postings.ids(Without(Word("violin"), Word("coffee")))) == violin - coffee
+    assert set(postings.ids(Prefix("viol"))) >= violin
+    assert postings.frequency(postings.stem("violin")) == len(violin)
+    assert violin & coffee
 
 
-def test_positions_tell_length_and_session(both: tuple[Postings, Catalog], stores: Stores) -> None:
-    """Messages of one session have one number, and each has its length in words."""
+def test_newest_and_between_cut_the_list(both: tuple[Postings, Catalog]) -> None:
+    """`newest` takes from the end, below an id where given; `between` includes both ends."""
     postings, _ = both
-    plain = [message for message in stores.messages if message.text.isascii() and ":" not in message.text]
-    positions = postings.positions([message.id for message in plain])
-    by_number = dict(zip(postings.sessions[positions].tolist(), [one.session_id for one in plain], strict=True))
+    ids = postings.ids(Word("violin"))
 
-    assert [by_number[one] for one in postings.sessions[positions].tolist()] == [one.session_id for one in plain]
-    assert all(postings.session_numbers([name]) == [number] for number, name in by_number.items())
-    simple = [one for one in plain if one.text.replace(" ", "").isalpha()]
-    lengths = postings.lengths[postings.positions([one.id for one in simple])].tolist()
-    assert lengths == [len(one.text.split()) for one in simple]
+    assert postings.newest_ids(Word("violin"), 3) == ids[-3:]
+    assert postings.newest_ids(Word("violin"), 3, below=ids[-1]) == ids[-4:-1]
+    assert postings.ids_between(Word("violin"), ids[1], ids[3]) == ids[1:4]
 
 
-def test_the_vocabulary_is_found_by_start_and_by_part(both: tuple[Postings, Catalog]) -> None:
-    """Words are found by their first letters and by letters inside; not more than were asked for."""
+def test_substrings_are_never_missed(both: tuple[Postings, Catalog], stores: Stores) -> None:
+    """More may be returned than contain the text, never less."""
     postings, _ = both
+    inside = {message.id for message in stores.messages if "anter" in message.text}
 
-    assert "deployed" in postings.words_starting("depl", 100)
-    assert set(postings.words_starting("depl", 100)) >= {"deployed", "deploys"}
-    assert "lantern" in postings.words_containing("anter", 100)
-    assert len(postings.words_starting("", 5)) <= 5
+    assert inside
+    assert inside <= set(postings.newest_containing("anter", 10_000))
+    assert inside <= postings.containing_between("anter", 1, 10_000)
+    assert postings.newest_containing("an", 10) == []
 
 
 def test_the_catalog_knows_one_user_only(both: tuple[Postings, Catalog], stores: Stores) -> None:
@@ -218,7 +224,7 @@ def test_the_catalog_knows_one_user_only(both: tuple[Postings, Catalog], stores:
 
     assert set(catalog.session_ids(SessionFilter(), 100)) == mine
     assert set(catalog.sessions(every)) == mine
-    assert catalog.sessions([theirs]) == {}
+    assert catalog.span(theirs) is None
     assert catalog.has_other_users
 
 

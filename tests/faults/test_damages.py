@@ -177,8 +177,10 @@ def listings(path):
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     found = []
     try:
-        for table in ("message_terms", "message_segments", "message_postings", "message_sessions"):
-            found += connection.execute(f"SELECT * FROM {table}").fetchall()
+        for table in ("message_words", "message_substrings"):
+            connection.execute(f"CREATE VIRTUAL TABLE temp.all_{table} USING fts5vocab('main', '{table}', 'instance')")
+            found += connection.execute(f"SELECT term, doc FROM temp.all_{table}").fetchall()
+            found += connection.execute(f"SELECT id, sz FROM {table}_docsize").fetchall()
     except (apsw.Error, UnicodeDecodeError):
         return None
     finally:

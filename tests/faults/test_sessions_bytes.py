@@ -111,7 +111,9 @@ def test_a_forgotten_session_leaves_no_byte(store):
         assert word not in left, word
     assert (report.sessions, report.messages, report.blobs, report.still_found, report.bytes_gone) == (1, 3, 1, 0, True)
     assert index_check.find_faults(store.database.connection) == []
-    assert not [row for row in store.database.connection.execute("SELECT word FROM message_terms") if "quix" in row[0]]
+    assert not [
+        row for row in store.database.connection.execute("SELECT term FROM message_vocabulary") if "quix" in row[0]
+    ]
     assert store.search(SearchRequest("gardens")).messages
 
 

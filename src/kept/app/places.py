@@ -256,8 +256,6 @@ FACT_COLUMNS: tuple[TextColumn, ...] = (
 
 WITHOUT_TEXT = frozenset(
     {
-        # the search index: a word goes with the last message that contains it
-        "message_postings", "message_segments", "message_sessions", "message_terms",
         "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
         "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta",
         "client_messages", "conversation_keys", "moved_chats", "pairing_codes", "platform_people", "tokens",

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import apsw
 
@@ -13,13 +13,6 @@ from kept.storage.shapes import Shape
 
 Key: TypeAlias = Value | tuple[Value, ...]
 """The number of a row, or the columns of its key."""
-
-
-class Listing(NamedTuple):
-    """What another table says about a range of numbers: which of them have a row."""
-
-    span: range
-    numbers: frozenset[int]
 
 
 @dataclass(slots=True)
@@ -40,34 +33,31 @@ class Evidence:
         return not row.is_reached and self.is_certain and key not in self.columns
 
 
-def gather_evidence(salvage: Salvage, table: str, listings: Sequence[Listing] = ()) -> Evidence:
-    """Read the indexes of a table; `listings` are what other tables say about some of its rows."""
+def gather_evidence(salvage: Salvage, table: str, companions: Sequence[str] = ()) -> Evidence:
+    """Read the indexes of a table; `companions` are tables with one row, of the same number, for each of its rows."""
     found = Evidence()
     votes: Counter[Key] = Counter()
     lists = 0
-    for shape in [shape for shape in salvage.shapes.values() if shape.is_index and shape.table == table]:
+    indexes = [shape for shape in salvage.shapes.values() if shape.is_index and shape.table == table]
+    others = [salvage.shapes[name] for name in companions if name in salvage.shapes]
+    for shape in (*indexes, *others):
         is_complete = salvage.extents[shape.name].is_complete
         found.complete |= {shape.name} if is_complete else set()
         lists += is_complete and not shape.is_partial
         for key, values in _entries(salvage, shape):
             known = found.columns.setdefault(key, {})
-            known |= {name: value for name, value in values.items() if name not in shape.key}
+            if shape.is_index:
+                known |= {name: value for name, value in values.items() if name not in shape.key}
             votes[key] += not shape.is_partial
-    for number in (number for one in listings for number in one.numbers):
-        found.columns.setdefault(number, {})
-        votes[number] += 1
     found.is_certain = lists > 0
-    for key, count in votes.items():
-        asked = lists + any(isinstance(key, int) and key in one.span for one in listings)
-        if count >= min(2, max(1, asked)):
-            found.expected.add(key)
+    found.expected = {key for key, count in votes.items() if count >= min(2, max(1, lists))}
     return found
 
 
 def _entries(salvage: Salvage, shape: Shape) -> Iterator[tuple[Key, Mapping[str, Value]]]:
     for row in salvage.rows(shape.name):
         if row.is_reached and not row.damage:
-            yield key_of(shape, row), row.values
+            yield (key_of(shape, row) if shape.is_index else row.number), row.values
 
 
 def key_of(shape: Shape, row: Row) -> Key:

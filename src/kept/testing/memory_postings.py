@@ -1,20 +1,26 @@
 """The search port in memory: plain dictionaries and sets, the reference for implementations on a database."""
 
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from kept.core.ids import OWNER, UserId
-from kept.sessions.search.analysis import IndexedText, choose_languages, cut, guess_language, indexed_text
-from kept.sessions.search.postings import MessageHead, SessionFilter, SessionHead, TimeFilter
-
-if TYPE_CHECKING:
-    from kept.sessions.search.postings import Array, Positions
+from kept.sessions.search.analysis import Prepared, indexed_text, prepare
+from kept.sessions.search.postings import (
+    AllOf,
+    Analyzer,
+    AnyOf,
+    Lookup,
+    MessageHead,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    TimeFilter,
+    Without,
+    Word,
+)
 
 _TALK = ("user", "assistant")
+_TRIGRAM = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,56 +46,58 @@ class MemorySession:
 
 
 class MemoryPostings:
-    """Implements `sessions.search.postings.Postings`; a message's position is its place among all ids."""
+    """Implements `sessions.search.postings.Postings`."""
 
-    def __init__(self, messages: Sequence[MemoryMessage]) -> None:
-        self._messages = {message.id: message for message in sorted(messages, key=lambda one: one.id)}
-        self._ids = list(self._messages)
-        self._places = {number: place for place, number in enumerate(self._ids)}
-        names = sorted({one.session_id for one in messages})
-        self._numbers = {name: number for number, name in enumerate(names, start=1)}
-        lists: dict[str, list[int]] = {}
-        lengths: list[int] = []
-        languages: Counter[str] = Counter()
-        for place, message in enumerate(self._messages.values()):
-            words, length = cut(_indexed_text(message))
-            lengths.append(length)
-            languages.update(filter(None, [guess_language(words)]))
-            for word in words:
-                lists.setdefault(word, []).append(place)
-        self._lists = {word: np.array(places, np.int64) for word, places in lists.items()}
-        self.size = self.documents = len(messages)
-        self.mean_length = sum(lengths) / len(lengths) if lengths else 1.0
-        self.mean_session = len(messages) / max(1, len(names))
-        self.languages = choose_languages(languages)
-        self.unread = 0
-        self.lengths = np.array(lengths, np.int64)
-        self.sessions = np.array([self._numbers[one.session_id] for one in self._messages.values()], np.int64)
-        self.session_sizes = np.bincount(self.sessions, minlength=len(names) + 1)
+    def __init__(self, messages: Sequence[MemoryMessage], sessions: int, *, analyzer: Analyzer) -> None:
+        self.tokens = analyzer.tokens
+        self.stem = analyzer.stem
+        self._messages = {message.id: message for message in messages}
+        self._prepared = {message.id: _prepare(message) for message in messages}
+        self._lengths = {number: len(self.tokens(row.words)) for number, row in self._prepared.items()}
+        self._lists: dict[str, set[int]] = {}
+        for number, row in self._prepared.items():
+            for token in self.tokens(f"{row.words} {row.marks}"):
+                self._lists.setdefault(token, set()).add(number)
+        self._sessions = max(1, sessions)
+        self.documents = len(messages)
+        self.mean_length = sum(self._lengths.values()) / self.documents if messages else 1.0
 
-    def read(self, words: Collection[str]) -> "dict[str, Positions]":
-        """Return the list of each of these words that some message contains."""
-        return {word: self._lists[word] for word in words if word in self._lists}
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
+        return self.documents / self._sessions
 
-    def words_starting(self, start: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that start with `start`."""
-        return [word for word in sorted(self._lists) if word.startswith(start)][:limit]
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token."""
+        return len(self._lists.get(token, ()))
 
-    def words_containing(self, text: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that contain `text`."""
-        return [word for word in sorted(self._lists) if text in word][:limit]
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        return [(token, len(ids)) for token, ids in sorted(self._lists.items()) if token.startswith(start)]
 
-    def ids(self, positions: "Array") -> list[int]:
-        """Return the messages at these positions."""
-        return [self._ids[place] for place in positions.tolist()]
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        return sorted(self._match(lookup))
 
-    def positions(self, ids: Collection[int]) -> "Array":
-        """Return the positions of these messages in the given order; -1 for a message that has none."""
-        return np.array([self._places.get(number, -1) for number in ids], np.int64)
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last` in ascending order."""
+        return [number for number in self.ids(lookup) if first <= number <= last]
 
-    def session_numbers(self, session_ids: Collection[str]) -> list[int]:
-        """Return the numbers of those of these sessions that have messages."""
-        return [self._numbers[name] for name in session_ids if name in self._numbers]
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        older = [number for number in self.ids(lookup) if below is None or number < below]
+        return older[max(0, len(older) - limit) :]
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that contain `text`, newest first."""
+        if len(text) < _TRIGRAM:
+            return []
+        return sorted(self._containing(text), reverse=True)[:limit]
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that contain `text`; all if it is too short."""
+        if len(text) < _TRIGRAM:
+            return set(range(first, last + 1))
+        return {number for number in self._containing(text) if first <= number <= last}
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -97,9 +105,31 @@ class MemoryPostings:
         older = sorted((one.id, one.text) for one in talk if below is None or one.id < below)
         return older[::-1][:limit]
 
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message."""
+        return {number: self._lengths[number] for number in ids if number in self._lengths}
+
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
         return {number: self._messages[number].text for number in sorted(set(ids)) if number in self._messages}
+
+    def _containing(self, text: str) -> set[int]:
+        folded = text.lower()
+        return {number for number, row in self._prepared.items() if folded in row.substrings.lower()}
+
+    def _match(self, lookup: Lookup) -> set[int]:
+        match lookup:
+            case Word(text):
+                return self._lists.get(self.stem(text), set())
+            case Prefix(text):
+                start = self.stem(text)
+                return set().union(*(ids for token, ids in self._lists.items() if token.startswith(start)))
+            case AllOf(parts):
+                return set.intersection(*(self._match(part) for part in parts))
+            case AnyOf(parts):
+                return set().union(*(self._match(part) for part in parts))
+            case Without(wanted, unwanted):
+                return self._match(wanted) - self._match(unwanted)
 
 
 class MemoryCatalog:
@@ -138,6 +168,13 @@ class MemoryCatalog:
         rows.sort(key=lambda row: row[1].timestamp, reverse=not is_oldest_first)
         return len(rows), [(name, one.id) for name, one in rows[:limit]]
 
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session of the user."""
+        ids = self.ids_by_session([session_id]).get(session_id)
+        if session_id not in self._sessions or not ids:
+            return None
+        return ids[0], ids[-1], self._sessions[session_id].message_count
+
     def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
         """Return the messages of each session in ascending order."""
         found: dict[str, list[int]] = {}
@@ -151,8 +188,9 @@ class MemoryCatalog:
         return [number for number in self.ids_by_session([session_id]).get(session_id, []) if first <= number <= last]
 
 
-def _indexed_text(message: MemoryMessage) -> IndexedText:
-    return indexed_text(message.id, message.role, content=message.text, origin=None, tool_name=None, tool_calls=None)
+def _prepare(message: MemoryMessage) -> Prepared:
+    text = indexed_text(message.id, message.role, content=message.text, origin=None, tool_name=None, tool_calls=None)
+    return prepare(text)
 
 
 def _is_listed(message: MemoryMessage, head: SessionHead, conditions: TimeFilter) -> bool:

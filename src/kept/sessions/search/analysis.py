@@ -1,38 +1,32 @@
-"""Text analysis for the index and for queries: words, scripts without spaces, identifiers, speakers."""
+"""Text analysis for the index and for queries: word splitting, scripts without spaces, identifiers, word forms."""
 
 import json
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kept.core.messages import SUMMARY_MARKER, Origin
 from kept.core.text import STOP_WORDS, WORD
 from kept.core.values import dataclass
 
-if TYPE_CHECKING:
-    from threading import Lock
-
-    from Stemmer import Stemmer
-
 WHOLE: Final = "\ue0c1"
-"""Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains."""
+"""Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
+
+The stemmer cuts a doubled last byte, so the last two bytes of these marks in UTF-8 differ.
+"""
 SPEAKER: Final = "\ue0c2"
 """Marks the name in front of "Name: …", so that messages by a person differ from messages about them."""
+STRONG: Final = "\ue0c4"
+"""Marks the words of a short message, where a very common word is significant."""
+
+STRONG_WORDS: Final = 12
 RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
 """Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
 """What is indexed as it is; of the rest of a longer message, each word is indexed once."""
-
-LONGEST_WORD: Final = 64
-"""Characters of a word that are indexed; a longer one is found by its beginning."""
-_ACCENTED: Final = (range(0xC0, 0x250), range(0x370, 0x400), range(0x1E00, 0x2000))
-"""Latin and Greek letters with accents."""
-_COMBINING: Final = range(0x300, 0x370)
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
@@ -88,6 +82,18 @@ def _call_text(tool_calls: str) -> str:
         return tool_calls  # the format of another program: index its words anyway
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The texts that the two indexes store for one message."""
+
+    message_id: int
+    words: str
+    """The words of the message itself; their number is its length."""
+    marks: str
+    """Further tokens: whole identifiers, their parts, base forms, the speaker, short-message marks."""
+    substrings: str
+
+
 def clean(text: str) -> str:
     """Return `text` in NFKC, without lone surrogates, NULs and private-use characters."""
     if text.isascii():
@@ -128,54 +134,45 @@ def compounds(text: str) -> list[str]:
     return found
 
 
-def fold(text: str) -> str:
-    """Return `text` in lower case, without the accents of Latin and Greek letters; other scripts keep their marks."""
-    lower = text.lower()
-    return lower if lower.isascii() else lower.translate(_accents())
-
-
-@cache
-def _accents() -> dict[int, str | None]:
-    """Return the letters with accents, each with its plain letter."""
-    table: dict[int, str | None] = dict.fromkeys(_COMBINING)
-    for codes in _ACCENTED:
-        for code in codes:
-            plain = "".join(one for one in unicodedata.normalize("NFD", chr(code)) if ord(one) not in _COMBINING)
-            if plain != chr(code):
-                table[code] = plain
-    table[ord("ё")] = "е"  # written either way; й is a letter of its own, which endings need
-    return table
-
-
-def split(text: str) -> tuple[list[str], list[str]]:
-    """Return the words of `text` in order, and further words by which it is found as well."""
-    further: list[str] = []
+def split(text: str) -> tuple[str, list[str]]:
+    """Return the words of `text` for the word index, and its further tokens."""
+    marks: list[str] = []
     pairs: list[str] = []
     if not text.isascii() and UNSPACED.search(text):
         for run in UNSPACED.findall(text):
             singles, twos = pieces(run)
-            further += singles
+            marks += singles
             pairs += twos
+            if len(singles) <= STRONG_WORDS:
+                marks += [STRONG + single for single in singles]
         text = UNSPACED.sub(" ", text)
-    further += [fold(word) for word in compounds(text)]
-    words: list[str] = WORD.findall(fold(text))
-    return words + pairs, further
+    marks += compounds(text)
+    words = WORD.findall(text.lower())
+    distinct = set(words)
+    marks += {CANONICAL[word] for word in CANONICAL.keys() & distinct}
+    if not text.isascii() and CYRILLIC.search(text):
+        bases = {base(word) for word in distinct}
+        marks += bases - distinct
+        distinct = bases
+    if len(words) <= STRONG_WORDS:
+        marks += [STRONG + word for word in distinct - STOP_WORDS]
+    return (f"{text} {' '.join(pairs)}" if pairs else text), marks
 
 
-def cut(row: IndexedText) -> tuple[set[str], int]:
-    """Return the distinct words by which a message is found, and its length in words."""
-    name, rest = split_speaker(remove_noise(clean(_shorten(row.text))))
-    words, further = split(rest)
-    if row.tool_text:
-        tool_words, tool_further = split(tool_text(row.tool_text))
-        words += tool_words
-        further += tool_further
-    found = {*words, *further}
+def prepare(row: IndexedText) -> Prepared:
+    """Return the texts that both indexes store for `row`."""
+    talk = remove_noise(clean(_shorten(row.text)))
+    name, rest = split_speaker(talk)
+    words, marks = split(rest)
     if name:
-        found.update(SPEAKER + part for part in WORD.findall(fold(name)))
-    if max(map(len, found), default=0) > LONGEST_WORD:
-        found = {word[:LONGEST_WORD] for word in found}
-    return found, len(words)
+        marks += [SPEAKER + base(part) for part in WORD.findall(name.lower())]
+    if row.tool_text:
+        tool = tool_text(row.tool_text)
+        tool_words, tool_marks = split(tool)
+        words = f"{words} {tool_words}"
+        marks += tool_marks
+        talk = f"{talk} {tool}"
+    return Prepared(row.message_id, words, " ".join(marks), substring_text(talk))
 
 
 def _shorten(text: str) -> str:
@@ -194,6 +191,48 @@ def _shorten(text: str) -> str:
 def tool_text(text: str) -> str:
     """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
     return remove_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
+
+
+def substring_text(text: str) -> str:
+    """Return the text for the substring index; scripts without spaces are left to the word index."""
+    return text if text.isascii() else UNSPACED.sub(" ", text)
+
+
+CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
+_LEAST: Final = 3
+"""Letters that a stem keeps at least; fewer would join unrelated words."""
+_REFLEXIVE: Final = ("ся", "сь")
+_NOUNS: Final = (
+    "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
+)
+_ADJECTIVES: Final = "ыми ими ого его ому ему ая яя ую юю ое ее ые ие ый ий ой ей ых их ым им ом ем ою ею"
+_VERBS: Final = "ешь ишь ете ите ут ют ат ят ет ит ем им ти"
+_PAST: Final = "ть л ла ло ли в вши"
+_PRESENT: Final = "ет ем ете ют ю ешь й йте"
+_ENDINGS: Final = frozenset(
+    {
+        *f"{_NOUNS} {_ADJECTIVES} {_VERBS}".split(),
+        *(vowel + ending for vowel in "аяеиыу" for ending in _PAST.split()),
+        *(vowel + ending for vowel in "аяуе" for ending in _PRESENT.split()),
+    }
+)
+_LONGEST: Final = max(map(len, _ENDINGS))
+
+
+def base(word: str) -> str:
+    """Return the stem of a lower-case Cyrillic word; a word of another script is returned as it is."""
+    return _cyrillic(word) if len(word) > _LEAST and CYRILLIC.match(word) else word
+
+
+@lru_cache(maxsize=20_000)
+def _cyrillic(word: str) -> str:
+    word = word.replace("ё", "е")
+    if word.endswith(_REFLEXIVE) and len(word) > _LEAST + 2:
+        word = word[:-2]
+    for size in range(min(_LONGEST, len(word) - _LEAST), 0, -1):
+        if word[-size:] in _ENDINGS:
+            return word[:-size]
+    return word
 
 
 CJK_STOP: Final[tuple[str, ...]] = (
@@ -224,128 +263,6 @@ _ASKING: Final = (
 )
 ASKING: Final[frozenset[str]] = frozenset(_ASKING.split())
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
-
-
-ENGLISH: Final = "english"
-_FUNCTION_WORDS: Final = """
-basque: eta ez da bat dira baina egin naiz dugu zer
-catalan: els amb una per pero que aixo molt tambe com
-czech: je se na ze to neni jsem jako ale kdyz
-danish: og ikke jeg det har med til som hvad efter
-dutch: het een niet van ik dat met zijn voor maar
-english: the and of to is that was with have this
-esperanto: kaj estas ne por kun sed mi vi kiu tio
-estonian: ja ei on mis kui aga see oli mina siis
-finnish: ja ei on se etta mutta olen kun mita tama
-french: les des une pas est dans pour que vous avec
-german: und der die das ist nicht ich mit auf ein
-hungarian: es nem az egy hogy van meg mert csak volt
-indonesian: dan yang tidak ini itu untuk dengan saya dari ada
-irish: agus nach bhfuil an ta leis ach mar sin chun
-italian: che non per una sono con della anche come ma
-lithuanian: ir ne yra kad tai bet kaip buvo mano iki
-norwegian: og ikke jeg det har med til som hva etter
-polish: nie jest sie na ze jak ale przez tylko jestem
-portuguese: nao uma com para que voce mas mais como isso
-romanian: nu este sunt pentru din care mai dar sa ca
-serbian: nije sam koji ali kako bio iz samo sto kada
-sesotho: le ke ha ho ka mme oa tsa hore empa
-spanish: los las una con para pero que del esta como
-swedish: och inte jag det har med till som vad efter
-turkish: ve bir bu icin degil ama cok daha gibi ne
-"""
-"""Frequent words that tell languages apart which are written in Latin letters, without accents."""
-_SCRIPTS: Final = (
-    (re.compile("[\u0400-\u04ff]"), ("russian",)),
-    (re.compile("[\u0370-\u03ff]"), ("greek",)),
-    (re.compile("[\u0530-\u058f]"), ("armenian",)),
-    (re.compile("[\u0590-\u05ff]"), ("yiddish",)),
-    (re.compile("[\u0600-\u06ff]"), ("arabic", "persian")),
-    (re.compile("[\u0900-\u097f]"), ("hindi", "nepali")),
-    (re.compile("[\u0b80-\u0bff]"), ("tamil",)),
-)
-"""Scripts that name the language by themselves."""
-_WRITTEN_SHARE: Final = 0.02
-"""Share of the messages from which on a language is one that people write."""
-_TELLING: Final = 2
-"""Frequent words of one language in a message from which on it is in that language."""
-
-
-@cache
-def _languages_by_word() -> dict[str, tuple[str, ...]]:
-    found: dict[str, tuple[str, ...]] = {}
-    for line in _FUNCTION_WORDS.strip().splitlines():
-        language, _, words = line.partition(": ")
-        for word in words.split():
-            found[word] = (*found.get(word, ()), language)
-    return found
-
-
-def guess_language(words: Iterable[str]) -> str | None:
-    """Return the language of a message from its distinct words; None if none or several fit best."""
-    table = _languages_by_word()
-    counts: dict[str, int] = {}
-    for word in table.keys() & words:
-        for language in table[word]:
-            counts[language] = counts.get(language, 0) + 1
-    most = max(counts.values(), default=0)
-    best = [language for language, count in counts.items() if count == most]
-    return best[0] if most >= _TELLING and len(best) == 1 else None
-
-
-def choose_languages(counts: Counter[str]) -> list[str]:
-    """Return the languages that people write, most frequent first, from the number of messages in each; English too."""
-    written = [name for name, count in counts.most_common() if count >= _WRITTEN_SHARE * counts.total()]
-    return written if ENGLISH in written else [*written, ENGLISH]
-
-
-def stem_word(language: str, word: str) -> str:
-    """Return the stem of a lower-case word in a language."""
-    stemmer, lock = _stemmer(language)
-    with lock:
-        stem = str(stemmer.stemWord(word))
-    return stem if stem.isascii() else fold(stem)
-
-
-def stem_words(language: str, words: Sequence[str]) -> list[str]:
-    """Return the stems of lower-case words in a language; together, because each call costs more than a word."""
-    stemmer, lock = _stemmer(language)
-    with lock:  # its buffer is not made for several threads
-        stems: list[str] = stemmer.stemWords(words)
-    return stems if "".join(stems).isascii() else list(map(fold, stems))
-
-
-@cache
-def _stemmer(language: str) -> "tuple[Stemmer, Lock]":
-    from threading import Lock
-
-    from Stemmer import Stemmer
-
-    # of the two for English, the older one ranks better on all three sets of questions (docs/search.md)
-    return Stemmer("porter" if language == ENGLISH else language, 0), Lock()
-
-
-def languages_of(word: str, written: Sequence[str]) -> Sequence[str]:
-    """Return the languages that `word` may be of: those of its script, or those that people write here."""
-    if not has_forms(word):
-        return ()
-    if not word.isascii():
-        for script, languages in _SCRIPTS:
-            if script.match(word):
-                return languages
-    return written
-
-
-def has_forms(word: str) -> bool:
-    """Whether a word consists of letters; in a compound, the last part has the ending."""
-    return word.isalpha() or (WHOLE in word and word.replace(WHOLE, "").isalpha())
-
-
-def base(word: str) -> str:
-    """Return the stem of a lower-case word whose script names its language; any other word as it is."""
-    languages = languages_of(word, ())
-    return stem_word(languages[0], word) if languages else word
-
 
 _IRREGULAR: Final[str] = (
     "go went gone;buy bought;bring brought;teach taught;think thought;catch caught;fight fought;seek sought;"
@@ -387,3 +304,8 @@ def _canonical(table: str) -> dict[str, str]:
 
 CANONICAL: Final[dict[str, str]] = _canonical(_IRREGULAR) | _canonical(_SAME)
 """Irregular forms and everyday short forms, each with the word under which it is found as well."""
+
+
+def forms(word: str) -> list[str]:
+    """Return the words that are found under `word`, itself first."""
+    return [word, *(variant for variant, base in CANONICAL.items() if base == word)]

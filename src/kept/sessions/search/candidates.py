@@ -1,343 +1,382 @@
-"""The candidates of a search: every message with a term gets an estimate of its score, the best are ranked.
+"""The candidates of a search: messages that contain most of the question, found without reading everything."""
 
-Estimates are computed for whole arrays. They leave out only what needs the rows of a message: date, role, the order of
-words, and neighbours in a session whose messages were not stored one after the other.
-"""
-
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import combinations
 
 from kept.core.values import dataclass, replace
-from kept.sessions.search.occurrences import LineSimilarity, session_similarity
-from kept.sessions.search.ranking import Line, SessionLines
+from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Postings
+from kept.sessions.search.ranking import Ranking
+from kept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kept.sessions.search.postings import Array, Positions, Postings
-    from kept.sessions.search.ranking import Ranking
-    from kept.sessions.search.terms import PostingList
-
-_REACH = 2
-"""Steps to the farthest neighbour that counts."""
-_TABLE_BITS = 10
-"""Terms whose sums are looked up in one table."""
-_SPARSE = 16
-"""Share of the positions, as a divisor, up to which sorting the hits is faster than looking at every position."""
-_ONE = np.uint64(1)
-LARGE = 1_000_000
-"""Messages from which on the whole budget is used; in smaller stores less finds the same."""
+_BLOCK_BITS = 5
+_BLOCK = 1 << _BLOCK_BITS
+"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
+_NEIGHBOURHOOD = 20
+_FULLEST = 600
+"""Blocks with most hits, whose scores are computed exactly."""
+_HEAVIEST = 4
+"""How many times a hit of a heavy term counts at most."""
+_COMMON = 15_000
+"""Length from which on a list does not help to tell blocks apart."""
+_ALL_MATCHING = 6_000
+"""Messages that fulfil an explicit condition up to which all of them are candidates."""
+_TOO_LONG = 60_000
+"""Length from which on a list is read only where it meets rarer ones."""
+_RARE = 400
+"""Frequency up to which one term alone needs no larger budget than several."""
+_FEW_TERMS = 2
+_COMMON_TERMS = 5
+"""Terms with lists too long to read of which combinations are looked up."""
+_SHORT = 8
+"""Assumed length of a short message before its own is looked up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """How much one search may read."""
 
-    estimated: int = 6_000
-    """Messages of which neighbours and session are estimated, chosen by their own words."""
+    postings: int = 70_000
+    """Entries of posting lists that are read in full, rarest term first."""
+    per_list: int = 1_500
+    """Entries of one list, or of one combination of lists, that are considered."""
+    blocks: int = 150
+    """Blocks with the highest scores, whose hits all become candidates."""
+    looked: int = 1_500
+    """Messages whose length is looked up."""
     pool: int = 200
     """Messages whose rows are read."""
     sessions: int = 32
     """Sessions that are ranked line by line."""
     texts: int = 60
     """Messages whose text is read for proximity."""
+    matching: int = 30_000
+    """Messages that may fulfil an explicit condition and are tested, newest first."""
 
-    def fitting(self, limit: int, documents: int) -> "Budget":
-        """Return a budget that fills a result of `limit` entries from a store of `documents` messages."""
-        large = min(1.0, documents / LARGE)
+    def fitting(self, limit: int, documents: int, *, frequencies: Sequence[int] = ()) -> "Budget":
+        """Return a budget that fills a result of `limit` entries from a store of `documents` messages.
+
+        `frequencies` are those of the terms: messages with one common term differ little, so more are looked at.
+        """
+        is_one_common = len(frequencies) == 1 and frequencies[0] > _RARE
+        large = min(1.0, documents * (4 if is_one_common else 1) / LARGE)
         return replace(
             self,
+            looked=round(self.looked * (0.33 + 0.67 * large)),
             pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
             sessions=max(self.sessions - round(16 * (1.0 - large)), limit + limit // 2),
             texts=max(round(self.texts * (0.6 + 0.4 * large)), limit),
         )
 
 
-EXHAUSTIVE = Budget(*[10**9] * 4)
-"""Ranks everything that matches: the reference for measurements."""
+LARGE = 1_000_000
+"""Messages from which on the whole budget is used; in smaller stores less finds the same."""
+EXHAUSTIVE = Budget(*[10**9] * 8)
+"""Reads and ranks everything that matches: the reference for measurements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where to look."""
 
-    sessions: "Array | None" = None
-    """Whether the filters leave a session, by its number; None when all are left."""
-    matching: "Positions | None" = None
+    messages: frozenset[int] | range | None = None
+    """The messages that the filters leave; None when they may be anywhere."""
+    matching: AbstractSet[int] | None = None
     """The messages that fulfil the explicit condition; None without one."""
-
-    def narrow(self, positions: "Positions", numbers: "Array") -> "Positions":
-        """Return the positions that the filters leave."""
-        return positions if self.sessions is None else positions[self.sessions[numbers[positions]]]
-
-
-class Hits:
-    """Which terms each message contains, as bits by position."""
-
-    def __init__(self, postings: "Postings", terms: "Sequence[PostingList]") -> None:
-        self._postings = postings
-        self._lists = [term.positions for term in terms]
-        # beyond both ends there are no messages; memory that is never written to costs nothing
-        self._masks = np.zeros(postings.size + 2 * _REACH, np.uint64)
-        for bit, positions in enumerate(self._lists):
-            self._masks[positions + _REACH] |= _ONE << np.uint64(bit)
-
-    def masks(self, positions: "Array") -> "Array":
-        """Return the terms of the messages at these positions; none at position -1."""
-        found: Array = self._masks[positions + _REACH]
-        return found
-
-    def every(self) -> "Positions":
-        """Return the positions of all messages with a term."""
-        if len(self._lists) == 1:
-            return self._lists[0]
-        if sum(map(len, self._lists)) < self._postings.size // _SPARSE:
-            return np.unique(np.concatenate(self._lists)) if self._lists else np.zeros(0, np.int64)
-        return np.flatnonzero(self._masks) - _REACH
-
-    def beside(self, positions: "Array", step: int) -> "Array":
-        """Return the terms of the neighbours of these messages, if they belong to the same session."""
-        sessions, near = self._postings.sessions, positions + step
-        inside = (near >= 0) & (near < self._postings.size)
-        same = inside & (sessions[np.where(inside, near, 0)] == sessions[positions])
-        return np.where(same, self._masks[near + _REACH], np.uint64(0))
-
-    def count_by_session(self, bit: int) -> "Array":
-        """Return how many messages of each session contain a term, by the number of the session."""
-        numbers = self._postings.sessions[self._lists[bit]]
-        return np.bincount(numbers, minlength=len(self._postings.session_sizes))
-
-
-class _Sums:
-    """The sum of the weights of a set of terms, for whole arrays of sets."""
-
-    def __init__(self, weights: "Sequence[float]") -> None:
-        self._tables = []
-        for start in range(0, max(1, len(weights)), _TABLE_BITS):
-            table = np.zeros(1)
-            for weight in weights[start : start + _TABLE_BITS]:
-                table = np.concatenate((table, table + weight))
-            self._tables.append(table)
-
-    def of(self, masks: "Array") -> "Array":
-        """Return the sum of each set."""
-        if len(self._tables) == 1:
-            return self._tables[0][masks]
-        found = np.zeros(len(masks))
-        for place, table in enumerate(self._tables):
-            found += table[masks >> np.uint64(place * _TABLE_BITS) & np.uint64(2**_TABLE_BITS - 1)]
-        return found
-
-
-class Estimates:
-    """Scores by the formulas of `Ranking`, for whole arrays."""
-
-    def __init__(self, postings: "Postings", hits: Hits, ranking: "Ranking") -> None:
-        self._postings = postings
-        self._hits = hits
-        self._ranking = ranking
-        self._weights = _Sums([term.weight for term in ranking.terms])
-        self._idfs = _Sums(ranking.idfs)
-        self._by_session = self._score_sessions()
-
-    def words(self, masks: "Array", lengths: "Array") -> "Array":
-        """Return the scores of the messages' own words (`Ranking.base`)."""
-        ranking, use = self._ranking, self._ranking.weights
-        square = (self._idfs.of(masks) / ranking.asked_idf) ** 2
-        lift = self._weights.of(masks) * (use.saturation + 1.0)
-        lift *= 1.0 + use.coverage * square + use.whole * (square * square) ** 2
-        return lift / (ranking.flat + ranking.slope * lengths)
-
-    def neighbours(
-        self, masks: "Array", before: "Array", after: "Array", *, around: "Array", lengths: "Array"
-    ) -> "Array":
-        """Return what the terms of neighbours add (`Ranking.neighbours`)."""
-        use = self._ranking.weights
-        later, far = after & ~before, around & ~(before | after)
-        gain = np.zeros(len(masks))
-        for share, held in ((use.previous, before), (use.next, later), (use.near, far)):
-            gain += share * (self._weights.of(held) - use.doubled * self._weights.of(held & masks))
-        return gain * self._falloff(lengths)
-
-    def session(self, positions: "Array", lengths: "Array") -> "Array":
-        """Return what the other messages of the session add (`Ranking.session_sum`)."""
-        sums = self._by_session[self._postings.sessions[positions]]
-        return self._ranking.weights.session * sums * self._falloff(lengths)
-
-    def estimate(self, positions: "Array", words: "Array") -> "Array":
-        """Return the scores of messages from those of their own words; neighbours are those stored next to them."""
-        hits, lengths = self._hits, self._postings.lengths[positions]
-        around = hits.beside(positions, -2) | hits.beside(positions, 2)
-        before, after = hits.beside(positions, -1), hits.beside(positions, 1)
-        near = self.neighbours(hits.masks(positions), before, after, around=around, lengths=lengths)
-        return words + near + self.session(positions, lengths)
-
-    def _falloff(self, lengths: "Array") -> "Array":
-        return np.minimum(1.0, self._ranking.weights.falloff_terms / np.maximum(lengths, 1))
-
-    def _score_sessions(self) -> "Array":
-        use, ranking = self._ranking.weights, self._ranking
-        sizes = self._postings.session_sizes / ranking.mean_session
-        half = use.session_saturation * (1.0 - use.session_length + use.session_length * sizes)
-        total = np.zeros(len(sizes))
-        for bit, term in enumerate(ranking.terms):
-            counts = self._hits.count_by_session(bit)
-            total += term.weight * (1.0 + use.session_saturation) * counts / (counts + half)
-        return total
+    lookup: Lookup | None = None
+    """Matches at least the messages that fulfil the condition."""
+    is_filtered: bool = False
+    """Whether there are further filters, which may exclude all of the newest messages."""
 
 
 def find_candidates(
-    postings: "Postings", hits: Hits, estimates: Estimates, *, budget: Budget, scope: Scope
+    postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
-    """Return the most promising messages with an estimate of their scores, best first."""
-    positions = scope.narrow(hits.every() if scope.matching is None else scope.matching, postings.sessions)
-    words = estimates.words(hits.masks(positions), postings.lengths[positions])
-    if len(positions) > budget.estimated:
-        chosen = np.sort(np.argpartition(words, -budget.estimated)[-budget.estimated :])
-        positions, words = positions[chosen], words[chosen]
-    scores = estimates.estimate(positions, words)
-    positions, scores = _take_best(positions, scores, budget.pool)
-    between = _answers_between(postings, hits, positions[: budget.pool // 2], scope)
-    if len(between):
-        positions = np.concatenate((positions, between))
-        scores = np.concatenate((scores, estimates.estimate(between, np.zeros(len(between)))))
-        positions, scores = _take_best(positions, scores, budget.pool)
-    return list(zip(scores.tolist(), postings.ids(positions), strict=True))
+    """Return the most promising messages with a first estimate of their scores, best first."""
+    if scope.matching is not None and len(scope.matching) <= _ALL_MATCHING:
+        _read_matching(postings, terms, budget=budget, scope=scope)
+        dense, strong = _Blocks([], ranking, shortest=0), set[int]()
+        masks = _term_masks(terms, scope.matching)
+    else:
+        _read_lists(postings, terms, budget=budget, scope=scope)
+        dense = _Blocks(_pair_with_weights(terms, ranking), ranking, shortest=budget.per_list)
+        strong = _short_messages(postings, terms, budget=budget)
+        masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
+        if scope.matching is not None:
+            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
+    looked = _promising(masks, ranking, dense=dense, strong=strong, budget=budget, length=int(postings.mean_length))
+    lengths = postings.lengths(looked)
+    near = _neighbours(looked, masks, terms=terms, ranking=ranking)
+    estimates = []
+    for number in looked:
+        length = lengths.get(number, 1)
+        estimate = ranking.base(masks[number], length)
+        if number in near:
+            estimate += ranking.falloff(length) * near[number]
+        estimates.append((estimate, number))
+    estimates.sort(reverse=True)
+    estimates = estimates[: budget.pool + budget.pool // 2]
+    estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
+    around = _density([number for _, number in estimates], _pair_with_weights(terms, ranking), ranking)
+    best = [(score + around[number], number) for score, number in estimates]
+    best.sort(reverse=True)
+    return best[: budget.pool]
 
 
-def _take_best(positions: "Array", scores: "Array", count: int) -> "tuple[Array, Array]":
-    """Return the best positions with their scores, highest first; of equal ones the newest message first."""
-    if len(scores) > count:
-        chosen = np.argpartition(scores, -count)[-count:]
-        positions, scores = positions[chosen], scores[chosen]
-    order = np.lexsort((-positions, -scores))
-    return positions[order], scores[order]
-
-
-def _answers_between(postings: "Postings", hits: Hits, best: "Array", scope: Scope) -> "Positions":
+def _answers_between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
     """Return the neighbours of the best messages that contain no term: answers in other words."""
-    if scope.matching is not None:
-        return best[:0]
-    near, own = np.concatenate((best - 1, best + 1)), np.concatenate((best, best))
-    inside = (near >= 0) & (near < postings.size)
-    near, own = near[inside], own[inside]
-    near = np.unique(near[(hits.masks(near) == 0) & (postings.sessions[near] == postings.sessions[own])])
-    return scope.narrow(near, postings.sessions)
-
-
-class ReadSession(NamedTuple):
-    """A session whose lines are scored."""
-
-    name: str
-    ids: "Sequence[int]"
-    """Its messages in order."""
-    size: int
-    """How many messages it has; of a very long one `ids` are only some."""
-    factor: float
-    """Factor of its scores that its source sets."""
-
-
-class SessionReader:
-    """Scores all lines of some sessions as arrays, and returns the best as values."""
-
-    def __init__(self, postings: "Postings", hits: Hits, estimates: Estimates, ranking: "Ranking") -> None:
-        self._postings = postings
-        self._hits = hits
-        self._estimates = estimates
-        self._ranking = ranking
-
-    def read(
-        self,
-        sessions: "Sequence[ReadSession]",
-        *,
-        speakers: "Positions | None",
-        similar: "Mapping[int, float]",
-        most: int,
-    ) -> tuple[list[SessionLines], list[Line]]:
-        """Return the sessions, each with those of its lines that are among the `most` best, and these lines in order.
-
-        `speakers` are the messages by people whom the question names, `similar` the similarity of messages.
-        """
-        ids = [number for session in sessions for number in session.ids]
-        owner = np.repeat(np.arange(len(sessions)), [len(session.ids) for session in sessions])
-        positions = self._postings.positions(ids)
-        masks = self._hits.masks(positions)
-        before, after = _shift(masks, owner, -1), _shift(masks, owner, 1)
-        around = _shift(masks, owner, -2) | _shift(masks, owner, 2)
-        lengths = np.maximum(self._postings.lengths[positions], 1)
-        spoken = np.zeros(len(ids), bool) if speakers is None else np.isin(positions, speakers)
-        meaning = _similarities(sessions, similar, spoken, self._ranking, names_people=speakers is not None)
-        factors = np.array([session.factor for session in sessions])
-        own = self._estimates.words(masks, lengths) + self._estimates.neighbours(
-            masks, before, after, around=around, lengths=lengths
+    get = masks.get
+    beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
+    return [
+        (
+            ranking.neighbours(
+                0, get(number - 1, 0), get(number + 1, 0), around=get(number - 2, 0) | get(number + 2, 0)
+            ),
+            number,
         )
-        scores = (
-            own
-            + self._estimates.session(positions, lengths)
-            + self._ranking.weights.speaker * self._ranking.total * spoken
-        )
-        scores += self._ranking.weights.semantic * self._ranking.total * meaning
-        scores = np.where(own + meaning > 0.0, scores * factors[owner], 0.0)
-        best = _best(scores, most)
-        columns = [one[best].tolist() for one in (owner, masks, lengths, before, after, around, spoken, meaning)]
-        counts = self._count_terms(masks, owner, len(sessions))
-        found = [
-            SessionLines(session.name, max(session.size, len(session.ids)), counts[place])
-            for place, session in enumerate(sessions)
-        ]
-        lines = []
-        for place, values in zip(best.tolist(), zip(*columns, strict=True), strict=True):
-            session, mask, length, one_before, one_after, two_away, is_spoken, likeness = values
-            line = Line(ids[place], mask, length, one_before, one_after, two_away, is_spoken)
-            line.factor, line.similarity = sessions[session].factor, likeness
-            found[session].lines.append(line)
-            lines.append(line)
-        for one in found:
-            one.similarity = session_similarity(one.lines, self._ranking.weights)
-        return found, lines
-
-    def _count_terms(self, masks: "Array", owner: "Array", sessions: int) -> list[list[int]]:
-        """Return how many lines of each session contain each term."""
-        columns = [
-            np.bincount(owner[(masks >> np.uint64(bit) & np.uint64(1)) > 0], minlength=sessions).tolist()
-            for bit in range(len(self._ranking.terms))
-        ]
-        return [list(counts) for counts in zip(*columns, strict=True)] or [[] for _ in range(sessions)]
+        for number in beside
+    ]
 
 
-def _shift(masks: "Array", owner: "Array", step: int) -> "Array":
-    """Return the terms of the line `step` lines away in the same session; none beyond its ends."""
-    found = np.zeros_like(masks)
-    here, there = (slice(step, None), slice(None, -step)) if step > 0 else (slice(None, step), slice(-step, None))
-    found[there] = np.where(owner[there] == owner[here], masks[here], np.uint64(0))
-    return found
+def _read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the lists of the rarest terms within the budget, restricted to the messages that the filters leave."""
+    left = budget.postings * (2 if len(terms) == 1 else 1)  # one list alone costs no intersections
+    read: list[PostingList] = []
+    for term in sorted(terms, key=lambda term: term.frequency):
+        is_common = term.frequency > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW_TERMS
+        if term.ids is None and scope.messages is not None:
+            term.ids = postings.ids_between(term.lookup, min(scope.messages, default=0), max(scope.messages, default=0))
+        elif term.ids is None and term.newest is not None:
+            term.ids = term.newest if not scope.is_filtered else postings.newest_ids(term.lookup, PREFIX_LIMIT)
+        elif term.ids is None and is_common:
+            # with rarer terms in the question, it matters only where it occurs together with one of them
+            rarer = AnyOf(tuple(other.lookup for other in read))
+            term.partial = postings.ids(AllOf((term.lookup, rarer)))
+        elif term.ids is None and term.frequency <= left:
+            term.ids = postings.ids(term.lookup)
+        if term.ids is not None:
+            left -= len(term.ids)
+            read.append(term)
+            if scope.messages is not None:
+                term.ids = [number for number in term.ids if number in scope.messages]
 
 
-def _similarities(
-    sessions: "Sequence[ReadSession]",
-    similar: "Mapping[int, float]",
-    spoken: "Array",
-    ranking: "Ranking",
+def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the part of each list that fulfils the explicit condition; short lists in full."""
+    assert scope.lookup is not None
+    first, last = min(scope.matching or (), default=0), max(scope.matching or (), default=0)
+    for term in terms:
+        if term.ids is None and term.frequency <= max(_ALL_MATCHING, budget.per_list):
+            term.ids = postings.ids(term.lookup)
+        elif term.ids is None:
+            term.partial = postings.ids_between(AllOf((scope.lookup, term.lookup)), first, last)
+
+
+def _promising(
+    masks: Mapping[int, int],
+    ranking: Ranking,
     *,
-    names_people: bool,
-) -> "Array":
-    """Return the similarity of each line, a share of its neighbours' included."""
-    found = np.zeros(len(spoken))
-    if not similar:
-        return found
-    place = 0
-    for session in sessions:
-        lines = LineSimilarity(similar, session.ids, ranking.weights)
-        for number in session.ids:
-            found[place] = lines.of(number, is_spoken=bool(spoken[place]), names_people=names_people)
-            place += 1
-    return found
+    dense: "_Blocks",
+    strong: Container[int],
+    budget: Budget,
+    length: int,
+) -> list[int]:
+    """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
+    if len(masks) <= budget.looked:
+        return list(masks)
+    get, said = masks.get, dense.scores({number >> _BLOCK_BITS for number in masks})
+    short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
+    usual = {mask: ranking.base(mask, length) for mask in short}
+    share, total = ranking.weights.next, ranking.sum
+    promises = []
+    for number, mask in masks.items():
+        promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
+        beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
+        promises.append((promise + share * total(beside) if beside else promise, number))
+    promises.sort(reverse=True)
+    return [number for _, number in promises[: budget.looked]]
 
 
-def _best(scores: "Array", most: int) -> "Array":
-    """Return the places of the highest scores above zero, best first."""
-    places = np.flatnonzero(scores > 0.0)
-    if len(places) > most:
-        places = np.sort(places[np.argpartition(scores[places], -most)[-most:]])
-    return places[np.argsort(-scores[places], kind="stable")]
+def _neighbours(
+    looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[PostingList], ranking: Ranking
+) -> dict[int, float]:
+    """Return the gain of each message from its neighbours, where there is any."""
+    if len(terms) <= _FEW_TERMS:
+        # for queries of one or two terms, look up neighbours in the full posting lists
+        beside = {number + step for step in (-2, -1, 1, 2) for number in looked}
+        masks = {**_term_masks(terms, beside.difference(masks)), **masks}
+    get, gain = masks.get, ranking.neighbours
+    near = {}
+    for number in looked:
+        before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
+        if before or after or around:
+            near[number] = gain(masks[number], before, after, around=around)
+    return near
+
+
+def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
+    """Return the gain of each message from those stored around it, which approximates its session's."""
+    return _span_scores(
+        [(number, number - _NEIGHBOURHOOD, number + _NEIGHBOURHOOD) for number in numbers], lists, ranking
+    )
+
+
+def _pair_with_weights(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
+    """Return the lists that were read in full, shortest first, with the weights of their terms."""
+    pairs = zip(terms, ranking.terms, strict=True)
+    return sorted(((term.ids, ranked.weight) for term, ranked in pairs if term.ids), key=lambda item: len(item[0]))
+
+
+def _masks(postings: Postings, terms: Sequence[PostingList], *, chosen: set[int], budget: Budget) -> dict[int, int]:
+    """Return the messages to consider, each with the terms it contains as bits."""
+    masks = _term_masks(terms, chosen | _intersect(terms, budget=budget))
+    for number, flags in _common_terms(postings, terms, budget=budget).items():
+        masks[number] = masks.get(number, 0) | flags
+    return masks
+
+
+def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict[int, int]:
+    """Return which terms each of these messages contains, as far as the lists were read."""
+    masks = dict.fromkeys(numbers, 0)
+    for bit, term in enumerate(terms):
+        flag = 1 << bit
+        for number in term.members & numbers:
+            masks[number] |= flag
+    return masks
+
+
+def _intersect(terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the messages of rare terms and those with two terms; where those are too many, with three."""
+    chosen: set[int] = set()
+    read = sorted((term.members for term in terms if term.members), key=len)
+    for members in read:
+        if len(members) <= budget.per_list:
+            chosen |= members
+    pairs = [
+        (place, one & other)
+        for (_, one), (place, other) in combinations(enumerate(read), 2)
+        if len(other) > budget.per_list
+    ]
+    if sum(len(both) for _, both in pairs) <= budget.looked:
+        return chosen.union(*(both for _, both in pairs))
+    for place, both in pairs:
+        for third in read[place + 1 :]:
+            chosen |= both & third
+    for _, both in pairs:  # the rarest first, because the lists are in that order
+        if len(chosen) >= budget.looked:
+            break
+        chosen |= both
+    return chosen
+
+
+def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the short messages of one or two terms with long lists; with more terms, pairs are better candidates."""
+    long = [term for term in terms if len(term.ids or ()) > budget.per_list]
+    if len(long) > _FEW_TERMS:
+        return set()
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list)}
+
+
+class _Blocks:
+    """Scores of blocks of messages, by the formula for sessions; only where some term has a long list."""
+
+    def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
+        read = lists if lists and len(lists[-1][0]) > shortest else []
+        # next to rarer terms, a very common one adds little and costs most
+        counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
+        use = ranking.weights
+        self._lists = [ids for ids, _ in read]
+        self._hits = _hits(counted)
+        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in _fullest(self._hits)]
+        self._scores = _span_scores(spans, counted, ranking)
+        full = use.session * (1.0 + use.session_saturation) * min((weight for _, weight in counted), default=0.0)
+        self._gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+
+    def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
+        """Return the score of each block; for the less full ones as if all hits were of the lightest term."""
+        gains, hits = self._gains, self._hits.get
+        return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
+
+    def messages(self, blocks: int) -> Iterable[int]:
+        """Yield the hits in the blocks with the highest scores."""
+        for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[:blocks]:
+            first = block << _BLOCK_BITS
+            for ids in self._lists:
+                start = bisect_left(ids, first)
+                yield from ids[start : bisect_left(ids, first + _BLOCK, start)]
+
+
+def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
+    """Return the hits in each block, weighted by term weight relative to the lightest term."""
+    hits: Counter[int] = Counter()
+    lightest = min((weight for _, weight in lists), default=0.0) or 1.0
+    for ids, weight in lists:
+        times = max(1, min(_HEAVIEST, round(weight / lightest)))
+        hits.update([number >> _BLOCK_BITS for number in ids] * times)
+    return hits
+
+
+def _fullest(hits: Counter[int]) -> Sequence[int]:
+    """Return the blocks with most hits."""
+    if len(hits) <= _FULLEST:
+        return list(hits)
+    floor, left = 0, _FULLEST
+    for count, blocks in sorted(Counter(hits.values()).items(), reverse=True):
+        floor, left = count, left - blocks
+        if left <= 0:
+            break
+    full = [(count, block) for block, count in hits.items() if count >= floor]
+    above = [block for count, block in full if count > floor]
+    even = [block for count, block in full if count == floor]
+    return above + even[len(above) - _FULLEST :]
+
+
+def _span_scores(
+    spans: Sequence[tuple[int, int, int]], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
+    """Return the score of each span (name, start, end) by the formula for sessions."""
+    use = ranking.weights
+    half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
+    said = dict.fromkeys([name for name, _, _ in spans], 0.0)
+    for ids, weight in lists:
+        size = len(ids)
+        for name, first, end in spans:
+            start = bisect_left(ids, first)
+            if start < size and ids[start] < end:
+                count = bisect_left(ids, end, start) - start
+                said[name] += full * weight * count / (count + half)
+    return said
+
+
+def _common_terms(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> dict[int, int]:
+    """Return messages with several of the terms whose lists are too long to read, or short ones with one of them."""
+    common = sorted(
+        ((bit, term) for bit, term in enumerate(terms) if term.ids is None and term.partial is None),
+        key=lambda item: item[1].frequency,
+    )[:_COMMON_TERMS]
+    masks = _combine(postings, common, budget=budget)
+    if len(masks) < budget.pool:
+        for bit, term in common:
+            for number in postings.newest_ids(term.in_short_messages, budget.per_list):
+                masks[number] = masks.get(number, 0) | 1 << bit
+            for number in postings.newest_ids(term.lookup, budget.pool):
+                masks[number] = masks.get(number, 0) | 1 << bit
+    for bit, term in common:
+        term.partial = sorted(number for number, mask in masks.items() if mask >> bit & 1)
+    return masks
+
+
+def _combine(postings: Postings, common: Sequence[tuple[int, PostingList]], *, budget: Budget) -> dict[int, int]:
+    """Return the newest messages that contain as many of these terms as possible, at least two."""
+    masks: dict[int, int] = {}
+    for size in range(len(common), 1, -1):
+        for group in combinations(common, size):
+            together = AllOf(tuple(term.lookup for _, term in group))
+            flags = sum(1 << bit for bit, _ in group)
+            for number in postings.newest_ids(together, budget.per_list):
+                masks[number] = masks.get(number, 0) | flags
+        if len(masks) >= budget.pool:
+            break
+    return masks

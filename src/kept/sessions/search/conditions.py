@@ -1,147 +1,113 @@
-"""The condition of an explicit query: as posting lists, and as a test of the text."""
+"""The condition of an explicit query: as a lookup in the index, and as a test of the text."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-from kept.sessions.search.analysis import clean, fold, split
-from kept.sessions.search.postings import Postings
+from kept.core.text import WORD
+from kept.core.values import dataclass
+from kept.sessions.search.analysis import clean, split
+from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from kept.sessions.search.query import All, Any, Kind, Node, Not, Term
-from kept.sessions.search.terms import Vocabulary, join_lists
+from kept.sessions.search.terms import prefix_lookup
 
-if TYPE_CHECKING:
-    from kept.sessions.search.candidates import Scope
-    from kept.sessions.search.postings import Array, Positions
-
-_PAGE = 250
+_PAGE = 500
 _MOST_MESSAGES = 3_000
 _MOST_CHARACTERS = 750_000
 """Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
+_SUBSTRINGS_FROM = 1_500
+"""Candidates from which on a lookup in the substring index costs less than reading their texts."""
+_FIRST = 6_000
 _ENOUGH = 600
 """Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
 
 
+@dataclass(frozen=True, slots=True)
 class Condition:
     """What a message must fulfil."""
 
-    def __init__(self, vocabulary: Vocabulary, node: Node) -> None:
-        self._vocabulary = vocabulary
-        self._has_phrase = _has_phrase(node)
-        self._node = _drop_decided(node)
-        """What must be tested against the text; what the lists decide is left out."""
-        self._required = _fold_spaces(_required_phrase(node))
-        """The longest phrase that must occur; empty when there is none."""
-        self.positions = self._find(node)
-        """The messages that may fulfil it, and no others unless there is a phrase; None when it only excludes."""
+    node: Node
+    """What must be tested against the text; what the lookup decides is left out."""
+    lookup: Lookup
+    """Matches every message that may fulfil it, and no others unless `has_phrase`."""
+    has_phrase: bool
+    required: str
+    """The longest phrase that must occur, folded; empty when there is none."""
 
-    def find_matching(self, postings: Postings, scope: "Scope") -> "tuple[Positions, int]":
-        """Return the messages that fulfil it, and how many older ones with its words were not tested."""
-        assert self.positions is not None
-        positions = scope.narrow(self.positions, postings.sessions)
-        if not self._has_phrase:
-            return positions, 0
-        found: list[int] = []
-        newest = postings.ids(positions)[::-1]
-        read = characters = 0
-        while read < len(newest):
-            if len(found) >= _ENOUGH or read >= _MOST_MESSAGES or characters >= _MOST_CHARACTERS:
-                break
-            texts = postings.texts(newest[read : read + _PAGE])
-            read += _PAGE
-            characters += sum(map(len, texts.values()))
-            found += [number for number, text in texts.items() if self._is_fulfilled_by(text)]
-        return np.sort(postings.positions(found)), max(0, len(newest) - read)
-
-    def _find(self, node: Node) -> "Positions | None":
-        """Return at least every message that fulfils `node`."""
-        match node:
-            case Term():
-                return self._find_term(node)
-            case Any(nodes):
-                known = [one for child in nodes if (one := self._find(child)) is not None]
-                return join_lists(known) if known else None
-            case All(nodes):
-                return self._find_all(nodes)
-            case Not():
-                return None
-
-    def _find_all(self, nodes: Sequence[Node]) -> "Positions | None":
-        wanted = [one for child in nodes if (one := self._find(child)) is not None]
-        if not wanted:
-            return None
-        found = _intersect(wanted)
-        for child in nodes:
-            # the lists know a phrase by its words only, so its absence is left to the test of the text
-            if isinstance(child, Not) and not _has_phrase(child.node):
-                unwanted = self._find(child.node)
-                if unwanted is not None:
-                    found = found[~_are_in(found, unwanted)]
-        return found
-
-    def _find_term(self, term: Term) -> "Positions | None":
-        words = _lookup_words(self._vocabulary, term)
-        match term.kind:
-            case Kind.PHRASE:
-                self._vocabulary.load(words)
-                return _intersect([self._vocabulary.join([word]) for word in words]) if words else None
-            case _:
-                return self._vocabulary.join(words)
-
-    def _is_fulfilled_by(self, text: str) -> bool:
-        folded = _fold_spaces(text)
-        if self._required not in folded:
-            return False
-        words: frozenset[str] = frozenset()
-        if _has_word(self._node):
-            own, further = split(clean(text))
-            words = frozenset((*own, *further))
-        return self._holds(self._node, words, folded)
-
-    def _holds(self, node: Node, words: frozenset[str], folded: str) -> bool:
-        match node:
-            case Term():
-                if node.kind is Kind.PHRASE:
-                    return _phrase_pattern(node.text).search(folded) is not None
-                return not words.isdisjoint(_lookup_words(self._vocabulary, node))
-            case All(nodes):
-                return all(self._holds(child, words, folded) for child in nodes)
-            case Any(nodes):
-                return any(self._holds(child, words, folded) for child in nodes)
-            case Not(child):
-                return not self._holds(child, words, folded)
+    @property
+    def substring(self) -> str:
+        """The phrase to look up in the substring index, which does not cover scripts without spaces."""
+        return self.required if self.required.isascii() else ""
 
 
-def _lookup_words(vocabulary: Vocabulary, term: Term) -> Sequence[str]:
-    """Return the words that are looked up for a term: all forms of a word, but a phrase as it is written."""
-    match term.kind:
-        case Kind.PREFIX:
-            return vocabulary.starting(fold(term.text))
-        case Kind.WORD:
-            return vocabulary.forms(fold(term.text))
-        case Kind.PHRASE:
-            words, further = split(clean(term.text))
-            return words or further  # a single character of a script without spaces is no pair
+def compile_condition(analyzer: Analyzer, node: Node) -> Condition | None:
+    """Return `node` with its lookup, or None when it only excludes."""
+    lookup = _lookup(analyzer, node)
+    if lookup is None:
+        return None
+    return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
 
 
-def _intersect(lists: "Sequence[Positions]") -> "Positions":
-    """Return the positions that every list contains, beginning with the shortest."""
-    shortest, *others = sorted(lists, key=len)
-    for other in others:
-        shortest = shortest[_are_in(shortest, other)]
-    return shortest
+def find_matching(
+    postings: Postings, condition: Condition, *, allowed: Collection[int] | None, limit: int
+) -> tuple[set[int], int]:
+    """Return the messages that fulfil `condition`, and a lower bound of the older ones that were not tested."""
+    if not condition.has_phrase:
+        newest = postings.newest_ids(condition.lookup, limit)
+        found = {number for number in newest if allowed is None or number in allowed}
+        return found, int(len(newest) >= limit and _has_older(allowed, newest[0]))
+    phrases, below = _PhraseSearch(postings, condition), None
+    for size in (min(_FIRST, limit), limit - _FIRST):
+        newest = postings.newest_ids(condition.lookup, size, below=below)
+        phrases.read([number for number in newest if allowed is None or number in allowed])
+        if len(newest) < size:
+            return phrases.found, phrases.unread
+        below = newest[0]
+        if phrases.has_enough:
+            break
+    assert below is not None
+    return phrases.found, phrases.unread + _has_older(allowed, below)
 
 
-def _are_in(positions: "Positions", others: "Positions") -> "Array":
-    """Return for each position whether it is among the others."""
-    if not len(others):
-        return np.zeros(len(positions), bool)
-    places = np.searchsorted(others, positions)
-    places[places == len(others)] = 0
-    found: Array = others[places] == positions
-    return found
+def _has_older(allowed: Collection[int] | None, message_id: int) -> bool:
+    """Whether messages older than this one may be returned: those of other users must not be counted."""
+    return allowed is None or any(number < message_id for number in allowed)
+
+
+class _PhraseSearch:
+    """Tests the texts of candidates, newest first, within limits."""
+
+    def __init__(self, postings: Postings, condition: Condition) -> None:
+        self._postings = postings
+        self._condition = condition
+        self._messages = 0
+        self._characters = 0
+        self.found: set[int] = set()
+        self.unread = 0
+
+    @property
+    def has_enough(self) -> bool:
+        """Whether enough messages were found or read."""
+        return len(self.found) >= _ENOUGH or self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
+
+    def read(self, candidates: Sequence[int]) -> None:
+        """Test the candidates, given in ascending order, from the newest on."""
+        if len(candidates) > _SUBSTRINGS_FROM and self._condition.substring:
+            within = self._postings.containing_between(self._condition.substring, candidates[0], candidates[-1])
+            candidates = sorted(within.intersection(candidates))
+        newest = candidates[::-1]
+        for start in range(0, len(newest), _PAGE):
+            if self.has_enough:
+                self.unread += len(newest) - start
+                return
+            self._test(newest[start : start + _PAGE])
+
+    def _test(self, numbers: Sequence[int]) -> None:
+        self._messages += len(numbers)
+        for number, text in self._postings.texts(numbers).items():
+            self._characters += len(text)
+            if _fulfils(self._postings, self._condition, text):
+                self.found.add(number)
 
 
 def is_any(node: Node) -> bool:
@@ -193,9 +159,87 @@ def _has_phrase(node: Node) -> bool:
             return _has_phrase(child)
 
 
-def _fold_spaces(text: str) -> str:
+def _lookup(analyzer: Analyzer, node: Node) -> Lookup | None:
+    """Return a lookup that matches at least every message which fulfils `node`."""
+    match node:
+        case Term():
+            return _term_lookup(analyzer, node)
+        case Any(nodes):
+            found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+            known = tuple(lookup for lookup in found if lookup is not None)
+            return AnyOf(known) if known else None
+        case All(nodes):
+            return _all_lookup(analyzer, nodes)
+        case Not():
+            return None
+
+
+def _all_lookup(analyzer: Analyzer, nodes: Sequence[Node]) -> Lookup | None:
+    found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+    wanted = tuple(lookup for lookup in found if lookup is not None)
+    if not wanted:
+        return None
+    lookup: Lookup = AllOf(wanted)
+    for child in nodes:
+        # the index knows a phrase by its words only, so its absence is left to the test of the text
+        if isinstance(child, Not) and not _has_phrase(child.node):
+            unwanted = _lookup(analyzer, child.node)
+            if unwanted is not None:
+                lookup = Without(lookup, unwanted)
+    return lookup
+
+
+def _term_lookup(analyzer: Analyzer, term: Term) -> Lookup | None:
+    match term.kind:
+        case Kind.PREFIX:
+            return prefix_lookup(analyzer, term.text)
+        case Kind.WORD:
+            return Word(term.text) if analyzer.stem(term.text) else None
+        case Kind.PHRASE:
+            words, _ = split(clean(term.text))
+            tokens = tuple(Word(word) for word in WORD.findall(words) if analyzer.stem(word))
+            return AllOf(tokens) if tokens else None
+
+
+def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
+    """Return whether a message that the lookup matches fulfils the condition."""
+    folded = _fold(text)
+    return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
+
+
+def _test(analyzer: Analyzer, node: Node, text: str, *, folded: str) -> bool:
+    tokens: frozenset[str] = frozenset()
+    if _has_word(node):
+        words, marks = split(clean(text))
+        tokens = frozenset(analyzer.tokens(f"{words} {' '.join(marks)}"))
+    return _holds(analyzer, node, tokens, folded)
+
+
+def _fold(text: str) -> str:
     """Return `text` in one case, with single spaces."""
     return " ".join(clean(text).casefold().split())
+
+
+def _holds(analyzer: Analyzer, node: Node, tokens: frozenset[str], folded: str) -> bool:
+    match node:
+        case Term():
+            return _term_holds(analyzer, node, tokens, folded)
+        case All(nodes):
+            return all(_holds(analyzer, child, tokens, folded) for child in nodes)
+        case Any(nodes):
+            return any(_holds(analyzer, child, tokens, folded) for child in nodes)
+        case Not(child):
+            return not _holds(analyzer, child, tokens, folded)
+
+
+def _term_holds(analyzer: Analyzer, term: Term, tokens: frozenset[str], folded: str) -> bool:
+    match term.kind:
+        case Kind.WORD:
+            return analyzer.stem(term.text) in tokens
+        case Kind.PREFIX:
+            return any(token.startswith(term.text) for token in tokens)
+        case Kind.PHRASE:
+            return _phrase_pattern(term.text).search(folded) is not None
 
 
 @lru_cache(maxsize=64)

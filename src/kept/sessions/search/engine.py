@@ -1,43 +1,30 @@
 """The search engine: a question in, ranked sessions and messages out."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from math import exp
 from operator import or_
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
-from kept.core.values import dataclass, field, replace
-from kept.sessions.search.candidates import (
-    Budget,
-    Estimates,
-    Hits,
-    ReadSession,
-    Scope,
-    SessionReader,
-    find_candidates,
-)
-from kept.sessions.search.conditions import Condition, is_any
+from kept.core.values import dataclass, replace
+from kept.sessions.search.candidates import Budget, Scope, find_candidates
+from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters
-from kept.sessions.search.occurrences import Proximity, Repetition, remove_names, session_similarity
+from kept.sessions.search.occurrences import LineSimilarity, Proximity, Repetition, remove_names, session_similarity
 from kept.sessions.search.periods import add_time, list_conversations, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
 from kept.sessions.search.query import Query, is_asking, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
-from kept.sessions.search.terms import PostingList, Vocabulary, find_speakers, look_up_terms, unknown_weight
-
-if TYPE_CHECKING:
-    from kept.sessions.search.postings import Array
+from kept.sessions.search.terms import PostingList, find_speakers, look_up_terms, unknown_weight
 
 _DATE_BEFORE_DAYS = 1.0
 _DATE_AFTER_DAYS = 5.0
 """Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
-_WIDE_POOL = 3_000
+_WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
 
 
@@ -59,18 +46,18 @@ def search(
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)
-    filters = Filters(request, catalog)
-    vocabulary = Vocabulary(postings, is_filtered=filters.are_set)
-    terms = look_up_terms(postings, query, vocabulary) if postings.documents else []
+    terms = look_up_terms(postings, query) if postings.documents else []
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)
         explained = Explained("no_candidate", terms=tuple(TermMatch(word, 0.0, is_held=False) for word in words))
-        shown = None if request.explain is None else explained
-        found = Found(abstained=True, terms=words, unchecked=postings.unread, explained=shown)
+        found = Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
         return add_time(found, catalog, request, query.dates) if query.dates else found
-    run = _Search(postings, query, terms, request=request, filters=filters, now=now)
-    found = run.answer(vocabulary, similarity, budget or Budget().fitting(request.limit, postings.documents))
+    budget = budget or Budget().fitting(
+        request.limit, postings.documents, frequencies=[term.frequency for term in terms]
+    )
+    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), now=now)
+    found = run.answer(similarity, budget)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
 
@@ -79,7 +66,7 @@ class _Ranked:
     """A session with its lines and their scores."""
 
     session: SessionLines
-    scored: list[Scored] = field(default_factory=list)
+    scored: list[Scored]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,62 +97,55 @@ class _Search:
         self._filters = filters
         self._now = now
         self._budget = Budget()
-        self._hits = Hits(postings, terms)
         self._speakers = find_speakers(terms)
         stats = [(term.text, term.weight, term.frequency, term.speaker_frequency) for term in terms]
         self._ranking = Ranking(
             term_weights(stats, postings.documents),
             mean_length=postings.mean_length,
-            mean_session=postings.mean_session,
+            mean_session=postings.mean_session(),
             unknown=unknown_weight(query, terms),
         )
-        self._estimates = Estimates(postings, self._hits, self._ranking)
-        self._considered: set[int] = set()
-        """The messages of the sessions that were ranked."""
-        self._matching: Array | None = None
-        """The positions that fulfil the explicit condition; None without one."""
+        self._matching: set[int] | None = None
+        """The messages that fulfil the explicit condition; None without one."""
         self._needs_term = False
-        self._unchecked = postings.unread
         self._repeating: set[int] = set()
         """Messages that only repeat the question."""
+        self._unchecked = 0
         self._similarity: Similarity | None = None
         self._similar: dict[int, float] = {}
         """Similarity above the floor, of the messages that were compared."""
 
-    def answer(self, vocabulary: Vocabulary, similarity: Similarity | None, budget: Budget) -> Found:
+    def answer(self, similarity: Similarity | None, budget: Budget) -> Found:
         """Run the search."""
         self._similarity = similarity
         self._budget = budget
-        heads, estimates = self._candidates(self._scope(vocabulary))
-        ranked, lines = self._rank(self._best_sessions(heads, estimates))
-        self._refine(ranked, lines)
+        heads, estimates = self._candidates()
+        ranked = self._rank(self._best_sessions(heads, estimates))
+        scored = {line.message_id for each in ranked for line in each.session.lines}
+        self._refine(ranked)
         order = self._order(ranked)
         found = replace(self._found(order), candidates=len(heads))
         if self._request.explain is None:
             return found
         number = int(self._request.explain)
-        last: Stage = "unread" if number in self._considered else "session" if number in heads else "no_candidate"
+        last: Stage = "unread" if number in scored else "session" if number in heads else "no_candidate"
         return replace(found, explained=self._explain(number, order, last=last))
 
-    def _candidates(self, scope: Scope) -> tuple[dict[int, MessageHead], dict[int, float]]:
+    def _candidates(self) -> tuple[dict[int, MessageHead], dict[int, float]]:
         """Return the candidates that pass the condition and the filters, and estimates of their scores."""
+        scope = self._scope()
         budget = self._budget
         if self._filters.are_wide:
-            budget = replace(budget, pool=max(budget.pool, _WIDE_POOL))
-        best = find_candidates(self._postings, self._hits, self._estimates, budget=budget, scope=scope)
+            budget = replace(budget, pool=max(budget.pool, _WIDE_POOL), looked=max(budget.looked, _WIDE_LOOKED))
+        best = find_candidates(self._postings, self._terms, self._ranking, budget=budget, scope=scope)
         estimates = {number: estimate for estimate, number in best}
         if self._similarity is not None:
-            self._remember_similar(self._similarity.nearest(self._allowed_ids(scope)))
+            self._remember_similar(self._similarity.nearest(scope.messages))
             self._compare(estimates)
             gain = self._ranking.weights.semantic * self._ranking.total
             for number, value in self._similar.items():
                 estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
-
-    def _allowed_ids(self, scope: Scope) -> frozenset[int] | None:
-        if scope.sessions is None:
-            return None
-        return frozenset(self._postings.ids(np.flatnonzero(scope.sessions[self._postings.sessions])))
 
     def _compare(self, numbers: Iterable[int]) -> None:
         assert self._similarity is not None
@@ -175,29 +155,20 @@ class _Search:
         floor = self._ranking.weights.semantic_floor
         self._similar.update((number, max(0.0, value - floor)) for number, value in found.items())
 
-    def _scope(self, vocabulary: Vocabulary) -> Scope:
-        """Return the only messages that may be found, as far as that is known before rows are read."""
-        scope = Scope(self._allowed_sessions())
+    def _scope(self) -> Scope:
+        """Return the only messages that may be found, as far as that is known before the lists are read."""
+        allowed = self._filters.messages()
         node = self._query.condition
         if node is not None and is_any(node):
             self._needs_term = True  # every candidate that contains a term fulfils the condition
-            return scope
-        condition = Condition(vocabulary, node) if node is not None else None
-        if condition is None or condition.positions is None:
-            return scope
-        matching, unchecked = condition.find_matching(self._postings, scope)
-        self._matching = matching
-        self._unchecked += unchecked
-        return replace(scope, matching=matching)
-
-    def _allowed_sessions(self) -> "Array | None":
-        """Return whether the filters leave a session, by its number; None if they leave all."""
-        names = self._filters.session_ids()
-        if names is None:
-            return None
-        allowed = np.zeros(len(self._postings.session_sizes), bool)
-        allowed[self._postings.session_numbers(names)] = True
-        return allowed
+            return Scope(allowed, is_filtered=self._filters.are_wide)
+        condition = compile_condition(self._postings, node) if node is not None else None
+        if condition is None:
+            return Scope(allowed, is_filtered=self._filters.are_wide)
+        self._matching, self._unchecked = find_matching(
+            self._postings, condition, allowed=allowed, limit=self._budget.matching
+        )
+        return Scope(allowed, self._matching, condition.lookup, self._filters.are_wide)
 
     def _best_sessions(
         self, heads: Mapping[int, MessageHead], estimates: Mapping[int, float]
@@ -224,49 +195,83 @@ class _Search:
         near = max((_nearness(span, head.started) for span in spans), default=0.0)
         return self._ranking.weights.date * self._ranking.total * near
 
-    def _rank(self, chosen: Sequence[tuple[str, list[int]]]) -> tuple[list[_Ranked], list[Line]]:
-        """Return the chosen sessions, and their best lines, which contain a term or are near one that does."""
+    def _rank(self, chosen: Sequence[tuple[str, list[int]]]) -> list[_Ranked]:
+        """Score the lines of the chosen sessions that contain a term or are near one that does."""
         ids = self._filters.ids_by_session(chosen)
+        sessions = [self._session_lines(session_id, ids[session_id]) for session_id, _ in chosen]
+        lengths = self._postings.lengths(line.message_id for session in sessions for line in session.lines)
+        for session in sessions:
+            for line in session.lines:
+                line.length = lengths.get(line.message_id, 1)
         if self._similarity is not None:
-            self._compare({number for each in ids.values() for number in each})
-        reader = SessionReader(self._postings, self._hits, self._estimates, self._ranking)
-        heads = self._filters.sessions
-        found, lines = reader.read(
-            [
-                ReadSession(name, ids[name], heads[name].message_count, self._filters.source_factor(name))
-                for name, _ in chosen
-            ],
-            speakers=self._speakers,
-            similar=self._similar,
-            most=max(self._budget.texts * 2, self._request.limit * 4),
-        )
-        self._considered = {number for each in ids.values() for number in each}
-        return [_Ranked(session) for session in found], lines
+            self._set_similarity(sessions, ids)
+        return [_Ranked(session, self._ranking.score_lines(session)) for session in sessions]
 
-    def _refine(self, ranked: Sequence[_Ranked], lines: Sequence[Line]) -> None:
+    def _set_similarity(self, sessions: Sequence[SessionLines], ids: Mapping[str, Sequence[int]]) -> None:
+        """Set the similarity of each line, a share of its neighbours' included, and of each session."""
+        self._compare({line.message_id for session in sessions for line in session.lines})
+        for session in sessions:
+            similar = LineSimilarity(self._similar, ids[session.session_id], self._ranking.weights)
+            for line in session.lines:
+                line.similarity = similar.of(line, names_people=self._speakers is not None)
+            session.similarity = session_similarity(session.lines, self._ranking.weights)
+
+    def _session_lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
+        masks: dict[int, int] = {}
+        counts = [0] * len(self._terms)
+        for bit, term in enumerate(self._terms):
+            for number in term.between(self._postings, ids[0], ids[-1]):
+                index = bisect_left(ids, number)
+                if ids[index] == number:
+                    masks[index] = masks.get(index, 0) | 1 << bit
+                    counts[bit] += 1
+        spoken: set[int] = set()
+        if self._speakers is not None:
+            spoken.update(self._speakers.between(self._postings, ids[0], ids[-1]))
+        size = max(self._filters.sessions[session_id].message_count, len(ids))
+        factor = self._filters.source_factor(session_id)
+        get = masks.get
+        shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
+        if self._similar:
+            shown |= {index for index, number in enumerate(ids) if self._similar.get(number)}
+        lines = [
+            Line(
+                ids[index],
+                get(index, 0),
+                1,
+                get(index - 1, 0),
+                get(index + 1, 0),
+                get(index - 2, 0) | get(index + 2, 0),
+                ids[index] in spoken,
+                factor,
+            )
+            for index in shown
+        ]
+        return SessionLines(session_id, size, counts, lines)
+
+    def _refine(self, ranked: Sequence[_Ranked]) -> None:
         """Add time, role and the order of words to the best lines, which needs their rows, and score them again."""
+        best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
+        lines = [item.line for item in best[: max(self._budget.texts * 2, self._request.limit * 4)]]
         passing = self._filters.passing([line.message_id for line in lines])
-        proximity = Proximity(self._request.query, self._terms)
+        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms])
         texts = self._read_texts(lines, proximity)
-        matching = self._matching_ids(lines)
         repetition = Repetition(self._request.query)
-        # a filter by role must not show neighbours of matches that it excludes
-        needs_match = self._needs_term or bool(self._request.roles)
         for line in lines:
             head = passing.get(line.message_id)
             if head is not None and repetition.matches(head, texts.get(line.message_id, "")):
                 self._repeating.add(line.message_id)
                 head = None
-            is_match = line.mask or line.similarity or not needs_match
-            if head is None or not is_match or line.message_id not in matching:
+            if head is None or not self._may_be_shown(line):
                 line.factor = 0.0
                 continue
             line.factor *= self._filters.role_factor(head.role)
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             line.date = self._date(line.mask, head.timestamp)
         self._add_proximity([line for line in lines if line.factor], proximity, texts)
+        done = {line.message_id for line in lines}
         for each in ranked:
-            each.session.lines = [line for line in each.session.lines if line.factor > 0.0]
+            each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
             each.session.similarity = session_similarity(each.session.lines, self._ranking.weights)
             each.scored = self._ranking.score_lines(each.session)
 
@@ -280,19 +285,19 @@ class _Search:
 
     def _add_proximity(self, lines: Sequence[Line], proximity: Proximity, texts: Mapping[int, str]) -> None:
         weights = [term.weight for term in self._ranking.terms]
+        unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         for line in lines:
             text = texts.get(line.message_id)
             if text is not None:
                 found = proximity.of(text, weights)
                 line.gap, line.wording, line.small = found.closeness, found.quoted, found.stop_words
+                line.mask |= found.terms & unread
 
-    def _matching_ids(self, lines: Sequence[Line]) -> set[int]:
-        """Return those of the lines that fulfil the explicit condition."""
-        ids = [line.message_id for line in lines]
-        if self._matching is None:
-            return set(ids)
-        are_matching = np.isin(self._postings.positions(ids), self._matching).tolist()
-        return {number for number, is_matching in zip(ids, are_matching, strict=True) if is_matching}
+    def _may_be_shown(self, line: Line) -> bool:
+        # a filter by role must not show neighbours of matches that it excludes
+        if (self._needs_term or self._request.roles) and not line.mask and not line.similarity:
+            return False
+        return self._matching is None or line.message_id in self._matching
 
     def _date(self, mask: int, moment: float) -> float:
         """Return how near a message is to a date of the question: sent on it, or naming it in its words."""
@@ -371,8 +376,7 @@ class _Search:
                 parts = self._parts(item, each)
                 return Explained("ranked", "", terms, place, item.score, parts, sessions)
         holds_any = any(term.is_held for term in terms)
-        is_outside = self._matching is not None and not np.isin(self._postings.positions([number]), self._matching)[0]
-        if (self._needs_term and not holds_any) or is_outside:
+        if (self._needs_term and not holds_any) or (self._matching is not None and number not in self._matching):
             last = "condition"
         elif last == "session" and not holds_any:
             last = "no_candidate"  # considered only as the neighbour of a match in another session
@@ -381,9 +385,8 @@ class _Search:
     def _match_terms(self, number: int) -> Iterator[TermMatch]:
         """Yield the words of the question, and corrected spellings that the message contains."""
         asked = {term.text for term in self._query.terms}
-        mask = int(self._hits.masks(self._postings.positions([number]))[0])
-        for bit, (term, ranked) in enumerate(zip(self._terms, self._ranking.terms, strict=True)):
-            is_held = bool(mask >> bit & 1)
+        for term, ranked in zip(self._terms, self._ranking.terms, strict=True):
+            is_held = bool(term.between(self._postings, number, number))
             if is_held or term.text in asked:
                 yield TermMatch(term.text, ranked.weight, is_held)
 

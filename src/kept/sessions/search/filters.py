@@ -9,10 +9,12 @@ from kept.sessions.search.ranking import WEIGHTS
 
 HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
 """Sources that are searched only when the request names them."""
-_FEW_SESSIONS = 4_000
-"""Sessions up to which lists are narrowed to them; more are so large a part that the best candidates are tested."""
+_FEW_SESSIONS = 400
+"""Sessions up to which the ids of all their messages are read first, so that lists can be narrowed to them."""
 LONG_SESSION = 2_000
 """Messages from which on only the surroundings of hits are read of a session."""
+_LISTED = 50_000
+"""Span of ids up to which the messages of one session are listed; of a longer one only the span is used."""
 _WINDOW = 200
 _WINDOWS = 20
 _UNKNOWN = ""
@@ -32,20 +34,15 @@ class Filters:
         self._reasons: dict[str, str | None] = {}
         self._has_dates = request.after is not None or request.before is not None
         self._tests_messages = bool(request.exclude_messages or request.roles) or self._has_dates
-        self._narrow_sessions = bool(
-            catalog.has_other_users or request.project or request.sources or request.session_id or self._has_dates
-        )
-        self.are_set = self._narrow_sessions or bool(request.roles)
-        """Whether filters may exclude all of the newest messages."""
         self.are_wide = False
         """Whether there are filters that many sessions pass, so that more candidates must be tested."""
 
-    def session_ids(self) -> list[str] | None:
-        """Return the sessions that pass, if those are few enough to narrow the lists; None without such filters."""
+    def messages(self) -> frozenset[int] | range | None:
+        """Return the messages of the sessions that pass, if those are few; of one very long session its span."""
         request = self._request
         if request.session_id is not None:
-            return [request.session_id]
-        if not self._narrow_sessions:
+            return self._inside(request.session_id)
+        if not (self._catalog.has_other_users or request.project or request.sources or self._has_dates):
             self.are_wide = bool(request.roles)
             return None
         conditions = SessionFilter(request.project, request.sources, request.after, request.before)
@@ -53,7 +50,21 @@ class Filters:
         if len(names) > _FEW_SESSIONS:
             self.are_wide = True
             return None
-        return names
+        return self._ids_of(names)
+
+    def _inside(self, name: str) -> frozenset[int] | range:
+        span = self._catalog.span(name)
+        if span is None:
+            return frozenset()
+        first, last, count = span
+        if last - first < _LISTED:
+            return self._ids_of([name])
+        inside = range(first, last + 1)
+        self.are_wide = 2 * count < len(inside)  # most messages in between belong to other sessions
+        return inside
+
+    def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
+        return frozenset().union(*self._catalog.ids_by_session(names).values())
 
     def passing(self, ids: Sequence[int]) -> dict[int, MessageHead]:
         """Return the messages among `ids` that may be returned, in no particular order."""

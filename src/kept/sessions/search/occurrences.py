@@ -3,16 +3,14 @@
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
-from kept.sessions.search.analysis import SPEAKER, base, clean, split, split_speaker
-from kept.sessions.search.postings import MessageHead
+from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
+from kept.sessions.search.postings import Analyzer, MessageHead
 from kept.sessions.search.query import is_asking
 from kept.sessions.search.ranking import Line, Weights
-
-if TYPE_CHECKING:
-    from kept.sessions.search.terms import PostingList  # loads numpy, which marking a text must not
+from kept.sessions.search.terms import PostingList
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
@@ -25,20 +23,21 @@ class Occurrence(NamedTuple):
     """How close together its terms are, in weight."""
     quoted: float
     """How much of the question occurs word for word, 0 to 1."""
+    terms: int
+    """The terms that occur, as bits."""
     stop_words: int
     """How many of its stop words occur."""
 
 
 class Proximity:
-    """Compares one question with texts, word by word; every form of a term counts as the same."""
+    """Compares one question with texts, by tokens; every form of an irregular word counts as the same."""
 
-    def __init__(self, question: str, terms: "Sequence[PostingList]") -> None:
-        self._terms = len(terms)
-        self._bits = {word: bit for bit, term in enumerate(terms) for word in term.words}
-        asked = split(clean(question[:_QUESTION_CHARACTERS]))[0]
-        self._trigrams = _trigrams(asked)
-        # without single letters left by "don't" and "I'm"
-        self._stop_words = frozenset(word for word in stop_words(asked).intersection(asked) if len(word) > 1)
+    def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str]) -> None:
+        self._analyzer = analyzer
+        self._terms = [list(map(analyzer.stem, forms(term))) for term in terms]
+        asked = clean(question[:_QUESTION_CHARACTERS])
+        self._trigrams = _trigrams(analyzer.tokens(asked))
+        self._stop_words = _stop_tokens(analyzer, asked)
 
     @property
     def has_more_than_terms(self) -> bool:
@@ -48,20 +47,25 @@ class Proximity:
     def of(self, text: str, weights: Sequence[float]) -> Occurrence:
         """Return how the words of the question occur in `text`."""
         _, rest = split_speaker(clean(text[:_TEXT_CHARACTERS]))
-        words, _ = split(rest)
-        places = self._places(words)
-        stop_words = len(self._stop_words.intersection(words))
-        return Occurrence(_closeness(places, weights), self._quoted_share(words), stop_words)
+        tokens = self._analyzer.tokens(rest)
+        places = self._places(tokens)
+        terms = sum(1 << bit for bit, found in enumerate(places) if found)
+        stop_words = len(self._stop_words.intersection(tokens))
+        return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words)
 
-    def _quoted_share(self, words: Sequence[str]) -> float:
-        share = len(self._trigrams & _trigrams(words)) / len(self._trigrams) if self._trigrams else 0.0
+    def _quoted_share(self, tokens: Sequence[str]) -> float:
+        share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams) if self._trigrams else 0.0
         return share * share  # squared: a common turn of phrase is chance, a whole line is not
 
-    def _places(self, words: Sequence[str]) -> list[list[int]]:
-        lists: list[list[int]] = [[] for _ in range(self._terms)]
-        for index, bit in enumerate(map(self._bits.get, words)):
-            if bit is not None:
-                lists[bit].append(index)
+    def _places(self, tokens: Sequence[str]) -> list[list[int]]:
+        lists: list[list[int]] = [[] for _ in self._terms]
+        places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
+        for index, token in enumerate(tokens):
+            found = places.get(token)
+            if found is None:
+                found = places.get(base(token))
+            if found is not None:
+                found.append(index)
         return lists
 
 
@@ -74,6 +78,12 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
             if distance is not None:
                 gain += share * min(weights[left], weights[left + step]) / max(1, distance)
     return gain
+
+
+def _stop_tokens(analyzer: Analyzer, question: str) -> frozenset[str]:
+    """Return the tokens of the question's stop words, without single letters left by "don't" and "I'm"."""
+    words = [word.lower() for word in WORD.findall(question)]
+    return frozenset(analyzer.stem(word) for word in stop_words(words).intersection(words) if len(word) > 1)
 
 
 def _trigrams(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
@@ -118,7 +128,7 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(said.union(*UNSPACED.findall(text)))
 
 
-def remove_names(query: str, terms: "Sequence[PostingList]") -> str:
+def remove_names(query: str, terms: Sequence[PostingList]) -> str:
     """Return the question without the names of speakers; a name is similar to everything that its person says."""
     names = [re.escape(term.text) for term in terms if term.speaker_frequency and not term.text.startswith(SPEAKER)]
     if not names:
@@ -136,16 +146,13 @@ class LineSimilarity:
         self._place = {number: index for index, number in enumerate(ids)}
         self._weights = weights
 
-    def of(self, message_id: int, *, is_spoken: bool, names_people: bool) -> float:
-        """Return the similarity of a line: its own, and a share of that of its more similar neighbour.
-
-        `is_spoken` says whether one of the people speaks whom the question names.
-        """
+    def of(self, line: Line, *, names_people: bool) -> float:
+        """Return the similarity of a line: its own, and a share of that of its more similar neighbour."""
         use = self._weights
-        place = self._place[message_id]
+        place = self._place[line.message_id]
         near = max(self._at(place - 1), self._at(place + 1))
         own = self._at(place) + use.semantic_neighbour * near
-        return own if is_spoken or not names_people else use.semantic_other * own
+        return own if line.spoken or not names_people else use.semantic_other * own
 
     def _at(self, place: int) -> float:
         return self._similar.get(self._ids[place], 0.0) if 0 <= place < len(self._ids) else 0.0

@@ -1,72 +1,124 @@
 """The port that a database implements so that sessions can be searched: posting lists and metadata.
 
-Everything else in this package is shared by all databases. A message has an id, and a position in the arrays of the
-index: both grow with time, so "newest" means the highest, and messages stored one after the other are neighbours.
+Everything else in this package is shared by all databases. A message is known by its id; ids grow with time, so
+"newest" means the highest ids, and the messages stored next to one have the ids next to its own.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Array: TypeAlias = NDArray[Any]
-    Positions: TypeAlias = NDArray[np.int64]
-    """Positions in ascending order, each once."""
+from kept.core.values import dataclass
 
 
-class Postings(Protocol):
-    """The posting lists of all messages, with their statistics and texts; committed messages are always complete.
+@dataclass(frozen=True, slots=True)
+class Word:
+    """Messages that contain the token of this word."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """Messages that contain a token which starts with the token of this text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Messages that every part matches."""
+
+    parts: tuple["Lookup", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Messages that at least one part matches."""
+
+    parts: tuple["Lookup", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Without:
+    """Messages that `wanted` matches and `unwanted` does not."""
+
+    wanted: "Lookup"
+    unwanted: "Lookup"
+
+
+Lookup: TypeAlias = Word | Prefix | AllOf | AnyOf | Without
+"""Which messages to list. A database may answer from its own query language, or combine lists by term itself."""
+
+
+class Analyzer(Protocol):
+    """Turns text into the tokens of the index. Stored text and queries go through the same one."""
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        ...
+
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        ...
+
+
+class Postings(Analyzer, Protocol):
+    """The posting lists of all indexed messages, with their statistics and texts.
 
     Lists and statistics cover every user of the database; `Catalog` decides which messages may be returned.
     """
 
-    documents: int
-    """How many messages the lists cover."""
-    mean_length: float
-    """Mean number of words in a message."""
-    mean_session: float
-    """Mean number of messages in a session."""
-    languages: Sequence[str]
-    """The languages in which messages are written, most frequent first."""
-    unread: int
-    """Older messages that are in no list yet, because the index is being built."""
-    size: int
-    """Positions are below this number; not every position has a message."""
-    lengths: "Array"
-    """Number of words of the message at each position."""
-    sessions: "Array"
-    """Number of the session of the message at each position; 0 where there is no message."""
-    session_sizes: "Array"
-    """Number of messages of each session, by its number."""
-
-    def read(self, words: Collection[str]) -> "Mapping[str, Positions]":
-        """Return the list of each of these words that some message contains."""
+    @property
+    def documents(self) -> int:
+        """How many messages are indexed."""
         ...
 
-    def words_starting(self, start: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that start with `start`."""
+    @property
+    def mean_length(self) -> float:
+        """Mean number of words in a message."""
         ...
 
-    def words_containing(self, text: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that contain `text`."""
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
         ...
 
-    def ids(self, positions: "Array") -> list[int]:
-        """Return the messages at these positions."""
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token; the count may lag behind the index by a small share."""
         ...
 
-    def positions(self, ids: Collection[int]) -> "Array":
-        """Return the positions of these messages in the given order; -1 for a message that has none."""
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
         ...
 
-    def session_numbers(self, session_ids: Collection[str]) -> list[int]:
-        """Return the numbers of those of these sessions that have messages."""
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        ...
+
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last`, both included, in ascending order."""
+        ...
+
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        ...
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that may contain `text` as a substring, case ignored.
+
+        False positives are allowed, misses are not, except that text of fewer than three characters finds nothing.
+        """
+        ...
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that may contain `text`; short text excludes none."""
         ...
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first, older than `below` where given."""
+        ...
+
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message; the mapping may contain other messages as well."""
         ...
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
@@ -150,6 +202,10 @@ class Catalog(Protocol):
 
         The message is the first of a person in that time, or the first one if nobody said anything.
         """
+        ...
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session; None without messages."""
         ...
 
     def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:

@@ -17,6 +17,7 @@ from kept.sessions.search.analysis import (
     SPEAKER,
     UNSPACED,
     WHOLE,
+    base,
     clean,
     compounds,
     pieces,
@@ -206,7 +207,7 @@ def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> 
     if word in date_words:
         name = CANONICAL.get(word, word)
         return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
-    return Term(CANONICAL.get(word, word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
+    return Term(CANONICAL.get(word) or base(word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
 
 
 def _is_month(word: str, date_words: frozenset[str]) -> bool:

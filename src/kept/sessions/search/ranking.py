@@ -185,13 +185,13 @@ class Ranking:
         self.total = sum(term.weight for term in terms) or 1.0
         self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
         """The weight of the whole question; a term that no message contains counts like the rarest."""
-        self.idfs = [term.weight if term.idf is None else term.idf for term in terms]
-        self.asked_idf = (sum(self.idfs) or 1.0) + unknown * max(self.idfs, default=0.0)
-        self.mean_session = max(mean_session, 1.0)
+        self._idfs = [term.weight if term.idf is None else term.idf for term in terms]
+        self._asked_idf = (sum(self._idfs) or 1.0) + unknown * max(self._idfs, default=0.0)
+        self._mean_session = max(mean_session, 1.0)
         self._mean_length = max(mean_length, 1.0)
         self.counts_small = len(terms) <= FEW_TERMS
-        self.flat = 1.0 + weights.saturation * (1.0 - weights.length)
-        self.slope = weights.saturation * weights.length / self._mean_length
+        self._flat = 1.0 + weights.saturation * (1.0 - weights.length)
+        self._slope = weights.saturation * weights.length / self._mean_length
         self._sums: dict[int, float] = {0: 0.0}
         self._lifts: dict[int, float] = {0: 0.0}
         self._gains: dict[tuple[int, int, int, int], float] = {}
@@ -214,18 +214,18 @@ class Ranking:
         if lift is None:
             use = self.weights
             # by idf alone: one rare word is little of a question of five, however rare
-            share = sum(idf for bit, idf in enumerate(self.idfs) if mask >> bit & 1) / self.asked_idf
+            share = sum(idf for bit, idf in enumerate(self._idfs) if mask >> bit & 1) / self._asked_idf
             lift = self.sum(mask) * (use.saturation + 1.0)
             lift *= 1.0 + use.coverage * share**2 + use.whole * share**8
             self._lifts[mask] = lift
-        return lift / (self.flat + self.slope * length)
+        return lift / (self._flat + self._slope * length)
 
     def wording(self, line: Line) -> float:
         """Return the gain from the wording of the question: word trigrams and stop words."""
         use = self.weights
         gain = use.wording * line.wording * self.total
         if line.small and line.mask and self.counts_small:
-            gain += use.small * line.small * (use.saturation + 1.0) / (self.flat + self.slope * line.length)
+            gain += use.small * line.small * (use.saturation + 1.0) / (self._flat + self._slope * line.length)
         return gain
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
@@ -249,7 +249,7 @@ class Ranking:
     def session_sum(self, session: SessionLines) -> float:
         """Return the score of the session as a whole: messages with each term, with diminishing returns."""
         use = self.weights
-        norm = 1.0 - use.session_length + use.session_length * session.size / self.mean_session
+        norm = 1.0 - use.session_length + use.session_length * session.size / self._mean_session
         half = use.session_saturation * norm
         return sum(
             term.weight * count * (1.0 + use.session_saturation) / (count + half)

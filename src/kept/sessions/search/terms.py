@@ -1,38 +1,20 @@
-"""The terms of a question as posting lists: looked up in all their forms, corrected where misspelt, counted."""
+"""The terms of a question as posting lists: looked up, corrected where misspelt, counted."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from typing import TYPE_CHECKING
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
-from kept.core.values import dataclass, field
-from kept.sessions.search.analysis import (
-    CANONICAL,
-    ENGLISH,
-    LONGEST_WORD,
-    SPEAKER,
-    WHOLE,
-    fold,
-    has_forms,
-    languages_of,
-    stem_word,
-    stem_words,
-)
-from kept.sessions.search.postings import Postings
+from kept.core.values import dataclass
+from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
+from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from kept.sessions.search.query import Kind, Query, Term
 
-if TYPE_CHECKING:
-    from kept.sessions.search.postings import Positions
-
+SUBSTRING_LIMIT = 160
+"""Messages that are read for a word which occurs only inside of other words."""
+PREFIX_LIMIT = 40_000
+"""Length at which the posting list of a prefix is cut to the newest."""
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
-_LEAST_SUBSTRING = 3
-_LEAST_CORRECTED = 5
-"""Letters from which on a word is looked for inside of other words, and corrected."""
-_MOST_WORDS = 2_000
-"""Words of the vocabulary that are compared with one word of the question; a longer list would take too long."""
 _SAME_START = 3
 """Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
 _UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
@@ -48,116 +30,69 @@ _ENOUGH = 1_500
 _MOST_CHARACTERS = 750_000
 """Text that is read for a common prefix: about 20 ms."""
 _COMMON_SHARE = 0.04
-"""Share of the newest messages below which the posting lists are as fast to read as the texts."""
-_LEAST = 2
-"""Letters that two forms of a word share at least; with fewer, too many words would be compared."""
-_CHANGING = "eiy"
-"""Last letters of a stem that its words may lack: hope, hoping; fly, flies."""
-_MOST_FORMS = 40
-"""Forms of one word that are looked up; no language needs more, and a stem that joins more joins too much."""
-NONE: "Positions" = np.zeros(0, np.int64)
+"""Share of the newest messages below which the posting list is as fast to read as the texts."""
 
 
 @dataclass(slots=True)
 class PostingList:
-    """A term of the question and the messages that contain it in any of its forms."""
+    """A term of the question, how many messages contain it, and their ids once they were read."""
 
     text: str
+    lookup: Lookup
     weight: float
-    words: Sequence[str] = ()
-    """The words of the vocabulary that count as this term."""
-    positions: "Positions" = field(default_factory=lambda: NONE)
-    speakers: "Positions" = field(default_factory=lambda: NONE)
-    """The messages by a speaker of this name."""
+    frequency: int
+    speaker_frequency: int = 0
+    """How many messages are by a speaker of this name."""
+    ids: list[int] | None = None
+    partial: list[int] | None = None
+    """The messages that contain a rarer term of the question as well, where the whole list is too long to read."""
+    newest: list[int] | None = None
+    """The newest messages with a short prefix that is too common to read its whole list."""
     names_date: bool = False
+    _members: frozenset[int] | None = None
 
     @property
-    def frequency(self) -> int:
-        """How many messages contain the term."""
-        return len(self.positions)
+    def members(self) -> frozenset[int]:
+        """The messages that contain the term, as far as they were read."""
+        known = self.ids or self.partial or ()
+        if self._members is None or len(self._members) != len(known):
+            self._members = frozenset(known)
+        return self._members
 
     @property
-    def speaker_frequency(self) -> int:
-        """How many messages are by a speaker of this name."""
-        return len(self.speakers)
+    def in_short_messages(self) -> Lookup:
+        """What finds the term in short messages only."""
+        match self.lookup:
+            case Word(text):
+                return Word(STRONG + text)
+            case Prefix(text):
+                return Prefix(STRONG + text)
+            case _:
+                raise AssertionError(f"{self.lookup!r} is not a single term")
 
-    @property
-    def is_known(self) -> bool:
-        """Whether any message contains it or is by a speaker of this name."""
-        return bool(self.frequency or self.speaker_frequency)
-
-
-def join_lists(lists: "Iterable[Positions]") -> "Positions":
-    """Return the positions that at least one list contains."""
-    found = [one for one in lists if len(one)]
-    if len(found) < 2:
-        return found[0] if found else NONE
-    every = np.sort(np.concatenate(found), kind="stable")  # merges runs that are in order already
-    return every[np.concatenate(([True], every[1:] != every[:-1]))]
-
-
-class Vocabulary:
-    """Looks up the words of one question; every list is read once."""
-
-    def __init__(self, postings: Postings, *, is_filtered: bool = False) -> None:
-        self._postings = postings
-        self.is_filtered = is_filtered
-        """Whether filters may exclude all of the newest messages, so that older ones must be known too."""
-        self._lists: dict[str, Positions] = {}
-        self._starting: dict[str, list[str]] = {}
-
-    def load(self, words: Iterable[str]) -> None:
-        """Read the lists of words together, which takes less time than one by one."""
-        unknown = [word for word in dict.fromkeys(words) if word not in self._lists]
-        if unknown:
-            found = self._postings.read({word[:LONGEST_WORD] for word in unknown})
-            self._lists |= {word: found.get(word[:LONGEST_WORD], NONE) for word in unknown}
-
-    def join(self, words: Sequence[str]) -> "Positions":
-        """Return the messages that contain one of `words`."""
-        self.load(words)
-        return join_lists(self._lists[word] for word in words)
-
-    def starting(self, start: str) -> list[str]:
-        """Return the words that start with `start`."""
-        if start not in self._starting:
-            self._starting[start] = self._postings.words_starting(start, _MOST_WORDS)
-        return self._starting[start]
-
-    def forms(self, word: str) -> list[str]:
-        """Return the forms of a word that may occur, itself first."""
-        return find_forms(word, self._postings.languages, self.starting)
-
-    def names(self, word: str, words: Sequence[str]) -> list[str]:
-        """Return the marks of speakers whose name is a form of `word`."""
-        found = dict.fromkeys(SPEAKER + form for form in words)
-        if not word.isascii():  # names are inflected in Slavic languages, and the plain form may occur as a mark only
-            marks = find_forms(word, self._postings.languages, self._names_starting)
-            found |= dict.fromkeys(SPEAKER + form for form in marks)
-        return list(found)
-
-    def _names_starting(self, start: str) -> list[str]:
-        return [mark[len(SPEAKER) :] for mark in self.starting(SPEAKER + start)]
+    def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
+        """Return the messages from `first` to `last` that contain the term."""
+        known = self.ids if self.ids is not None else self.partial
+        if known is None:
+            return postings.ids_between(self.lookup, first, last)
+        return known[bisect_left(known, first) : bisect_right(known, last)]
 
 
-def look_up_terms(postings: Postings, query: Query, vocabulary: Vocabulary) -> list[PostingList]:
+def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
     """Return the terms of the question that occur in some message. Phrases rank by their words, which are terms too."""
-    words = {term: vocabulary.forms(fold(term.text)) for term in query.terms if term.kind is Kind.WORD}
-    names = {term: vocabulary.names(fold(term.text), forms) for term, forms in words.items()}
-    vocabulary.load(word for each in (*words.values(), *names.values()) for word in each)
-    found: dict[tuple[str, ...], PostingList] = {}
+    found: dict[Lookup, PostingList] = {}
     for term in query.terms:
-        listed = _look_up(postings, vocabulary, term, words.get(term, ()), names.get(term, ()))
-        if listed is None or not listed.is_known:
+        listed = _look_up(postings, term)
+        if listed is None:
             continue
-        known = found.get(key := tuple(sorted(listed.words)))
+        known = found.get(listed.lookup)
         if known is None or known.weight < listed.weight:
-            found[key] = listed
-    terms = list(found.values())
+            found[listed.lookup] = listed
+    terms = [term for term in found.values() if term.frequency or term.speaker_frequency]
     if terms and all(term.speaker_frequency for term in terms):
         # the question consists of names: messages by these people count too, less than messages about them
-        terms += [PostingList(SPEAKER + term.text, term.weight * SPEAKER_WEIGHT, (), term.speakers) for term in terms]
-    return terms
+        terms += [_spoken_by(postings, term) for term in terms]
+    return [term for term in terms if term.frequency or term.speaker_frequency]
 
 
 def unknown_weight(query: Query, terms: Sequence[PostingList]) -> float:
@@ -167,60 +102,88 @@ def unknown_weight(query: Query, terms: Sequence[PostingList]) -> float:
     return max(0.0, asked - known)
 
 
-def find_speakers(terms: Sequence[PostingList]) -> "Positions | None":
-    """Return the messages said by people whom the question names, or None when it names none."""
-    names = [term.speakers for term in terms if term.speaker_frequency]
-    return join_lists(names) if names else None
+def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
+    """Return the list of messages said by people whom the question names, or None when it names none."""
+    names = [term for term in terms if term.speaker_frequency]
+    if not names:
+        return None
+    lookup = AnyOf(tuple(Word(SPEAKER + term.text) for term in names))
+    return PostingList("", lookup, 0.0, sum(term.speaker_frequency for term in names))
 
 
-def _look_up(
-    postings: Postings, vocabulary: Vocabulary, term: Term, words: Sequence[str], names: Sequence[str]
-) -> PostingList | None:
+def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
+    """Return the lookup for words that start with `text`.
+
+    Tokens are stems: `deploy*` must find the token `deploi`, so only the start that text and stem share is used.
+    """
+    stem = analyzer.stem(text)
+    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
+    return Prefix(text[:shared] or text)
+
+
+def _look_up(postings: Postings, term: Term) -> PostingList | None:
     match term.kind:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
-            return _look_up_prefix(postings, vocabulary, term)
+            return _look_up_prefix(postings, term)
         case Kind.WORD:
-            listed = PostingList(term.text, term.weight, words, names_date=term.names_date)
-            listed.positions, listed.speakers = vocabulary.join(words), vocabulary.join(names)
-            return listed if listed.is_known else _look_up_variants(postings, vocabulary, term)
+            return _look_up_word(postings, term)
 
 
-def _look_up_prefix(postings: Postings, vocabulary: Vocabulary, term: Term) -> PostingList:
-    prefix = fold(term.text)
-    is_common = len(prefix) <= _SHORT_PREFIX and prefix.isascii() and postings.documents > _MANY_DOCUMENTS
-    if is_common and not vocabulary.is_filtered:
-        newest = newest_with_prefix(postings, prefix)
+def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
+    lookup = prefix_lookup(postings, term.text)
+    if len(term.text) <= _SHORT_PREFIX and term.text.isascii() and postings.documents > _MANY_DOCUMENTS:
+        # the index would join the lists of thousands of words, only to be cut to the newest again
+        newest = newest_with_prefix(postings, term.text)
         if newest is not None:
-            places = postings.positions(newest)
-            return PostingList(term.text, term.weight, (f"{prefix}*",), np.sort(places[places >= 0]))
-    words = vocabulary.starting(prefix)
-    return PostingList(term.text, term.weight, (f"{prefix}*", *words), vocabulary.join(words))
+            return PostingList(term.text, lookup, term.weight, PREFIX_LIMIT, newest=newest)
+    ids = postings.newest_ids(lookup, PREFIX_LIMIT)
+    return PostingList(term.text, lookup, term.weight, len(ids), ids=ids)
 
 
-def _look_up_variants(postings: Postings, vocabulary: Vocabulary, term: Term) -> PostingList | None:
+def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
+    stem = postings.stem(term.text)
+    if not stem:
+        return None
+    listed = PostingList(term.text, Word(term.text), term.weight, postings.frequency(stem), names_date=term.names_date)
+    listed.speaker_frequency = postings.frequency(postings.stem(SPEAKER + term.text))
+    if listed.frequency or listed.speaker_frequency:
+        return listed
+    return _look_up_variants(postings, term, stem) or listed
+
+
+def _look_up_variants(postings: Postings, term: Term, stem: str) -> PostingList | None:
     """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
-    word = fold(term.text)
-    known = _first_known(vocabulary, term, _spelling_variants(term.text.lower()))
-    if known is not None or WHOLE in word:
+    known = _first_known(postings, term, _spelling_variants(term.text))
+    if known is not None or WHOLE in term.text:
         return known
-    if len(word) >= _LEAST_SUBSTRING:
-        inside = postings.words_containing(word, _MOST_WORDS)
-        if inside:
-            return PostingList(term.text, term.weight, inside, vocabulary.join(inside))
-    known = _first_known(vocabulary, term, _hyphenations(word))
-    return known or _look_up_correction(vocabulary, term, word)
+    inside = _containing(postings, term.text)
+    if inside:
+        return PostingList(term.text, Word(term.text), term.weight, len(inside), ids=inside)
+    known = _first_known(postings, term, _hyphenations(term.text))
+    if known is not None:
+        return known
+    correction = _correct(postings, stem)
+    if correction is None:
+        return None
+    return PostingList(correction[0], Word(correction[0]), term.weight * MISSPELT_WEIGHT, correction[1])
 
 
-def _first_known(vocabulary: Vocabulary, term: Term, spellings: Iterator[str]) -> PostingList | None:
-    words = {other: vocabulary.forms(fold(other)) for other in spellings}
-    vocabulary.load(form for forms in words.values() for form in forms)
-    for other, forms in words.items():
-        positions = vocabulary.join(forms)
-        if len(positions):
-            return PostingList(other, term.weight, forms, positions, names_date=term.names_date)
+def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> PostingList | None:
+    for other in spellings:
+        count = postings.frequency(postings.stem(other))
+        if count:
+            return PostingList(other, Word(other), term.weight, count, names_date=term.names_date)
     return None
+
+
+def _containing(postings: Postings, text: str) -> list[int]:
+    """Return the newest messages whose text contains `text` anywhere, case ignored."""
+    folded = text.lower()
+    ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
+    texts = postings.texts(ids)
+    return sorted(number for number in ids if folded in texts.get(number, "").lower())
 
 
 def _spelling_variants(word: str) -> Iterator[str]:
@@ -245,17 +208,40 @@ def _hyphenations(word: str) -> Iterator[str]:
         yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
 
 
-def _look_up_correction(vocabulary: Vocabulary, term: Term, word: str) -> PostingList | None:
-    """Return the list of the word that `word` is most likely a misspelling of: the most frequent one."""
-    if len(word) < _LEAST_CORRECTED or not (word.isascii() and word.isalpha()):
+def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
+    marked = SPEAKER + name.text
+    frequency = postings.frequency(postings.stem(marked))
+    return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
+
+
+def _correct(postings: Postings, stem: str) -> tuple[str, int] | None:
+    """Return the token that `stem` is most likely a misspelling of, and its frequency."""
+    if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
         return None
-    close = find_alike(word, [other for other in vocabulary.starting(word[:_SAME_START]) if other.isalpha()])
+    close = [
+        (distance, -count, word)
+        for word, count in postings.vocabulary(stem[:_SAME_START])
+        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edit_distance(stem, word)) <= 1
+    ]
     if not close:
         return None
-    vocabulary.load(close)
-    best = min(close, key=lambda other: (-len(vocabulary.join([other])), other))
-    forms = vocabulary.forms(best)
-    return PostingList(best, term.weight * MISSPELT_WEIGHT, forms, vocabulary.join(forms))
+    _, count, word = min(close)
+    return word, -count
+
+
+def edit_distance(left: str, right: str) -> int:
+    """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        new = [i]
+        for j, b in enumerate(right, 1):
+            best = min(row[j] + 1, new[-1] + 1, row[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                best = min(best, before[j - 2] + 1)
+            new.append(best)
+        before, row = row, new
+    return row[-1]
 
 
 def newest_with_prefix(postings: Postings, prefix: str) -> list[int] | None:
@@ -284,60 +270,3 @@ def _prefix_test(prefix: str) -> Callable[[str], bool]:
     """Return a test for lower-case texts; the plain search for a space and the prefix settles most of them."""
     spaced, anywhere = f" {prefix}", re.compile(rf"(?<![^\W_]){re.escape(prefix)}")
     return lambda text: prefix in text and (spaced in text or anywhere.search(text) is not None)
-
-
-def find_stems(word: str, languages: Sequence[str]) -> list[tuple[str, str, str]]:
-    """Return for each language its name, the stem of `word`, and the letters with which all its forms begin."""
-    found = []
-    for language in languages_of(word, languages):
-        stem = stem_word(language, word)
-        same = next((at for at, (one, other) in enumerate(zip(stem, word, strict=False)) if one != other), len(stem))
-        shared = stem[:same]
-        if len(shared) == len(stem) > _LEAST and stem[-1] in _CHANGING:
-            shared = shared[:-1]
-        if len(shared) >= _LEAST:
-            found.append((language, stem, shared))
-    return found
-
-
-def find_forms(word: str, languages: Sequence[str], starting: Callable[[str], Sequence[str]]) -> list[str]:
-    """Return the forms of `word`, itself first; `starting` returns the words of the vocabulary that start so."""
-    found = {word: None}
-    for language, stem, shared in find_stems(word, languages):
-        words = [one for one in starting(shared) if has_forms(one)]
-        same = [one for one, other in zip(words, stem_words(language, words), strict=True) if other == stem]
-        found |= dict.fromkeys(sorted(same, key=len)[:_MOST_FORMS])
-        if language == ENGLISH:
-            found |= dict.fromkeys(_variants_by_stem().get(stem, ()))
-    return list(found)
-
-
-def find_alike(word: str, words: Sequence[str]) -> list[str]:
-    """Return those of these English words that differ from `word` by one letter, endings aside."""
-    wanted = stem_word(ENGLISH, word)
-    stems = zip(words, stem_words(ENGLISH, words), strict=True)
-    return [one for one, stem in stems if abs(len(stem) - len(wanted)) <= 1 and edit_distance(wanted, stem) <= 1]
-
-
-def edit_distance(left: str, right: str) -> int:
-    """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
-    before: list[int] = []
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, 1):
-        new = [i]
-        for j, b in enumerate(right, 1):
-            best = min(row[j] + 1, new[-1] + 1, row[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
-                best = min(best, before[j - 2] + 1)
-            new.append(best)
-        before, row = row, new
-    return row[-1]
-
-
-@cache
-def _variants_by_stem() -> dict[str, list[str]]:
-    """Return the irregular and short forms by the English stem of their word, so that "taking" finds "took"."""
-    found: dict[str, list[str]] = {}
-    for variant, base in CANONICAL.items():
-        found.setdefault(stem_word(ENGLISH, base), []).append(variant)
-    return found

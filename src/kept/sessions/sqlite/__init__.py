@@ -5,9 +5,8 @@ file          the open database: opening, tidying, erasing deleted bytes
 session_rows  sessions, titles, prompts, notes, leases, usage, nodes, quarantine
 message_rows  messages, lineage, and the context that a model is sent
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
-index         the tables of the search index, and what is to be done with them · index_check: compared with messages
-indexing      work on the index, in batches and under a lease · segments: posting lists of a range of ids, packed
-postings      what `sessions.search` reads: the index as arrays, lists, texts
+index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
+postings      what `sessions.search` reads: posting lists, lengths, texts, metadata
 semantic      search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
 upkeep        archive, trash, prune, statistics, optimise
 check         what is wrong with a file, found without writing

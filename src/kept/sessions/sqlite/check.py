@@ -1,6 +1,7 @@
 """The check of a store: file, header, log, rows, index. It reads only, also while others write."""
 
 import hashlib
+import re
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
@@ -9,8 +10,8 @@ from pathlib import Path
 from kept.core.errors import KeptError, NewerDatabase, StorageError
 from kept.core.ports import Clock
 from kept.sessions.reports import Finding
+from kept.sessions.search.analysis import prepare
 from kept.sessions.sqlite import checksums, index, index_check
-from kept.sessions.sqlite.index import texts
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
@@ -28,6 +29,7 @@ LOST = "nothing can bring it back, except a backup"
 LARGE = ("sqlite_", "messages", "message_", "next_", "blobs", "vector_")
 """Tables that grow with the text, whose indexes take long to check."""
 _WHOLE_CHECK_BYTES = 200_000_000
+_PLAIN = re.compile(r"[a-z]{4,}")
 _REREAD_SECONDS = 0.05
 
 
@@ -162,9 +164,9 @@ def _find_damaged_rows(connection: Connection) -> Iterator[str]:
 
 def _index_findings(connection: Connection, path: Path, damaged: Collection[int]) -> list[Finding]:
     ((waiting,),) = connection.execute(SQL.waiting).fetchall()
-    if waiting or not index.is_ready(connection):
-        return []  # the next search indexes what changed, the next start begins a new index
-    found = index_check.find_faults(connection, most_chars=_limit_comparison(path), damaged=damaged)
+    if waiting or not index.is_current(connection):
+        return []  # the next search indexes what other programs wrote, the next start renews an old index
+    found = index_check.find_faults(connection, most_chars=_limit_comparison(path), without=damaged)
     if not found and not damaged:
         found = _unfound(connection)
     return [Finding(f"index: {what}", "run `kept sessions reindex`") for what in found]
@@ -177,11 +179,12 @@ def _limit_comparison(path: Path) -> int:
 
 def _unfound(connection: Connection) -> list[str]:
     """Return the newest messages that the index does not find by a word of theirs."""
-    sample = texts(connection.execute(SQL.sample).fetchall())
-    return [
-        f"message {number} is stored and a search does not find it"
-        for number in index_check.find_unlisted(connection, sample)
-    ]
+    found = []
+    for text in index.texts(connection.execute(SQL.sample).fetchall()):
+        word = next((one for one in prepare(text).words.split() if _PLAIN.fullmatch(one)), None)
+        if word is not None and connection.execute(SQL.is_indexed, (f'"{word}"', text.message_id)).fetchone() is None:
+            found.append(f"message {text.message_id} is stored and a search does not find it")
+    return found
 
 
 def describe_limits(path: Path) -> list[str]:

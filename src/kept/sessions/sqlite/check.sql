@@ -10,6 +10,9 @@ SELECT rootpage, name, type FROM sqlite_schema WHERE rootpage > 0;
 -- name: sample
 SELECT id, role, content, origin, tool_name, tool_calls FROM messages WHERE state <> 'rewound' ORDER BY id DESC LIMIT 20;
 
+-- name: is_indexed
+SELECT 1 FROM message_words WHERE message_words MATCH ? AND rowid = ?;
+
 -- name: quarantined
 SELECT count(*), coalesce(sum(message_count), 0) FROM sessions WHERE user_id = '';
 

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 SQL = statements("kept.sessions.sqlite", "file.sql")
 log = logging.getLogger(__name__)
 
-ERASE_SECONDS = 3_600.0
+PAGES = 500
+"""Pages that one merge step may write; other writers get their turn between the steps."""
+MOST_STEPS = 100_000
 SMALL_BYTES = 10_000_000
 """Up to this size a rewrite takes a fraction of a second; in larger files the unused share is small."""
+FRAGMENTED_SHARE = 1 / 8
+"""Share of an index outside its largest segment above which merging is worth it."""
 FREE_SHARE = 1 / 25
 """Share of free pages above which a vacuum is worth it."""
 WAIT_SECONDS = 0.1
-TIDY_SECONDS = 0.2
-"""What the end of a command may take longer for the index, and for the checksums of an old file."""
-SEARCH_SECONDS = 1.0
-"""What a search may take longer while the index is being built; it finds the newest messages meanwhile."""
+CHECKSUM_SECONDS = 0.2
+"""What the end of a command may take longer until every row of an old file has its checksum."""
 
 
 def erase(database: Database) -> None:
@@ -38,12 +40,12 @@ def erase(database: Database) -> None:
 
     `finish_erasing` completes at the next open what could not be done now.
     """
-    from kept.sessions.sqlite import indexing, vector_cache
+    from kept.sessions.sqlite import vector_cache
 
     with database.writing() as connection:
         connection.execute(SQL.owe)
     vector_cache.remove(database.path)
-    indexing.catch_up(database, seconds=ERASE_SECONDS, waits=True)
+    merge_indexes(database)
     if not _empty_log(database):
         raise Busy(
             f"another process is reading {str(database.path)!r}, so its log could not be emptied yet",
@@ -52,15 +54,24 @@ def erase(database: Database) -> None:
     _settle(database)
 
 
+def merge_indexes(database: Database) -> None:
+    """Merge both indexes into one segment each, in small steps, so that others can write in between."""
+    pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
+    for _ in range(MOST_STEPS):
+        with database.writing() as connection:
+            changed = index.merge(connection, pages)
+        if not changed:
+            return
+        pages = PAGES
+
+
 def finish_erasing(database: Database) -> None:
     """Complete an interrupted `erase`; while the file is busy or the disk refuses, leave it for the next open."""
     if database.connection.execute(SQL.owed).fetchone() is None:
         return
-    from kept.sessions.sqlite import indexing
-
     try:
-        indexing.catch_up(database, seconds=ERASE_SECONDS)
-        if indexing.is_erased(database.connection) and _empty_log(database):
+        merge_indexes(database)
+        if _empty_log(database):
             _settle(database)
     except StorageError as error:
         log.warning("erasing what was forgotten is not finished: %s", error.message)
@@ -81,18 +92,16 @@ def _empty_log(database: Database) -> bool:
 
 
 def tidy(database: Database) -> None:
-    """Bring the index up to date for a moment; release free pages, if the file is small and it is worth it.
+    """Merge the indexes and release free pages, if the file is small and it is worth it.
 
     Does nothing while another process writes.
     """
     try:
         with database.limit_wait(WAIT_SECONDS) as connection:
-            if index.is_behind(connection):
-                from kept.sessions.sqlite import indexing  # most commands have nothing to index
-
-                indexing.catch_up(database, seconds=TIDY_SECONDS)
             if not _is_small(connection):
                 return
+            if _fragmented_share(connection) > FRAGMENTED_SHARE:
+                merge_indexes(database)
             if _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
                 connection.execute("VACUUM")
     except Busy:
@@ -105,13 +114,19 @@ def fill_checksums(database: Database) -> None:
     """Compute some of the checksums that an older version did not write, unless another process writes now."""
     try:
         with database.limit_wait(WAIT_SECONDS):
-            checksums.fill_missing(database, seconds=TIDY_SECONDS)
+            checksums.fill_missing(database, seconds=CHECKSUM_SECONDS)
     except StorageError as error:  # best effort: the next close continues
         log.warning("cannot compute checksums: %s", error)
 
 
 def _is_small(connection: Connection) -> bool:
     return _number(connection, "page_count") * _number(connection, "page_size") <= SMALL_BYTES
+
+
+def _fragmented_share(connection: Connection) -> float:
+    """Return the share of the indexes' pages outside the largest segment of each."""
+    ((pages, largest),) = connection.execute(SQL.pieces).fetchall()
+    return 1 - largest / pages if isinstance(pages, int) and isinstance(largest, int) else 0.0
 
 
 def _number(connection: Connection, name: str) -> int:
@@ -139,9 +154,7 @@ class SessionFile:
             index.create(self.database.connection)  # a search then finds nothing instead of failing
         elif not self.database.is_read_only:
             with explain_sql_errors(self.database.path):
-                if not index.is_ready(self.database.connection):
-                    with self.database.writing() as connection:
-                        index.make_ready(connection)
+                index.make_ready(self.database, sink=sink, clock=self.clock)
                 finish_erasing(self.database)
 
     def close(self) -> None:
@@ -176,16 +189,11 @@ class SessionFile:
             yield connection
 
     def catch_up(self) -> None:
-        """Index what is new, for a moment; while the file is busy, leave it for the next search."""
+        """Index what other programs wrote; while the file is busy, leave it for the next search."""
         if self.database.is_read_only:
             return
-        with self.database.reading() as connection:
-            if not index.is_behind(connection):
-                return
-        from kept.sessions.sqlite import indexing  # most searches have nothing to index
-
         try:
-            indexing.catch_up(self.database, seconds=SEARCH_SECONDS, sink=self.sink, clock=self.clock)
+            index.drain(self.database)
         except Busy:
             return
 

@@ -6,3 +6,11 @@ SELECT 1 FROM state_meta WHERE key = 'erase_due';
 
 -- name: settle
 DELETE FROM state_meta WHERE key = 'erase_due';
+
+-- name: pieces
+WITH pieces AS (
+  SELECT 'words' AS name, count(*) AS pages FROM message_words_idx GROUP BY segid
+  UNION ALL
+  SELECT 'substrings', count(*) FROM message_substrings_idx GROUP BY segid
+)
+SELECT sum(pages), sum(largest) FROM (SELECT sum(pages) AS pages, max(pages) AS largest FROM pieces GROUP BY name);

@@ -1,123 +1,108 @@
-"""The tables of the search index: posting lists, derived from the rows.
+"""The word index and the substring index of messages, both derived from the rows.
 
-Storing a message does not touch the index: `indexing.py` covers new messages with segments later, in batches.
+Rows that this program writes are indexed with them; rows of other programs wait in a queue. A rebuild makes new
+indexes beside the old ones, in small steps, and swaps them in at the end.
 """
 
+import time
 from collections.abc import Iterable, Sequence
-from hashlib import blake2b
-from typing import NamedTuple
 
-from kept.core.errors import Unreadable
-from kept.sessions.records import Row
-from kept.sessions.search.analysis import IndexedText, indexed_text
+from kept.core.errors import Busy
+from kept.core.ports import Clock, EventSink
+from kept.sessions.records import MessageRow, Row
+from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
+from kept.sessions.sqlite import checksums, session_rows
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection
+from kept.storage.leases import new_holder
+from kept.storage.sqlite import Connection, Database
 
-VERSION = 4
-"""Increase it when the text analysis changes; older segments are built again one by one, and serve until then."""
+VERSION = 3
+"""Increase it when the prepared text or the tables change; an older index is rebuilt."""
 
 SQL = statements("kept.sessions.sqlite", "index.sql")
-TABLES = ("message_terms", "message_segments", "message_postings", "message_sessions")
-CHUNK = 65_536
-"""Ids in the largest segment; the number of a message in a list is the lower half of its id."""
-BITMAP_FROM = 4_096
-"""Size from which on long lists are bitmaps; below, a list takes little room in either form."""
-WORD_BITS = 40
-"""Bits of the hash by which a word is found: among a million words, two share a list with a chance of one half."""
-WORDS = (1 << WORD_BITS) - 1
+TABLES = ("words", "substrings")
+TASK = "indexing messages"
+LEASE = "reindex"
+_LEASE_SECONDS = 120.0
+_QUEUE_BATCH = 500
+_REBUILD_BATCH = 2_000
 
 
 def create(connection: Connection) -> None:
-    """Create the tables of the index, where they do not exist."""
-    for sql in (SQL.create_terms, SQL.create_segments, SQL.create_postings, SQL.create_sessions):
-        connection.execute(sql)
+    """Create both indexes and the view of their words, where they do not exist."""
+    connection.execute(SQL.create_words)
+    connection.execute(SQL.create_substrings)
+    connection.execute(SQL.create_vocabulary)
 
 
 def drop(connection: Connection) -> None:
-    """Drop the tables of the index."""
-    for sql in (SQL.drop_terms, SQL.drop_segments, SQL.drop_postings, SQL.drop_sessions):
+    """Drop both indexes, whatever state they are in."""
+    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_substrings):
         connection.execute(sql)
 
 
-def make_ready(connection: Connection) -> None:
-    """Create the tables if they are missing; `catch_up` replaces what other versions made."""
-    create(connection)
-    connection.execute(SQL.set_version, (str(VERSION),))
+def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
+    """Index inserted rows, each given with its id; the caller's transaction is open."""
+    read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
+    add_texts(connection, texts(read))
 
 
-def is_ready(connection: Connection) -> bool:
-    """Whether this version made the tables."""
-    row = connection.execute(SQL.version).fetchone()
-    return row is not None and row[0] == str(VERSION)
+def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
+    """Index texts, or index them again."""
+    ready = [prepare(text) for text in texts]
+    connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
+    connection.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+
+
+def remove(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Remove messages from both indexes and from the queue; `merge` removes their bytes."""
+    _unindex(connection, message_ids)
+    connection.executemany(SQL.done, [(number,) for number in message_ids])
+
+
+def _unindex(connection: Connection, message_ids: Iterable[int]) -> None:
+    ids = [(number,) for number in message_ids]
+    connection.executemany(SQL.remove_words, ids)
+    connection.executemany(SQL.remove_substrings, ids)
 
 
 def queue(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Queue messages to be indexed again in their new state; until then searches read their rows."""
+    """Queue messages to be indexed again, in their new state, before the next search."""
     connection.executemany(SQL.again, [(number,) for number in message_ids])
+
+
+def drain(database: Database, *, seconds: float = 3.0) -> int:
+    """Index the queued rows, which other programs wrote, for at most the given time; return how many."""
+    with database.reading() as connection:
+        if connection.execute(SQL.is_waiting).fetchone() is None:
+            return 0
+    deadline = time.monotonic() + seconds
+    done = 0
+    while time.monotonic() < deadline:
+        with database.writing() as connection:
+            count = _drain_batch(connection)
+        done += count
+        if count < _QUEUE_BATCH:
+            break
+    return done
+
+
+def _drain_batch(connection: Connection) -> int:
+    waiting = list(connection.execute(SQL.waiting, (_QUEUE_BATCH,)))
+    there = [row for row in waiting if row[1] is not None]
+    _unindex(connection, [row[0] for row in waiting if row[1] is None])
+    add_texts(connection, texts(row[:1] + row[2:] for row in there))
+    checksums.update(connection, [row[0] for row in there])
+    connection.executemany(SQL.done, [(row[0],) for row in waiting])
+    recount(connection, {row[1] for row in there})
+    if len(there) < len(waiting):  # another program removed rows, and nothing says of which sessions
+        connection.execute(SQL.recount_all)
+    return len(waiting)
 
 
 def recount(connection: Connection, session_ids: Iterable[str]) -> None:
     """Set the message count and the last activity of sessions from their rows."""
     connection.executemany(SQL.recount, [(session_id,) for session_id in session_ids])
-
-
-def is_behind(connection: Connection) -> bool:
-    """Whether there is anything to do for the index; a quick look that every search and command can afford."""
-    ((found,),) = connection.execute(SQL.is_behind, (VERSION,)).fetchall()
-    return bool(found)
-
-
-class Segment(NamedTuple):
-    """A segment as the database registers it."""
-
-    id: int
-    first: int
-    size: int
-    revision: int
-    """How often the lists were changed in place."""
-    documents: int
-    words: int
-    """The sum of the lengths of its messages."""
-    version: int
-    """Of the text analysis that made it."""
-    languages: str
-    """A JSON object: how many messages are in each language."""
-
-    @property
-    def end(self) -> int:
-        """The first id after it."""
-        return self.first + self.size
-
-
-def hash_word(word: str) -> int:
-    """Return the lower part of the keys of a word's lists."""
-    return int.from_bytes(blake2b(word.encode("utf-8", "replace"), digest_size=WORD_BITS // 8).digest(), "little")
-
-
-def key_range(segment_id: int) -> tuple[int, int]:
-    """Return the first and the last key of a segment's lists."""
-    return segment_id << WORD_BITS, (segment_id << WORD_BITS) + WORDS
-
-
-def is_bitmap(data: bytes, size: int) -> bool:
-    """Whether a list is stored as a bitmap."""
-    return size >= BITMAP_FROM and 8 * len(data) == size
-
-
-def read_segments(connection: Connection) -> list[Segment]:
-    """Return the segments that searches read, in order of their ids."""
-    return [Segment._make(row) for row in connection.execute(SQL.active)]
-
-
-def read_columns(connection: Connection, segment: Segment) -> tuple[bytes, bytes]:
-    """Return the lengths and the sessions of a segment; raise Unreadable if they are damaged."""
-    row = connection.execute(SQL.columns, (segment.id,)).fetchone()
-    lengths, sessions = row or (None, None)
-    if not isinstance(lengths, bytes) or not isinstance(sessions, bytes):
-        lengths, sessions = b"", b""  # damage can change types
-    if (len(lengths), len(sessions)) == (2 * segment.size, 4 * segment.size):
-        return lengths, sessions
-    raise Unreadable(f"segment {segment.id} of the search index is damaged", "run `kept sessions repair`")
 
 
 def texts(rows: Iterable[Row]) -> list[IndexedText]:
@@ -126,3 +111,107 @@ def texts(rows: Iterable[Row]) -> list[IndexedText]:
         indexed_text(number, role, content=content or "", origin=origin, tool_name=tool_name, tool_calls=tool_calls)
         for number, role, content, origin, tool_name, tool_calls in rows
     ]
+
+
+def merge(connection: Connection, pages: int) -> bool:
+    """Do one step of merging and return whether it changed anything; a negative number starts a full merge."""
+    before = connection.total_changes()
+    connection.execute(SQL.merge_words, (pages,))
+    connection.execute(SQL.merge_substrings, (pages,))
+    # a merge that finds nothing to do still counts as one change per table
+    return connection.total_changes() - before > len(TABLES)
+
+
+def is_current(connection: Connection) -> bool:
+    """Whether this version made the indexes."""
+    return _version(connection) == str(VERSION)
+
+
+def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
+    """Create the indexes where they are missing; rebuild them when another version made them."""
+    found = _version(database.connection)
+    if found == str(VERSION):
+        return
+    if found is None:
+        with database.writing() as connection:
+            if _version(connection) is None and connection.execute(SQL.any_message).fetchone() is None:
+                create(connection)
+                _set_version(connection)
+                return
+    try:
+        rebuild(database, sink=sink, clock=clock)
+    except Busy:
+        return  # another process is rebuilding; until it has finished, searches use the old index
+
+
+def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
+    """Index every message again and return how many; others read, write and search the old index meanwhile."""
+    holder = new_holder()
+    try:
+        total = _begin_rebuild(database, holder, clock)
+        return _fill(database, holder, clock=clock, sink=sink, total=total)
+    finally:
+        with database.writing() as connection:
+            session_rows.release_lease(connection, LEASE, holder=holder)
+
+
+def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
+    with database.writing() as connection:
+        _hold_lease(connection, holder, clock)
+        connection.execute(SQL.drop_next_words)
+        connection.execute(SQL.drop_next_substrings)
+        # the same declarations under other names, so that both indexes have one definition
+        connection.execute(SQL.create_words.replace("message_words", "next_words"))
+        connection.execute(SQL.create_substrings.replace("message_substrings", "next_substrings"))
+        ((count,),) = connection.execute(SQL.count_messages).fetchall()
+        return int(str(count))
+
+
+def _fill(database: Database, holder: str, *, clock: Clock, sink: EventSink, total: int) -> int:
+    from kept.core.events import Progressed
+
+    done = last = 0
+    while True:
+        with database.writing() as connection:
+            _hold_lease(connection, holder, clock)
+            last, count = _fill_batch(connection, last)
+            done += count
+            if count < _REBUILD_BATCH:
+                _swap(connection)
+        sink(Progressed(TASK, min(done, total), total))
+        if count < _REBUILD_BATCH:
+            return done
+
+
+def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
+    if not session_rows.take_lease(
+        connection, LEASE, holder=holder, now=clock.now().timestamp(), seconds=_LEASE_SECONDS
+    ):
+        raise Busy("another process is rebuilding the index", "wait until it has ended")
+
+
+def _fill_batch(connection: Connection, last: int) -> tuple[int, int]:
+    batch = [prepare(text) for text in texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))]
+    connection.executemany(SQL.add_next_words, [(row.message_id, row.words, row.marks) for row in batch])
+    connection.executemany(SQL.add_next_substrings, [(row.message_id, row.substrings) for row in batch])
+    return (batch[-1].message_id if batch else last), len(batch)
+
+
+def _swap(connection: Connection) -> None:
+    connection.execute(SQL.drop_gone_words)
+    connection.execute(SQL.drop_gone_substrings)
+    drop(connection)
+    connection.execute(SQL.rename_words)
+    connection.execute(SQL.rename_substrings)
+    create(connection)
+    connection.execute(SQL.recount_all)
+    _set_version(connection)
+
+
+def _version(connection: Connection) -> str | None:
+    row = connection.execute(SQL.version).fetchone()
+    return None if row is None else str(row[0])
+
+
+def _set_version(connection: Connection) -> None:
+    connection.execute(SQL.set_version, (str(VERSION),))

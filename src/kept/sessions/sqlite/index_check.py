@@ -1,172 +1,155 @@
-"""The check of the search index: its form, and a comparison with the stored messages.
+"""The check of the search indexes: their own integrity check, and a comparison with the stored messages.
 
-The messages of a segment are indexed again in memory, and the stored lists must be the same. So damage that leaves
-the index readable is found as well.
+The messages are indexed again in memory, and both indexes must list the same words for the same messages. So damage
+that leaves an index readable is found as well.
 """
 
 import random
-from array import array
-from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterator
+from pathlib import Path
 
-from kept.core.errors import Unreadable
-from kept.sessions.search.analysis import IndexedText, cut
+from kept.core.errors import StorageError
+from kept.sessions.search.analysis import TALK_CHARACTERS
 from kept.sessions.sqlite import index
-from kept.sessions.sqlite.index import Segment, hash_word, key_range, read_columns, read_segments, texts
-from kept.sessions.sqlite.segments import SIZES, Draft, unpack, without
-from kept.storage.connections import statements
+from kept.storage.connections import explain_sql_errors, statements
 from kept.storage.sqlite import Connection
+from kept.storage.versions import build_reference
 
 SQL = statements("kept.sessions.sqlite", "index_check.sql")
 QUICK_CHARS = 4_000_000
 """Text that the doctor indexes again: one or two seconds. Of more text, a sample is compared."""
 REPAIR_CHARS = 60_000_000
-"""The same for a repair, which may take longer."""
+"""The same for a repair, which may take longer; the index in memory takes about as much room as the text."""
+_BATCH = 1_000
 _MOST_NAMED = 5
-_HALF = 65_535
 
 
-class Sample(NamedTuple):
-    """The segments whose lists are compared."""
+def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, without: Collection[int] = ()) -> list[str]:
+    """Return what is wrong with the indexes, each as one sentence; empty when they agree with the rows.
 
-    segments: Sequence[Segment]
-    is_all: bool
-
-
-def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, damaged: Collection[int] = ()) -> list[str]:
-    """Return what is wrong with the index, each as one sentence; empty when it agrees with the rows.
-
-    `most_chars` of text are compared, 0 for none. `damaged` are messages whose text is damaged: their words are
+    `most_chars` of text are compared, 0 for none. `without` are messages whose text is damaged: their words are
     others than those that were indexed.
     """
-    there = {str(row[0]) for row in connection.execute(SQL.existing).fetchall()}
-    wrong = [f"the table {table} of the index is missing" for table in index.TABLES if table not in there]
+    there = {str(row[0]) for row in connection.execute(SQL.existing)}
+    wrong = [f"the {table} index is missing" for table in index.TABLES if f"message_{table}" not in there]
+    wrong += [why for table in index.TABLES if f"message_{table}" in there for why in _check_form(connection, table)]
     if wrong:
         return wrong
-    segments = read_segments(connection)
-    wrong = list(_check_ranges(segments))
-    if wrong:
-        return wrong
-    for one in segments:
-        wrong += _check_columns(connection, one)
-    if wrong or not most_chars:
-        return wrong
-    sample = choose_segments(connection, most_chars=most_chars)
-    words: set[str] = set()
-    for one in sample.segments:
-        wrong += _compare(connection, one, damaged, words)
-    if not wrong:
-        wrong += _check_words(connection, words, is_all=sample.is_all and not damaged)
-    return wrong
+    for sql, words in (
+        (SQL.missing, "messages are not in the word index"),
+        (SQL.missing_substrings, "messages are not in the substring index"),
+        (SQL.left_over, "rows of the word index have no message"),
+        (SQL.left_over_substrings, "rows of the substring index have no message"),
+    ):
+        (number,) = next(iter(connection.execute(sql)))
+        if number:
+            wrong.append(f"{number} {words}")
+    return wrong if wrong or not most_chars else _compare(connection, most_chars, without)
 
 
-def _check_ranges(segments: Sequence[Segment]) -> Iterator[str]:
-    end = None
-    for one in segments:
-        if one.size not in SIZES or one.first % one.size:
-            yield f"segment {one.id} of the index has an impossible range"
-        elif end is not None and one.first < end:
-            yield f"segment {one.id} of the index overlaps with another"
-        end = one.first + one.size
-
-
-def _check_columns(connection: Connection, segment: Segment) -> Iterator[str]:
-    """Yield what is wrong with the lengths and sessions of a segment, which tell what messages it contains."""
+def _check_form(connection: Connection, table: str) -> list[str]:
+    if connection.readonly("main"):
+        return []  # SQLite's integrity check covers the indexes too; this one is a statement that writes
     try:
-        lengths, sessions = read_columns(connection, segment)
-    except Unreadable as error:
-        yield error.message
-        return
-    numbers = array("I", sessions)
-    found = {segment.first + place: number for place, number in enumerate(numbers) if number}
-    rows = connection.execute(SQL.messages_between, (segment.first, segment.end)).fetchall()
-    wanted = {int(str(number)): session for number, session in rows}
-    missing, left = len(wanted.keys() - found.keys()), len(found.keys() - wanted.keys())
-    if missing:
-        yield f"{missing} messages are not in the index"
-    if left:
-        yield f"{left} entries of the index have no message"
-    if any(found[number] != session for number, session in wanted.items() if number in found):
-        yield f"segment {segment.id} of the index names other sessions than the messages"
-    if segment.documents != len(found) or segment.words != sum(array("H", lengths)):
-        yield f"segment {segment.id} of the index counts other words than there are"
+        with explain_sql_errors(Path(connection.filename)):
+            connection.execute(getattr(SQL, f"check_{table}"))
+    except StorageError as error:
+        return [f"the {table} index is damaged: {error.message}"]
+    return []
 
 
-def choose_segments(connection: Connection, *, most_chars: int) -> Sample:
-    """Return the segments to compare, in any order: another sample in every check, so that each has its turn."""
-    segments = read_segments(connection)
-    random.shuffle(segments)
-    chosen: list[Segment] = []
+def choose_messages(connection: Connection, *, most_chars: int) -> tuple[list[int], bool]:
+    """Return the messages to compare, and whether these are all: very long ones, then others in any order.
+
+    Very long ones come first, because older versions indexed only their beginning.
+    """
+    sizes = {int(str(number)): int(str(chars or 0)) for number, chars in connection.execute(SQL.sizes)}
+    order = list(sizes)
+    if sum(sizes.values()) > most_chars:
+        random.shuffle(order)  # a sample of its own in every check, so that each message has its turn
+        order.sort(key=lambda number: sizes[number] <= TALK_CHARACTERS)
+    chosen: list[int] = []
     room = most_chars
-    for one in segments:
-        ((chars,),) = connection.execute(SQL.chars_between, (one.first, one.end)).fetchall()
-        if room < int(str(chars)) and chosen:
-            continue
-        chosen.append(one)
-        room -= int(str(chars))
-    return Sample(chosen, len(chosen) == len(segments))
+    for number in order:
+        if room < sizes[number] and chosen:
+            break
+        chosen.append(number)
+        room -= sizes[number]
+    return sorted(chosen), len(chosen) == len(sizes)
 
 
-def _compare(connection: Connection, segment: Segment, damaged: Collection[int], words: set[str]) -> Iterator[str]:
-    """Yield what is wrong with the lists of a segment; add its words to `words`."""
-    draft = Draft(segment.first, segment.size)
-    for number, session_id, *rest in connection.execute(index.SQL.texts_between, (segment.first, segment.end)):
-        if number not in damaged:
-            (text,) = texts([(number, *rest)])
-            draft.add(text, session_id)
-    words.update(draft.lists)
-    gone = {number & _HALF for number in damaged if segment.first <= number < segment.end}
-    wanted = {key: set(offsets) for key, offsets in draft.by_key().items()}
+def _compare(connection: Connection, most_chars: int, without: Collection[int]) -> list[str]:
+    chosen, is_all = choose_messages(connection, most_chars=most_chars)
+    again = build_reference((), 0)
+    try:
+        index.create(again)
+        for each in (connection, again):
+            each.execute(SQL.create_compared)
+            each.execute(SQL.clear_compared)
+            each.executemany(SQL.add_compared, [(number,) for number in chosen if number not in without])
+        _index_again(connection, again)
+        wrong: list[str] = []
+        for table in index.TABLES:
+            wrong += _compare_table(connection, again, f"message_{table}", is_all=is_all and not without)
+        return wrong
+    finally:
+        again.close()
+        for sql in (SQL.drop_terms, SQL.drop_compared):
+            connection.execute(sql)
+
+
+def _index_again(connection: Connection, again: Connection) -> None:
+    last = -(2**63)
+    with again:
+        while rows := index.texts(connection.execute(SQL.texts_of, (last, _BATCH)).fetchall()):
+            last = rows[-1].message_id
+            index.add_texts(again, rows)
+
+
+def _compare_table(connection: Connection, again: Connection, table: str, *, is_all: bool) -> Iterator[str]:
+    for each in (connection, again):
+        each.execute(SQL.drop_terms)
+        each.execute(_fill_in(SQL.create_terms, table))
+    differing = sorted(_find_differing(connection, again, table))
+    if differing:
+        named = ", ".join(map(str, differing[:_MOST_NAMED])) + (", …" if len(differing) > _MOST_NAMED else "")
+        yield f"{table} does not list {len(differing)} messages by the words that are stored: {named}"
+    elif is_all and connection.execute(SQL.is_astray).fetchone() is not None:
+        yield f"{table} lists words of messages that are not there"
+    elif is_all and _totals(connection, table) != _totals(again, table):
+        yield f"{table} counts other words than there are"
+
+
+def _totals(connection: Connection, table: str) -> bytes:
+    """Return the numbers of rows and words as FTS5 counts them; zeros at the end may be left out."""
+    row = connection.execute(_fill_in(SQL.totals, table)).fetchone()
+    return bytes(row[0]).rstrip(b"\0") if row is not None and isinstance(row[0], bytes) else b""
+
+
+def _fill_in(sql: str, table: str) -> str:
+    return sql.replace("{index}", table)
+
+
+def _find_differing(connection: Connection, again: Connection, table: str) -> set[int]:
+    """Return the compared messages whose words or lengths differ between the two indexes."""
+    found, wanted = ({row[0]: row[1:] for row in each.execute(SQL.terms).fetchall()} for each in (connection, again))
     differing: set[int] = set()
-    for key, data in connection.execute(index.SQL.lists, key_range(segment.id)):
-        try:
-            found = set(unpack(data, segment.first, segment.size)) - gone
-        except (TypeError, ValueError):
-            yield f"a list of segment {segment.id} of the index is damaged"
-            return
-        differing |= found ^ wanted.pop(key - key_range(segment.id)[0], set())
-    differing = differing.union(*wanted.values())
-    lengths, _ = read_columns(connection, segment)
-    pairs = zip(array("H", lengths), draft.lengths, strict=True)
-    ids = {segment.first + place for place, (one, other) in enumerate(pairs) if one != other}.difference(damaged)
-    ids |= {(segment.first & ~_HALF) + offset for offset in differing}
-    if ids:
-        named = ", ".join(map(str, sorted(ids)[:_MOST_NAMED])) + (", …" if len(ids) > _MOST_NAMED else "")
-        yield f"the index does not list {len(ids)} messages by the words that are stored: {named}"
+    for term in found.keys() | wanted.keys():
+        if found.get(term) != wanted.get(term):
+            one, other = (_messages_of(each, str(term)) for each in (connection, again))
+            differing |= one ^ other
+    there, right = ({*each.execute(_fill_in(SQL.lengths, table)).fetchall()} for each in (connection, again))
+    return differing | {int(str(row[0])) for row in there ^ right}
 
 
-def _check_words(connection: Connection, words: set[str], *, is_all: bool) -> Iterator[str]:
-    there = {str(row[0]) for row in connection.execute(SQL.words)}
-    if words - there:
-        yield f"{len(words - there)} words are not in the vocabulary"
-    if is_all and there - words:
-        yield f"{len(there - words)} words of the vocabulary are in no message"
-    if is_all and connection.execute(SQL.astray).fetchone() is not None:
-        yield "the index has lists of no segment"
-
-
-def find_unlisted(connection: Connection, messages: Sequence[IndexedText]) -> Iterator[int]:
-    """Yield those of these messages that are in a segment which does not list them by their words."""
-    segments = read_segments(connection)
-    for text in messages:
-        segment = next((one for one in segments if one.first <= text.message_id < one.end), None)
-        if segment is None:
-            continue
-        for word in cut(text)[0]:
-            key = key_range(segment.id)[0] + hash_word(word)
-            row = connection.execute(index.SQL.list, (key,)).fetchone()
-            if row is None or without(bytes(row[0]), segment, [text.message_id & _HALF]) is None:
-                yield text.message_id
-                break
+def _messages_of(connection: Connection, term: str) -> set[int]:
+    return {int(str(row[0])) for row in connection.execute(SQL.messages_of_term, (term,))}
 
 
 def describe_sample(connection: Connection, *, most_chars: int) -> str:
     """Return which part of the messages a check compares; empty if it compares all."""
-    if not index.is_ready(connection):
-        return ""  # the next start begins an index
-    sample = choose_segments(connection, most_chars=most_chars)
-    if sample.is_all and most_chars:
+    chosen, is_all = choose_messages(connection, most_chars=most_chars)
+    if is_all:
         return ""
     ((total,),) = connection.execute(SQL.total).fetchall()
-    compared = sum(one.documents for one in sample.segments) if most_chars else 20
-    return f"the search index is compared for {compared:,} of {total:,} messages"
+    return f"the search index is compared for {len(chosen) if most_chars else 20:,} of {total:,} messages"

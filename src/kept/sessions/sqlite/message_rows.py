@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -12,14 +12,12 @@ from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
 from kept.core.values import replace
 from kept.sessions import damage
 from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row, source_id, storable
-from kept.sessions.search.postings import MessageHead, SessionFilter, SessionHead, TimeFilter
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.session_rows import no_session
 from kept.storage.connections import DamagedText, explain_sql_errors, statements
 from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "messages.sql")
-SEARCH = statements("kept.sessions.sqlite", "search.sql")
 EVERYTHING = -1
 """SQLite reads a negative limit as none."""
 _NEWEST_ID = 9_223_372_036_854_775_807
@@ -29,7 +27,7 @@ _UNKNOWN_SOURCE = SourceName("tool:unknown")
 def append(
     connection: Connection, session_id: SessionId, messages: Sequence[NewMessage], *, user: UserId
 ) -> list[MessageId]:
-    """Insert redacted `messages` and return their ids; one transaction is open already."""
+    """Insert redacted `messages`, index them, and return their ids; one transaction is open already."""
     if not messages:
         return []
     latest = max(new.timestamp for new in messages)
@@ -47,7 +45,7 @@ def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> Non
 
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
-    """Insert prepared rows with their blobs and return their ids; the index catches up later."""
+    """Insert prepared rows with their blobs and index rows, and return their ids."""
     # nobody else writes inside an immediate transaction, so the ids are known before the rows are inserted
     ((newest,),) = connection.execute(SQL.newest_id)
     ids = [MessageId(int(str(newest)) + number) for number in range(1, len(rows) + 1)]
@@ -57,6 +55,7 @@ def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]
         for blob in blobs:
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
+    index.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
     return ids
 
 
@@ -278,59 +277,3 @@ def read_context_up_to(
     if row is None or row[0] not in lineage(connection, user=user).family(session_id):
         raise no_message(at)
     return [MessageId(number) for (number,) in connection.execute(SQL.original_ids, (row[0], at))]
-
-
-class SqliteCatalog:
-    """Messages and sessions that one user may find; implements `search.postings.Catalog`."""
-
-    def __init__(self, connection: Connection, *, user: UserId) -> None:
-        self._connection = connection
-        self._user = user
-        self.has_other_users = connection.execute(SEARCH.other_user, (user, user)).fetchone() is not None
-
-    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
-        """Return the messages that exist and were not taken back."""
-        rows = self._connection.execute(SEARCH.heads, (json.dumps(sorted(ids)),))
-        return {number: MessageHead._make(rest) for number, *rest in rows}
-
-    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
-        """Return the user's sessions among these."""
-        rows = self._connection.execute(SEARCH.sessions, {"ids": json.dumps(list(session_ids)), "user": self._user})
-        return {
-            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0, bool(is_headless))
-            for name, source, project, started, last_active, count, is_headless in rows
-        }
-
-    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
-        """Return at most `limit` of the user's sessions that match."""
-        bindings = {
-            "user": self._user,
-            "project": conditions.project,
-            "sources": json.dumps(conditions.sources) if conditions.sources else None,
-            "after": conditions.after,
-            "before": conditions.before,
-            "limit": limit,
-        }
-        return [str(row[0]) for row in self._connection.execute(SEARCH.filtered_sessions, bindings)]
-
-    def timeline(
-        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
-    ) -> tuple[int, list[tuple[str, int]]]:
-        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
-        wanted = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
-        for name, value in wanted.items():
-            if isinstance(value, (tuple, frozenset)):
-                wanted[name] = json.dumps(sorted(value)) if value else None
-        (total,) = self._connection.execute(SEARCH.count_timeline, wanted).fetchone() or (0,)
-        rows = self._connection.execute(SEARCH.timeline, wanted)
-        return int(total), [(str(name), int(number)) for name, number in rows if number is not None]
-
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
-        """Return the messages of each session in ascending order."""
-        rows = self._connection.execute(SEARCH.ids_by_session, (json.dumps(list(session_ids)),))
-        return {str(name): json.loads(str(joined)) for name, joined in rows}
-
-    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
-        """Return the messages of one session from `first` to `last` in ascending order."""
-        rows = self._connection.execute(SEARCH.session_ids_near, (session_id, first, last))
-        return [number for (number,) in rows if isinstance(number, int)]

@@ -1,56 +1,45 @@
-"""The search port on SQLite: the index as arrays, and the lists that one search reads.
-
-Positions are ids without the gaps: every range of 65,536 ids with a message has a slot of as many positions.
-Messages that no segment covers yet, or that changed since, are loose: they are read from their rows.
-"""
+"""The search port on SQLite: posting lists from FTS5, metadata from the tables of messages and sessions."""
 
 import json
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
-from kept.core.errors import Unreadable
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
-from kept.sessions.search.analysis import ENGLISH, choose_languages, cut, guess_language
+from kept.core.values import dataclass, field
 from kept.sessions.search.engine import search
-from kept.sessions.search.postings import Similarity
-from kept.sessions.sqlite.index import (
-    CHUNK,
-    WORD_BITS,
-    Segment,
-    hash_word,
-    is_bitmap,
-    read_columns,
-    read_segments,
-    texts,
+from kept.sessions.search.postings import (
+    AllOf,
+    AnyOf,
+    Lookup,
+    MessageHead,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    Similarity,
+    TimeFilter,
+    Without,
+    Word,
 )
-from kept.sessions.sqlite.message_rows import SqliteCatalog
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
-    from kept.sessions.records import Row
     from kept.sessions.search.candidates import Budget
-    from kept.sessions.search.postings import Array, Positions
 
 SQL = statements("kept.sessions.sqlite", "search.sql")
+TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
+_QUERY = 0x0001
+"""FTS5_TOKENIZE_QUERY."""
+_STALE_SHARE = 0.02
+"""Share by which the number of messages may change before cached counts are dropped."""
+_TRIGRAMS = 8
 _NEWEST_ID = 2**62
-_LAST_CHARACTER = "\U0010ffff"
+_ONE_BYTE = 0x80
 _CACHE_KIB = 32_768
-"""Page cache of a connection that searches; SQLite's default of 2 MiB is smaller than the lists of a question."""
-
-
-_LOOSE_CHARACTERS = 400_000
-"""Text of loose messages that one search reads: a tenth of a second."""
-_LOOSE_CHARACTERS_READ_ONLY = 40_000_000
-"""The same where the index cannot be written, so that nothing else finds them."""
-_BEFORE_ALL, _AFTER_ALL = -(1 << 62), 1 << 62
-_NO_POSITIONS: "Positions" = np.zeros(0, np.int64)
+"""Page cache of a connection that searches; SQLite's default of 2 MiB is smaller than a common word's list."""
 
 
 def find(
@@ -80,279 +69,272 @@ def _snapshot(connection: Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail
 
 
-class SegmentArrays:
-    """Follows the index of one connection; what did not change is not read again."""
+class Tokenize(Protocol):
+    """An FTS5 tokenizer, as apsw offers it."""
 
-    def __init__(self) -> None:
-        self._mark: tuple[object, int] | None = None
-        self._segments: dict[int, Segment] = {}
-        self._chunks: Array = _NO_POSITIONS
-        """The upper parts of the ids that occur, in order of their slots."""
-        self._stale: Positions = _NO_POSITIONS
-        """The messages in segments whose rows changed or went since."""
-        self._loose: dict[str, list[int]] = {}
-        self._loose_places: list[int] = []
-        self.loose_sessions: dict[str, int] = {}
-        """Numbers of sessions that have only loose messages."""
-        self._bases: dict[int, Segment] = {}
-        self._slots: dict[int, int] = {}
-        self.bases = "[]"
-        """The segments as JSON, each as the first key of its lists."""
-        self.lengths: Array = np.zeros(0, np.uint16)
-        self.sessions: Array = np.zeros(0, np.uint32)
-        self.session_sizes: Array = np.zeros(1, np.int64)
-        self.languages: Sequence[str] = (ENGLISH,)
-        self.documents = self.unread = 0
-        self.mean_length = self.mean_session = 1.0
-
-    @property
-    def size(self) -> int:
-        """How many positions there are."""
-        return len(self.lengths)
-
-    @property
-    def loose_words(self) -> Collection[str]:
-        """The words of the loose messages."""
-        return self._loose.keys()
-
-    def follow(self, connection: Connection) -> None:
-        """Read what changed since the last call, in the snapshot that is open."""
-        mark = (connection.pragma("data_version"), connection.total_changes())
-        if mark == self._mark:
-            return
-        self._mark = None  # if reading fails in the middle, the next call begins anew
-        segments = {one.id: one for one in read_segments(connection)}
-        rows, queued = self._read_loose(connection, list(segments.values()))
-        self._make_slots(segments.values(), [row[0] for row in rows])
-        self._clear_loose()
-        for one in [one for one in self._segments.values() if segments.get(one.id) != one]:
-            self._place(one, np.zeros(one.size, np.uint16), np.zeros(one.size, np.uint32))
-            del self._segments[one.id]
-        for one in segments.values():
-            if one.id not in self._segments:
-                lengths, sessions = read_columns(connection, one)
-                self._place(one, np.frombuffer(lengths, "<u2"), np.frombuffer(sessions, "<u4"))
-                self._segments[one.id] = one
-        self._bases = {one.id << WORD_BITS: one for one in segments.values()}
-        self.bases = json.dumps(list(self._bases))
-        self._slots = {int(chunk): slot for slot, chunk in enumerate(self._chunks.tolist())}
-        languages = Counter[str]()
-        for one in segments.values():
-            languages.update(json.loads(one.languages))
-        self._add_loose_rows(connection, rows, queued, languages)
-        self._count(languages)
-        self._mark = mark
-
-    def _read_loose(self, connection: Connection, segments: Sequence[Segment]) -> "tuple[list[Row], list[int]]":
-        """Return the rows of the loose messages, and the ids that wait in the queue."""
-        queued = [int(str(row[0])) for row in connection.execute(SQL.queued).fetchall()]
-        left = _LOOSE_CHARACTERS_READ_ONLY if connection.readonly("main") else _LOOSE_CHARACTERS
-        rows: list[Row] = []
-        self.unread = 0
-        for low, high in _find_gaps(segments):
-            if left <= 0:
-                ((count,),) = connection.execute(SQL.count_between, (low, high)).fetchall()
-                self.unread += int(str(count))
-                continue
-            for row in connection.execute(SQL.rows_between, (low, high)):
-                rows.append(row)
-                left -= len(row[3] or "")
-                if left <= 0:
-                    ((count,),) = connection.execute(SQL.count_between, (low, row[0])).fetchall()
-                    self.unread += int(str(count))
-                    break
-        read = {row[0] for row in rows}
-        rows += [row for one in queued if one not in read for row in connection.execute(SQL.row, (one,)).fetchall()]
-        return rows, queued
-
-    def _make_slots(self, segments: Collection[Segment], loose: Sequence[int]) -> None:
-        """Give every range of ids a slot; a range before the known ones moves all, so they are read again."""
-        chunks = np.array(sorted({one.first // CHUNK for one in segments} | {one // CHUNK for one in loose}), np.int64)
-        known = len(self._chunks)
-        if known > len(chunks) or not np.array_equal(chunks[:known], self._chunks):
-            self._segments.clear()
-            self._loose_places, self._stale = [], _NO_POSITIONS
-            known = 0
-            self.session_sizes = np.zeros(1, np.int64)
-        added = CHUNK * (len(chunks) - known)
-        self.lengths = np.concatenate((self.lengths[: CHUNK * known], np.zeros(added, np.uint16)))
-        self.sessions = np.concatenate((self.sessions[: CHUNK * known], np.zeros(added, np.uint32)))
-        self._chunks = chunks
-
-    def _place(self, segment: Segment, lengths: "Array", sessions: "Array") -> None:
-        start = int(self.positions([segment.first])[0])
-        self.lengths[start : start + segment.size] = lengths
-        self._place_sessions(slice(start, start + segment.size), sessions)
-
-    def _place_sessions(self, place: "slice | Array", sessions: "Array") -> None:
-        counts = np.bincount(sessions, minlength=len(self.session_sizes))
-        if len(counts) > len(self.session_sizes):
-            self.session_sizes = np.concatenate(
-                (self.session_sizes, np.zeros(len(counts) - len(self.session_sizes), np.int64))
-            )
-        self.session_sizes = self.session_sizes + counts - np.bincount(self.sessions[place], minlength=len(counts))
-        self.sessions[place] = sessions
-
-    def _clear_loose(self) -> None:
-        """Forget the loose messages; segments that contain some of them are read again."""
-        places = np.array(self._loose_places, np.int64)
-        self.lengths[places] = 0
-        self._place_sessions(places, np.zeros(len(places), np.uint32))
-        stale = self.ids(self._stale)
-        for one in [one for one in self._segments.values() if any(one.first <= each < one.end for each in stale)]:
-            del self._segments[one.id]
-        self._loose_places, self._stale = [], _NO_POSITIONS
-
-    def _add_loose_rows(
-        self, connection: Connection, rows: "Sequence[Row]", queued: Sequence[int], languages: "Counter[str]"
-    ) -> None:
-        self._loose = {}
-        stale = self.positions(queued)
-        self._stale = np.sort(stale[stale >= 0])
-        places = self.positions([row[0] for row in rows])
-        numbers = self._number_sessions(connection, {row[1] for row in rows})
-        changed = sorted({*self._stale.tolist(), *places.tolist()})
-        lengths, sessions = dict.fromkeys(changed, 0), dict.fromkeys(changed, 0)
-        indexed = texts((number, *rest) for number, _, *rest in rows)
-        for place, text, row in zip(places.tolist(), indexed, rows, strict=True):
-            words, length = cut(text)
-            lengths[place], sessions[place] = min(length, 65_535), numbers[row[1]]
-            for word in words:
-                self._loose.setdefault(word, []).append(place)
-            language = guess_language(words)
-            if language is not None:
-                languages[language] += 1
-        where = np.array(changed, np.int64)
-        self.lengths[where] = list(lengths.values())
-        self._place_sessions(where, np.array(list(sessions.values()), np.uint32))
-        self._loose_places = changed
-
-    def _number_sessions(self, connection: Connection, names: set[str]) -> dict[str, int]:
-        rows = connection.execute(SQL.numbers_of_sessions, (json.dumps(list(names)),)).fetchall()
-        numbers = {str(name): int(str(number)) for name, number in rows}
-        start = max(len(self.session_sizes), *numbers.values(), 0) + 1
-        self.loose_sessions = {one: start + place for place, one in enumerate(sorted(names - numbers.keys()))}
-        return numbers | self.loose_sessions
-
-    def _count(self, languages: "Counter[str]") -> None:
-        self.session_sizes[0] = 0
-        self.documents = int(self.session_sizes.sum())
-        self.mean_length = float(self.lengths.sum(dtype=np.int64)) / self.documents if self.documents else 1.0
-        self.mean_session = self.documents / max(1, int(np.count_nonzero(self.session_sizes)))
-        self.languages = choose_languages(languages)
-
-    def ids(self, positions: "Array") -> list[int]:
-        """Return the messages at these positions."""
-        found: list[int] = (self._chunks[positions // CHUNK] * CHUNK + positions % CHUNK).tolist()
-        return found
-
-    def positions(self, ids: Collection[int]) -> "Array":
-        """Return the positions of these messages in the given order; -1 for ids without a slot."""
-        numbers = np.fromiter(ids, np.int64, len(ids))
-        if not len(self._chunks):
-            return np.full(len(ids), -1, np.int64)
-        chunks = numbers // CHUNK
-        slots = np.minimum(np.searchsorted(self._chunks, chunks), len(self._chunks) - 1)
-        return np.where(self._chunks[slots] == chunks, slots * CHUNK + numbers % CHUNK, -1)
-
-    def join(self, parts: Sequence[tuple[int, bytes]]) -> "Positions":
-        """Return the positions in the lists of one word, given with the first keys of their segments, in order."""
-        pieces = []
-        for base, data in parts:
-            segment = self._bases[base]
-            start = self._slots[segment.first // CHUNK] * CHUNK
-            if is_bitmap(data, segment.size):
-                bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little")
-                pieces.append(np.flatnonzero(bits) + (start + segment.first % CHUNK))
-            else:
-                pieces.append(np.frombuffer(data, "<u2") + np.int64(start))
-        found = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return found[~np.isin(found, self._stale)] if len(self._stale) else found
-
-    def add_loose(self, found: "Mapping[str, Positions]", words: Collection[str]) -> "dict[str, Positions]":
-        """Return the lists of those of these words that loose messages contain, complete."""
-        complete: dict[str, Positions] = {}
-        for word in words:
-            places = self._loose.get(word)
-            if places is not None:
-                complete[word] = np.sort(np.concatenate((found.get(word, _NO_POSITIONS), np.array(places, np.int64))))
-        return complete
+    def __call__(
+        self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
+    ) -> Iterable[object]:
+        """Return the tokens of `utf8`."""
+        ...
 
 
-def _find_gaps(segments: Sequence[Segment]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of ids that no segment covers, newest first."""
-    high = _AFTER_ALL
-    for one in sorted(segments, key=lambda one: one.first, reverse=True):
-        if one.end < high:
-            yield one.end, high
-        high = one.first
-    yield _BEFORE_ALL, high
+class Fts5Analyzer:
+    """The tokenizer of the word index: Unicode words without diacritics, Porter stems."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._tokenize: Tokenize = connection.fts5_tokenizer("porter", list(TOKENIZER))
+
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        tokens = self.tokens(word)
+        return tokens[0] if tokens else ""
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        try:
+            return self._tokens(text)
+        except UnicodeDecodeError:
+            # the stemmer works on bytes and may cut a character of another script in two: leave that word out
+            return [token for word in text.split() for token in self._tokens_or_none(word)]
+
+    def _tokens_or_none(self, word: str) -> list[str]:
+        try:
+            return self._tokens(word)
+        except UnicodeDecodeError:
+            return []
+
+    def _tokens(self, text: str) -> list[str]:
+        utf8 = text.encode("utf-8", "replace")
+        # without offsets and synonyms the answer is a plain list of tokens
+        return cast("list[str]", self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False))
 
 
-_arrays: WeakKeyDictionary[Connection, SegmentArrays] = WeakKeyDictionary()
-"""Per connection: lengths and sessions of all messages, of which only what changed is read again."""
+@dataclass(slots=True)
+class _Statistics:
+    """Cached counts of one connection's store."""
+
+    analyzer: Fts5Analyzer
+    documents: int = 0
+    frequencies: dict[str, int] = field(default_factory=dict)
+    sessions: int = 0
+
+
+_statistics: WeakKeyDictionary[Connection, _Statistics] = WeakKeyDictionary()
+"""Per connection, because FTS5 counts a common word by reading its whole list."""
 
 
 class SqlitePostings:
-    """The index during one search; implements `search.postings.Postings`."""
+    """The word index and the substring index during one search; implements `search.postings.Postings`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        known = _arrays.get(connection)
+        self.documents, self.mean_length = _totals(connection)
+        known = _statistics.get(connection)
         if known is None:
             connection.pragma("cache_size", -_CACHE_KIB)
-            known = _arrays[connection] = SegmentArrays()
-        known.follow(connection)
-        self._arrays = known
-        self.documents, self.mean_length, self.mean_session = known.documents, known.mean_length, known.mean_session
-        self.languages, self.unread, self.size = known.languages, known.unread, known.size
-        self.lengths, self.sessions, self.session_sizes = known.lengths, known.sessions, known.session_sizes
-        self.ids, self.positions = known.ids, known.positions
+            known = _statistics[connection] = _Statistics(Fts5Analyzer(connection))
+        if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
+            known.frequencies.clear()
+            known.sessions = 0
+            known.documents = self.documents
+        self._statistics = known
+        self._lengths: dict[int, int] = {}
+        self.tokens = known.analyzer.tokens
+        self.stem = known.analyzer.stem
 
-    def read(self, words: Collection[str]) -> "Mapping[str, Positions]":
-        """Return the list of each of these words that some message contains."""
-        keys = {hash_word(word): word for word in words}
-        rows: dict[str, list[tuple[int, bytes]]] = {}
-        bindings = (json.dumps(list(keys)), self._arrays.bases)
-        for key, segment, data in self._connection.execute(SQL.lists, bindings).fetchall():
-            if isinstance(key, int) and isinstance(segment, int) and isinstance(data, bytes):
-                rows.setdefault(keys[key], []).append((segment, data))
-            else:
-                raise Unreadable("a list of the search index is damaged", "run `kept sessions repair`")
-        try:
-            found = {word: self._arrays.join(parts) for word, parts in rows.items()}
-        except (TypeError, ValueError, IndexError) as error:  # no list of numbers
-            raise Unreadable("a list of the search index is damaged", "run `kept sessions repair`") from error
-        return {**found, **self._arrays.add_loose(found, words)}
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token; the cached count may lag behind by a small share."""
+        known = self._statistics.frequencies.get(token)
+        if known is None:
+            row = self._connection.execute(SQL.frequency, (token,)).fetchone()
+            known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
+        return known
 
-    def words_starting(self, start: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that start with `start`."""
-        bindings = (start, start + _LAST_CHARACTER, limit)
-        ((joined,),) = self._connection.execute(SQL.words_starting, bindings).fetchall()
-        found: list[str] = json.loads(str(joined))
-        loose = {word for word in self._arrays.loose_words if word.startswith(start)}
-        return sorted(loose.union(found))[:limit] if loose else found
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        rows = self._connection.execute(SQL.vocabulary, (start, start + "\U0010ffff"))
+        return [
+            (term.decode("utf-8", "replace"), count)
+            for term, count in rows
+            if isinstance(term, bytes) and isinstance(count, int)
+        ]
 
-    def words_containing(self, text: str, limit: int) -> list[str]:
-        """Return at most `limit` of the words that contain `text`."""
-        ((joined,),) = self._connection.execute(SQL.words_containing, (text, limit)).fetchall()
-        found: list[str] = json.loads(str(joined))
-        loose = {word for word in self._arrays.loose_words if text in word}
-        return sorted(loose.union(found))[:limit] if loose else found
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
+        if self._statistics.sessions == 0:
+            (count,) = self._connection.execute(SQL.session_count).fetchone() or (0,)
+            self._statistics.sessions = max(1, count if isinstance(count, int) else 0)
+        return self.documents / self._statistics.sessions
 
-    def session_numbers(self, session_ids: Collection[str]) -> list[int]:
-        """Return the numbers of those of these sessions that have messages."""
-        rows = self._connection.execute(SQL.session_numbers, (json.dumps(list(session_ids)),)).fetchall()
-        most = len(self.session_sizes)
-        known = [number for (number,) in rows if isinstance(number, int) and number < most]
-        return known + [self._arrays.loose_sessions[one] for one in session_ids if one in self._arrays.loose_sessions]
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        return _numbers(self._connection.execute(SQL.ids, (match_expression(lookup),)).fetchall())
+
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last` in ascending order."""
+        bindings = (match_expression(lookup), first, last)
+        return _numbers(self._connection.execute(SQL.ids_between, bindings).fetchall())
+
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        bindings = (match_expression(lookup), _NEWEST_ID if below is None else below, limit)
+        return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that contain trigrams of `text`: more than contain the text itself."""
+        expression = _trigram_expression(text)
+        if not expression:
+            return []
+        return _numbers(self._connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that contain trigrams of `text`; all if it has none."""
+        expression = _trigram_expression(text)
+        if not expression:
+            return set(range(first, last + 1))
+        return set(_numbers(self._connection.execute(SQL.substring_ids_between, (expression, first, last)).fetchall()))
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
         rows = self._connection.execute(SQL.talk_before, (_NEWEST_ID if below is None else below, limit))
         return [(int(number), str(text)) for number, text in rows]
 
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message, and of those that were asked for before."""
+        unknown = sorted({*ids}.difference(self._lengths))
+        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),))
+        self._lengths |= {
+            number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
+            for number, size in rows
+            if size and isinstance(size, bytes)  # a damaged page may hold anything
+        }
+        return self._lengths
+
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
         rows = self._connection.execute(SQL.texts, (json.dumps(list(ids)),))
         return {int(number): str(text or "") for number, text in rows}
+
+
+class SqliteCatalog:
+    """Messages and sessions that one user may find; implements `search.postings.Catalog`."""
+
+    def __init__(self, connection: Connection, *, user: UserId) -> None:
+        self._connection = connection
+        self._user = user
+        self.has_other_users = connection.execute(SQL.other_user, (user, user)).fetchone() is not None
+
+    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages that exist and were not taken back."""
+        rows = self._connection.execute(SQL.heads, (json.dumps(sorted(ids)),))
+        return {number: MessageHead._make(rest) for number, *rest in rows}
+
+    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
+        """Return the user's sessions among these."""
+        rows = self._connection.execute(SQL.sessions, {"ids": json.dumps(list(session_ids)), "user": self._user})
+        return {
+            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0, bool(is_headless))
+            for name, source, project, started, last_active, count, is_headless in rows
+        }
+
+    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
+        """Return at most `limit` of the user's sessions that match."""
+        bindings = {
+            "user": self._user,
+            "project": conditions.project,
+            "sources": json.dumps(conditions.sources) if conditions.sources else None,
+            "after": conditions.after,
+            "before": conditions.before,
+            "limit": limit,
+        }
+        return [str(row[0]) for row in self._connection.execute(SQL.filtered_sessions, bindings)]
+
+    def timeline(
+        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
+        wanted = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
+        for name, value in wanted.items():
+            if isinstance(value, (tuple, frozenset)):
+                wanted[name] = json.dumps(sorted(value)) if value else None
+        (total,) = self._connection.execute(SQL.count_timeline, wanted).fetchone() or (0,)
+        rows = self._connection.execute(SQL.timeline, wanted)
+        return int(total), [(str(name), int(number)) for name, number in rows if number is not None]
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session; None without messages."""
+        first, last, count = self._connection.execute(SQL.session_span, (session_id, self._user)).fetchone() or (
+            None,
+            None,
+            0,
+        )
+        if not isinstance(first, int) or not isinstance(last, int):
+            return None
+        return first, last, count if isinstance(count, int) else 0
+
+    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+        """Return the messages of each session in ascending order."""
+        rows = self._connection.execute(SQL.ids_by_session, (json.dumps(list(session_ids)),))
+        return {str(name): _numbers([(joined,)]) for name, joined in rows}
+
+    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
+        """Return the messages of one session from `first` to `last` in ascending order."""
+        rows = self._connection.execute(SQL.session_ids_near, (session_id, first, last))
+        return [number for (number,) in rows if isinstance(number, int)]
+
+
+def match_expression(lookup: Lookup) -> str:
+    """Return `lookup` in the query language of FTS5."""
+    match lookup:
+        case Word(text):
+            return _quote(text)
+        case Prefix(text):
+            return _quote(text) + " *"
+        case AllOf(parts):
+            return " AND ".join(f"({match_expression(part)})" for part in parts)
+        case AnyOf(parts):
+            return " OR ".join(f"({match_expression(part)})" for part in parts)
+        case Without(wanted, unwanted):
+            return f"({match_expression(wanted)}) NOT ({match_expression(unwanted)})"
+
+
+def _quote(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _trigram_expression(text: str) -> str:
+    """Return the expression for as many trigrams of `text` as tell it from most others."""
+    trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
+    if not trigrams:
+        return ""
+    # every second trigram covers every letter; the caller checks the rest against the text
+    chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
+    return " AND ".join(_quote(trigram) for trigram in dict.fromkeys(chosen))
+
+
+def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the numbers of one JSON array: an answer with a row per number takes seven times as long."""
+    joined = rows[0][0] if rows else None
+    found: list[int] = json.loads(joined) if isinstance(joined, str) else []
+    return found
+
+
+def _varints(blob: bytes) -> list[int]:
+    """Return the numbers in a record of FTS5."""
+    numbers: list[int] = []
+    value = 0
+    for byte in blob:
+        value = value << 7 | byte & 0x7F
+        if byte < _ONE_BYTE:
+            numbers.append(value)
+            value = 0
+    return numbers or [value]
+
+
+def _totals(connection: Connection) -> tuple[int, float]:
+    """Return the number of messages and their mean length, which FTS5 keeps in its first record."""
+    row = connection.execute(SQL.totals).fetchone()
+    numbers = _varints(row[0]) if row else [0]
+    documents = numbers[0]
+    return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)

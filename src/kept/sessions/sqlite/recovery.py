@@ -5,7 +5,6 @@ damaged row is copied as far as it can be read. A lost row is one that an index 
 """
 
 import logging
-from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from kept.sessions.reports import Salvaged
 from kept.sessions.sqlite import checksums, index, vectors
 from kept.sessions.sqlite.lost_sessions import LostSessions
 from kept.storage.connections import statements
-from kept.storage.evidence import Key, Listing, gather_evidence, insert_row, key_of
+from kept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from kept.storage.files import APPLICATION_ID
 from kept.storage.pages import PageFile, Value
 from kept.storage.row_checksums import contradicts, describe_key
@@ -33,6 +32,7 @@ log = logging.getLogger(__name__)
 
 TASK = "salvaging rows"
 DERIVED = ("sqlite_", "message_", "next_", "index_queue", "leases", "vector_state")
+_COMPANIONS = {"messages": ("message_words_docsize", "message_substrings_docsize")}
 _MOST_UNUSED = 1_000_000
 """Numbers that may have been given to rows that were deleted since; a larger distance is damage."""
 _MESSAGE = ("id", *MessageRow._fields, "checksum")
@@ -83,7 +83,7 @@ class Recovery:
         """Keep the last number of each table, so that no number is given twice; a wild one is ignored."""
         for row in self._salvage.rows("sqlite_sequence"):
             name, last = row.values.get("name"), row.values.get("seq")
-            if name not in self._salvage.shapes or str(name).startswith(DERIVED) or not isinstance(last, int):
+            if name not in self._salvage.shapes or not isinstance(last, int):
                 continue
             ((highest,),) = connection.execute(f"SELECT coalesce(max(rowid), 0) FROM {name}").fetchall()  # noqa: S608
             if int(str(highest)) < last <= int(str(highest)) + _MOST_UNUSED:
@@ -137,9 +137,7 @@ class _TableCopy:
         self._shape = shape
         self._result = result
         self._sink = sink
-        self._evidence = gather_evidence(
-            salvage, shape.name, _list_messages(salvage) if shape.name == "messages" else ()
-        )
+        self._evidence = gather_evidence(salvage, shape.name, _COMPANIONS.get(shape.name, ()))
         self._whole: dict[Key, bool] = {}
         self._strays: list[Row] = []
         """Damaged rows whose number belongs to another row, or to none."""
@@ -231,17 +229,3 @@ class _TableCopy:
 
 def _sort(keys: Iterable[Key]) -> list[Key]:
     return sorted(keys, key=lambda key: (isinstance(key, int), key if isinstance(key, int) else 0, repr(key)))
-
-
-def _list_messages(salvage: Salvage) -> list[Listing]:
-    """Return which messages the readable segments of the search index contain."""
-    found = []
-    for row in salvage.rows("message_segments"):
-        first, size, sessions = (row.values.get(name) for name in ("first", "size", "sessions"))
-        is_active = row.is_reached and not row.damage and row.values.get("state") == "active"
-        if not (is_active and isinstance(first, int) and isinstance(size, int) and isinstance(sessions, bytes)):
-            continue
-        if len(sessions) == 4 * size:
-            there = frozenset(first + place for place, number in enumerate(array("I", sessions)) if number)
-            found.append(Listing(range(first, first + size), there))
-    return found

@@ -15,8 +15,6 @@ from kept.storage.sqlite import Connection, Database
 
 SQL = statements("kept.sessions.sqlite", "removal.sql")
 STEP = 1_000
-_INDEX_SECONDS = 1.0
-"""What removing may take longer until the index has followed; the next search or command continues."""
 
 
 def purge_sessions(database: Database, ids: Sequence[SessionId], *, keep_borrowed: bool) -> Removed:
@@ -38,10 +36,6 @@ def purge_sessions(database: Database, ids: Sequence[SessionId], *, keep_borrowe
                 if len(page) < STEP:
                     removed.sessions += _purge_row(connection, session_id)
                     break
-    if ids:
-        from kept.sessions.sqlite import indexing
-
-        indexing.catch_up(database, seconds=_INDEX_SECONDS)
     return removed
 
 
@@ -55,7 +49,7 @@ def _give_away(connection: Connection, session_id: SessionId, going: Sequence[Se
 
 
 def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
-    """Remove messages from every table; return how many blobs were removed. A trigger queues them for the index."""
+    """Remove messages from every table and the index; return how many blobs were removed."""
     listed = [(number,) for number in ids]
     hashes = {digest for one in listed for (digest,) in connection.execute(SQL.blobs_of, one)}
     sources = {number for one in listed for (number,) in connection.execute(SQL.source_of, one)}
@@ -63,6 +57,7 @@ def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
     connection.executemany(SQL.uncarry, listed)
     connection.executemany(SQL.delete_message, listed)
     receipts.forget_messages(connection, ids)
+    index.remove(connection, ids)
     connection.executemany(SQL.drop_source, [(number,) for number in sources])
     gone = 0
     for digest in hashes:

@@ -11,7 +11,7 @@ from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
 from kept.sessions.reports import Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import checksums, index, index_check, indexing, vectors
+from kept.sessions.sqlite import checksums, index, index_check, vectors
 from kept.sessions.sqlite.check import check_file, has_unread_log
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -24,9 +24,10 @@ from kept.storage.swap import Replacement, finish, hold_alone
 SQL = statements("kept.sessions.sqlite", "repair.sql")
 log = logging.getLogger(__name__)
 
-INDEX_TABLES = "tbl_name IN ('message_terms', 'message_segments', 'message_postings', 'message_sessions')"
-OLD_INDEX = ("message_words", "message_substrings", "message_vocabulary", "next_words", "next_substrings")
-"""The indexes of versions up to 3."""
+INDEX_TABLES = (
+    "name GLOB 'message_words*' OR name GLOB 'message_substrings*' OR name = 'message_vocabulary' "
+    "OR name GLOB 'next_words*' OR name GLOB 'next_substrings*'"
+)
 VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
 INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messages"
 VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` computes the others"
@@ -93,10 +94,8 @@ def _blames_indexes_only(lines: Sequence[str], roots: Mapping[int, str], tables:
 def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     tables, indexed = _find_damaged(database, SQL.derived), _find_damaged(database, SQL.indexed)
     done = _replace_tables(database, tables, indexed) if tables or indexed else []
-    if INDEX_DONE in done:
-        indexing.catch_up(database, seconds=float("inf"), sink=sink, clock=clock)
-    elif _index_faults(database):  # checked last: recreating the queue loses what was waiting in it
-        indexing.recreate(database, sink=sink, clock=clock)
+    if _index_faults(database):  # checked last: recreating the queue loses what was waiting in it
+        index.rebuild(database, sink=sink, clock=clock)
         done.append(INDEX_DONE)
     with database.writing() as connection:
         connection.execute(index.SQL.recount_all)
@@ -123,7 +122,7 @@ def _index_faults(database: Database) -> list[str]:
     try:
         with database.reading() as connection:
             damaged = {one.message_id for one in checksums.check_rows(connection)}
-            return index_check.find_faults(connection, most_chars=index_check.REPAIR_CHARS, damaged=damaged)
+            return index_check.find_faults(connection, most_chars=index_check.REPAIR_CHARS, without=damaged)
     except Unreadable as error:
         return [error.message]
 
@@ -132,12 +131,9 @@ def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence
     """Recreate the tables on new pages: damaged pages cannot be dropped, so a vacuum releases them."""
     done = [ROWS_INDEX_DONE] if indexed else []
     with database.writing() as connection:
-        if any(name in index.TABLES for name in tables):
+        if any(name.startswith(("message_words", "message_substrings")) for name in tables):
             drop_from_schema(connection, INDEX_TABLES)
             index.create(connection)
-            done.append(INDEX_DONE)
-        if any(name.startswith(OLD_INDEX) for name in tables):
-            drop_from_schema(connection, " OR ".join(f"name GLOB '{name}*'" for name in OLD_INDEX))
         if _VECTORS.intersection(tables):
             _save_vectors(connection, database.path, has_owner="vector_state" not in tables)
             done.append(VECTORS_DONE)
@@ -246,6 +242,5 @@ class Repair:
         recovery.copy_to(fresh)
         with closing(open_state(fresh, self._settings.durability)) as database:
             recovery.settle(database)
-            self._store(database)
-            indexing.catch_up(database, seconds=float("inf"), sink=self._sink, clock=self._clock)
+            self._store(database)  # builds the search index
         return recovery.result

@@ -6,8 +6,7 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
 
 -- name: derived
 SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND (
-  name IN ('message_terms', 'message_segments', 'message_postings', 'message_sessions')
-  OR name GLOB 'message_words_*' OR name GLOB 'message_substrings_*'
+  name GLOB 'message_words_*' OR name GLOB 'message_substrings_*'
   OR name IN ('message_vectors', 'vector_state', 'index_queue', 'leases')
 );
 

@@ -1,41 +1,34 @@
--- name: lists
--- one word after the other, each with its lists in the order of the segments
-SELECT w.value, s.value, p.list FROM json_each(?1) AS w
-CROSS JOIN json_each(?2) AS s
-CROSS JOIN message_postings AS p ON p.key = s.value + w.value;
+-- name: totals
+SELECT block FROM message_words_data WHERE id = 1;
 
--- name: words_starting
--- one JSON array: an answer with a row per word takes several times as long
-SELECT json_group_array(word) FROM (SELECT word FROM message_terms WHERE word >= ? AND word < ? LIMIT ?);
+-- name: frequency
+SELECT doc FROM message_vocabulary WHERE term = ?;
 
--- name: words_containing
-SELECT json_group_array(word) FROM (SELECT word FROM message_terms WHERE instr(word, ?) > 0 LIMIT ?);
+-- name: vocabulary
+SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term < ?;
 
--- name: session_numbers
-SELECT number FROM message_sessions WHERE session_id IN (SELECT value FROM json_each(?));
+-- name: ids
+SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ?;
 
--- name: numbers_of_sessions
-SELECT session_id, number FROM message_sessions WHERE session_id IN (SELECT value FROM json_each(?));
+-- name: ids_between
+SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ? AND rowid BETWEEN ? AND ?;
 
--- name: queued
-SELECT message_id FROM index_queue ORDER BY message_id;
+-- name: newest_ids
+SELECT json_group_array(rowid) FROM (
+  SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
+);
 
--- name: rows_between
--- newest first, because there may be more than can be read
-SELECT id, CAST(session_id AS TEXT), CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
-       iif(state = 'rewound', NULL, CAST(tool_name AS TEXT)), iif(state = 'rewound', NULL, CAST(tool_calls AS TEXT))
-FROM messages WHERE id >= ? AND id < ? ORDER BY id DESC;
+-- name: substring_ids
+SELECT json_group_array(rowid) FROM (
+  SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?
+);
 
--- name: row
-SELECT id, CAST(session_id AS TEXT), CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
-       iif(state = 'rewound', NULL, CAST(tool_name AS TEXT)), iif(state = 'rewound', NULL, CAST(tool_calls AS TEXT))
-FROM messages WHERE id = ?;
+-- name: substring_ids_between
+SELECT json_group_array(rowid) FROM message_substrings WHERE message_substrings MATCH ? AND rowid BETWEEN ? AND ?;
 
--- name: newest_message
-SELECT max(id) FROM messages;
-
--- name: count_between
-SELECT count(*) FROM messages WHERE id >= ? AND id < ?;
+-- name: lengths
+-- a join with the sorted list reads the table in order, in half of the time of IN
+SELECT size.id, sz FROM json_each(?) CROSS JOIN message_words_docsize AS size ON size.id = value;
 
 -- name: heads
 -- damage can change types
@@ -58,6 +51,9 @@ SELECT id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), C
 FROM sessions
 WHERE id IN (SELECT value FROM json_each(:ids)) AND user_id = :user AND trashed IS NULL;
 
+-- name: session_count
+SELECT count(*) FROM sessions;
+
 -- name: ids_by_session
 SELECT session_id, json_group_array(id) FROM messages WHERE session_id IN (SELECT value FROM json_each(?))
 GROUP BY session_id;
@@ -74,6 +70,10 @@ WHERE user_id = :user
   AND (:before IS NULL OR started < :before)
   AND trashed IS NULL
 LIMIT :limit;
+
+-- name: session_span
+SELECT min(m.id), max(m.id), s.message_count FROM sessions AS s JOIN messages AS m ON m.session_id = s.id
+WHERE s.id = ?1 AND s.user_id = ?2;
 
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);

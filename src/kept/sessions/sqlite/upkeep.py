@@ -7,7 +7,7 @@ from kept.core.messages import Session
 from kept.core.text import JSON
 from kept.sessions.records import session_from
 from kept.sessions.reports import Coverage, Finding, Pruned, Removed
-from kept.sessions.sqlite import checksums, indexing, message_rows, removal, session_rows, vectors
+from kept.sessions.sqlite import checksums, file, index, message_rows, removal, session_rows, vectors
 from kept.sessions.sqlite.check import check_store
 from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -156,16 +156,18 @@ class SqliteUpkeep:
             session_rows.give(connection, session_ids, user=user)
 
     def reindex(self) -> int:
-        """Rebuild the index while others read and write; return the number of messages."""
-        count = indexing.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        """Rebuild both indexes while others read and write; return the number of messages."""
+        count = index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
+        index.drain(self._database, seconds=_UNTIL_DONE)  # rows of removed messages, which the new index does not hold
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
         return count
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:
         """Index what is waiting, merge segments in small steps, update the planner's statistics, shorten the log."""
         before = self._file_bytes()
-        caught_up = indexing.catch_up(self._database, seconds=_UNTIL_DONE, sink=self._file.sink, waits=True)
+        caught_up = index.drain(self._database, seconds=_UNTIL_DONE)
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
+        file.merge_indexes(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
             if vacuum:

@@ -1,18 +1,17 @@
-"""Text as the index is given it."""
+"""Text as the indexes are given it."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.sessions.search.analysis import (
-    LONGEST_WORD,
     SPEAKER,
+    STRONG,
     WHOLE,
     IndexedText,
     clean,
     compounds,
-    cut,
-    fold,
     pieces,
+    prepare,
     remove_noise,
     split_speaker,
     tool_text,
@@ -46,11 +45,11 @@ def test_identifiers_are_found_whole_and_by_their_parts() -> None:
 
 def test_the_speaker_is_a_mark_and_not_a_word() -> None:
     """ "Caroline: hello" is said by Caroline; it does not speak of her."""
-    words, length = cut(IndexedText(1, "Caroline: I went to the lake"))
+    row = prepare(IndexedText(1, "Caroline: I went to the lake"))
 
-    assert "caroline" not in words
-    assert SPEAKER + "caroline" in words
-    assert length == 5
+    assert "Caroline" not in row.words
+    assert SPEAKER + "caroline" in row.marks.split()
+    assert "go" in row.marks.split()
 
 
 def test_only_a_name_is_a_speaker() -> None:
@@ -61,37 +60,25 @@ def test_only_a_name_is_a_speaker() -> None:
     assert split_speaker("Ana María: hola") == ("Ana María", "hola")
 
 
-def test_words_are_indexed_as_written_without_case_and_accents() -> None:
-    """Stems are found by the question; й is a letter of its own, which Russian endings need."""
-    words, _ = cut(IndexedText(1, "Élan Straße running ёлка НОВЫЙ Ελλάδα"))
+def test_the_words_of_a_short_message_are_marked() -> None:
+    """Where few words are said, each says more; stop words say nothing."""
+    short = prepare(IndexedText(1, "the violin recital"))
+    long = prepare(IndexedText(2, " ".join(f"word{number}" for number in range(40))))
 
-    assert words == {"elan", "straße", "running", "елка", "новый", "ελλαδα"}
-    assert fold("Crème Brûlée") == "creme brulee"
-
-
-def test_very_long_words_are_indexed_by_their_beginning() -> None:
-    """A vocabulary of lines without spaces would be as large as the text."""
-    words, length = cut(IndexedText(1, "x" * 90 + " y"))
-
-    assert words == {"x" * LONGEST_WORD, "y"}
-    assert length == 2
+    assert {STRONG + "violin", STRONG + "recital"} <= set(short.marks.split())
+    assert STRONG + "the" not in short.marks
+    assert STRONG not in long.marks
 
 
 def test_noise_is_not_indexed() -> None:
-    """Base64 and long hexadecimal runs do not reach the index."""
+    """Base64 and long hexadecimal runs reach neither index."""
     blob = "QUJD" * 60
-    words, _ = cut(IndexedText(1, f"look {blob} here {'ab12' * 10}"))
+    row = prepare(IndexedText(1, f"look {blob} here {'ab12' * 10}"))
 
-    assert words == {"look", "here"}
+    assert "QUJD" not in row.words
+    assert "QUJD" not in row.substrings
+    assert "ab12ab12" not in row.words
     assert remove_noise("deadbeef cafe") == "deadbeef cafe"
-
-
-def test_the_words_of_tools_are_indexed_with_those_of_the_message() -> None:
-    """Tool names and arguments count like words."""
-    words, length = cut(IndexedText(1, "let me look", "read_file {path: notes.txt}"))
-
-    assert {"let", "read", "file", "notes", WHOLE.join(("read", "file"))} <= words
-    assert length == 8
 
 
 def test_tool_text_is_capped_and_free_of_json_marks() -> None:
@@ -104,15 +91,22 @@ def test_tool_text_is_capped_and_free_of_json_marks() -> None:
     assert "path" in text
 
 
-@given(st.text())
-def test_any_text_can_be_cut(text: str) -> None:
-    """No text raises, and what comes out can be stored as UTF-8."""
-    words, length = cut(IndexedText(1, text, text))
+def test_scripts_without_spaces_are_left_to_the_word_index() -> None:
+    """The substring index holds no Chinese, which would double its size."""
+    row = prepare(IndexedText(1, "hello 北京 world"))
 
-    assert length >= 0
-    for word in words:
-        assert "\x00" not in word
-        assert len(word.encode()) > 0
+    assert "北" not in row.substrings
+    assert "hello" in row.substrings
+
+
+@given(st.text())
+def test_any_text_can_be_prepared(text: str) -> None:
+    """No text raises, and what comes out can be stored as UTF-8."""
+    row = prepare(IndexedText(1, text, text))
+
+    for part in (row.words, row.marks, row.substrings):
+        assert "\x00" not in part
+        part.encode()
 
 
 @given(st.text(alphabet=st.characters(codec=None, categories=("Cs", "Co", "Cc", "Lo", "Ll"))))

@@ -5,14 +5,13 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.search import terms
 from kept.sessions.search.analysis import clean
-from kept.sessions.search.candidates import Budget, Estimates, Hits, Scope, find_candidates
-from kept.sessions.search.conditions import Condition
+from kept.sessions.search.candidates import Budget, Scope, find_candidates
+from kept.sessions.search.conditions import compile_condition, find_matching
+from kept.sessions.search.postings import Prefix, Word
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Ranking, term_weights
-from kept.sessions.search.terms import PostingList, Vocabulary, newest_with_prefix
-from kept.sessions.sqlite import indexing
+from kept.sessions.search.terms import PostingList, newest_with_prefix
 from kept.sessions.sqlite.postings import SqlitePostings
 
 _MESSAGES = 2_400
@@ -30,7 +29,6 @@ def postings(store):
     said = [NewMessage(Message(Role.USER, text(number)), 1.0, Origin.PERSON) for number in range(1, _MESSAGES + 1)]
     echo = NewMessage(Message(Role.TOOL, "stone stone", tool_name="session_search", tool_call_id="1"), 1.0, Origin.TOOL)
     store.append(SessionId("a"), [*said, echo])
-    indexing.catch_up(store.database, seconds=60)
     return SqlitePostings(store.database.connection)
 
 
@@ -38,7 +36,7 @@ def test_a_common_beginning_is_read_from_the_newest_texts(postings):
     """What is read from the texts is what the index says of the same messages; echoes of tools are left out."""
     found = newest_with_prefix(postings, "st")
 
-    assert found == postings.ids(Vocabulary(postings).join(postings.words_starting("st", 100)))
+    assert found == postings.newest_ids(Prefix("st"), _MESSAGES)
     assert len(found) == _MESSAGES // 3
 
 
@@ -48,23 +46,26 @@ def test_a_rare_beginning_is_left_to_the_index(postings, beginning):
     assert newest_with_prefix(postings, beginning) is None
 
 
-def test_filters_are_not_starved_by_the_newest(store, postings, monkeypatch):
-    """A short prefix is answered from the newest messages, unless a filter leaves none of those."""
-    monkeypatch.setattr(terms, "_MANY_DOCUMENTS", 100)
-    monkeypatch.setattr(terms, "_ENOUGH", 50)
-    store.create(Session(SessionId("b"), "cron", 1.0))
-    store.append(SessionId("b"), [NewMessage(Message(Role.USER, f"star {n}"), 1.0, Origin.PERSON) for n in range(60)])
+def test_filters_are_not_starved_by_the_newest(postings):
+    """With filters beside, the whole list is asked for: the newest may all be taken away."""
+    ranking = Ranking(term_weights([("st", 1.0, 800, 0)], _MESSAGES), mean_length=9.0, mean_session=50.0, unknown=0.0)
 
-    assert {hit.session_id for hit in store.search(SearchRequest("st*")).messages} == {"b"}
-    assert {hit.session_id for hit in store.search(SearchRequest("st*", sources=("cli",))).messages} == {"a"}
+    def of(**scope):
+        held = PostingList("st", Prefix("st"), 1.0, 800, newest=[2_397, 2_400])
+        return {
+            number for _, number in find_candidates(postings, [held], ranking, budget=Budget(), scope=Scope(**scope))
+        }
+
+    assert {2_397, 2_400} <= of() < {2_397, 2_400, *range(2_390, 2_402)}
+    assert len(of(is_filtered=True)) > 100
+    assert of(messages=frozenset(range(1, 10))) >= {3, 6, 9}
 
 
 def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
     """A phrase that most messages hold is answered from the newest, and says that older ones were not read."""
-    asked = Condition(Vocabulary(postings), parse('"of the"', 1.0).condition)
+    asked = compile_condition(postings, parse('"of the"', 1.0).condition)
 
-    positions, unread = asked.find_matching(postings, Scope())
-    found = postings.ids(positions)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
 
     assert min(found) > 1
     assert unread >= _MESSAGES - len(found) - 500
@@ -73,15 +74,15 @@ def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
 
 def test_a_rare_phrase_of_common_words_is_found_however_old(store, postings):
     """The words are everywhere, the phrase only in the oldest message: every candidate is gone through."""
-    asked = Condition(Vocabulary(postings), parse(f'"{clean(text(1))}"', 1.0).condition)
-    positions, unread = asked.find_matching(postings, Scope())
+    asked = compile_condition(postings, parse(f'"{clean(text(1))}"', 1.0).condition)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
 
-    assert (postings.ids(positions), unread) == ([1], 0)
+    assert (found, unread) == ({1}, 0)
     assert [hit.message_id for hit in store.search(SearchRequest('"yard number 7"')).messages] == [7]
 
 
-def test_neighbours_count_before_rows_are_read(store):
-    """A message next to others with the term is worth more than one that is not, also where few are estimated."""
+def test_neighbours_of_a_short_query_are_looked_up_in_the_full_lists(store):
+    """A message next to others with the term is worth more than one that is not, though only it is a candidate."""
     texts = [f"filler number {number}" for number in range(400)]
     long = "the kite was by the lake again and so were all the others who had come along that day"
     texts[50], texts[49], texts[51] = "kite lake", long, long
@@ -90,13 +91,10 @@ def test_neighbours_count_before_rows_are_read(store):
     ids = store.append(SessionId("a"), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in texts])
     postings = SqlitePostings(store.database.connection)
     ranking = Ranking(term_weights([("kite", 1.0, 6, 0)], 400), mean_length=5.0, mean_session=400.0)
-    hits = Hits(postings, [PostingList("kite", 1.0, ["kite"], postings.read(["kite"])["kite"])])
+    terms = [PostingList("kite", Word("kite"), 1.0, 6)]
 
-    # only the two short messages get an estimate with neighbours
-    found = find_candidates(
-        postings, hits, Estimates(postings, hits, ranking), budget=Budget(estimated=2), scope=Scope()
-    )
+    # the list counts as long, and no block is read, so that only the short messages are candidates
+    found = find_candidates(postings, terms, ranking, budget=Budget(per_list=1, blocks=0), scope=Scope())
     scores = {number: score for score, number in found}
 
     assert scores[ids[50]] > scores[ids[250]] > 0
-    assert ids[240] not in scores

@@ -8,7 +8,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.arguments import Asked, Asker
-from kept.sessions.search import conditions
+from kept.sessions.search import candidates, conditions, filters
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.discovery import answer
 from kept.sessions.sqlite.postings import find
@@ -67,13 +67,16 @@ def test_a_phrase_can_be_excluded(store: SqliteSessionStore) -> None:
 @pytest.mark.parametrize(
     "query", ["apple AND pear", "apple NOT pear", "(apple OR plum) AND pear", '"apple pear" OR plum']
 )
-def test_a_condition_finds_the_same_however_much_is_read(store: SqliteSessionStore, query: str) -> None:
+def test_a_condition_finds_the_same_however_much_is_read(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
     """Considering all that was asked for and filtering what the terms give are one answer."""
     fruits = ("apple", "pear", "plum", "apple pear", "pear plum", "plum apple pear", "fig")
     for number in range(12):
         say(store, f"s{number}", [f"{fruit} {number}" for fruit in fruits[number % 4 :]])
 
     few = search(store, query)
+    monkeypatch.setattr(candidates, "_ALL_MATCHING", 0)
     connection = store.database.connection
     every = find(connection, SearchRequest(query), now=NOW, budget=EXHAUSTIVE)
 
@@ -81,8 +84,30 @@ def test_a_condition_finds_the_same_however_much_is_read(store: SqliteSessionSto
     assert {hit.score for hit in few.messages} == {hit.score for hit in every.messages}
 
 
-def test_inside_a_session_only_its_own_messages_are_found(store: SqliteSessionStore) -> None:
-    """Those of others that lie between are left out."""
+def test_a_common_word_counts_for_the_best_even_where_its_list_was_not_read(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which messages hold it is seen where it stands with a rarer word, and in the texts of the best."""
+    say(store, "a", ["harbour lantern walk", "harbour", "lantern", *(f"walk {number}" for number in range(40))])
+    whole = search(store, "harbour lantern walk")
+    monkeypatch.setattr(candidates, "_TOO_LONG", 5)
+
+    short = find(
+        store.database.connection,
+        SearchRequest("harbour lantern walk"),
+        now=NOW,
+        budget=candidates.Budget(per_list=5).fitting(10, 43),
+    )
+
+    assert texts(store, short)[0] == texts(store, whole)[0] == "harbour lantern walk"
+    assert short.messages[0].parts["words"] == pytest.approx(whole.messages[0].parts["words"])
+
+
+def test_inside_a_very_long_session_only_its_own_messages_are_found(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids are not read one by one; those of others that lie between are left out."""
+    monkeypatch.setattr(filters, "_LISTED", 3)
     say(store, "long", ["kite one", "two", "three"])
     say(store, "other", ["kite between"])
     store.append(SessionId("long"), [NewMessage(Message(Role.USER, "kite last"), NOW, Origin.PERSON)])

@@ -53,7 +53,7 @@ def test_only_stop_words_are_taken_as_they_are() -> None:
     ("question", "content"),
     [
         ("wann haben wir das Auto gekauft", {"gekauft"}),
-        ("когда мы ездили в Москву", {"ездили", "москву"}),
+        ("когда мы ездили в Москву", {"езд", "москв"}),
         ("quand est-ce que nous avons acheté la maison", {"acheté", "maison"}),
         ("war stories", {"war", "stories"}),
     ],

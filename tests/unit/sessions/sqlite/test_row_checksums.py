@@ -9,9 +9,8 @@ from kept.core.clock import SystemClock
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import checksums, index_check, indexing
+from kept.sessions.sqlite import checksums, index_check
 from kept.sessions.sqlite.check import check_file, describe_limits
-from kept.sessions.sqlite.index import hash_word
 from kept.sessions.sqlite.recovery import DERIVED
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -156,57 +155,34 @@ def test_a_new_column_leaves_the_checksums_as_they_are():
     assert row_checksums.compute("usage", row) == 3_876_286_645
 
 
-def list_of(word, change):
-    """Return SQL that changes the list of a word in the first segment."""
-    return f"UPDATE message_postings SET list = {change} WHERE key = (SELECT id << 40 FROM message_segments WHERE first = 0) + {hash_word(word)}"
-
-
 @pytest.mark.parametrize(
-    ("sql", "what"),
+    "sql",
     [
-        (list_of("walrus", "x'0200'"), "does not list 2 messages by the words that are stored: 1, 2"),
-        (list_of("walrus", "x'01000200'"), "does not list 1 messages by the words that are stored: 2"),
-        (list_of("walrus", "x'01'"), "is damaged"),
-        (list_of("walrus", "'text'"), "is damaged"),
-        ("UPDATE message_segments SET lengths = 'text' WHERE first = 0", "is damaged"),
-        (
-            "UPDATE message_segments SET lengths = CAST(x'00000600' || substr(lengths, 5) AS BLOB) WHERE first = 0",
-            "counts other words",
-        ),
-        ("UPDATE message_segments SET sessions = zeroblob(64) WHERE first = 0", "are not in the index"),
-        ("UPDATE message_segments SET size = 64 WHERE first = 16", "impossible range"),
-        ("UPDATE message_sessions SET session_id = 'other'", "names other sessions"),
-        ("DELETE FROM message_terms WHERE word = 'walrus'", "1 words are not in the vocabulary"),
-        ("INSERT INTO message_terms (word) VALUES ('zebra')", "1 words of the vocabulary are in no message"),
-        ("INSERT INTO message_postings (key, list) VALUES (99 << 40, x'0100')", "lists of no segment"),
+        "INSERT OR REPLACE INTO message_words (rowid, words, marks) SELECT id, 'the walrus keeps its desk', '' FROM messages LIMIT 1",
+        "UPDATE message_words_docsize SET sz = x'0500' WHERE id = 1",
+        "INSERT OR REPLACE INTO message_substrings (rowid, text) SELECT id, 'another text' FROM messages LIMIT 1",
     ],
 )
-def test_an_index_that_differs_from_the_messages_is_found_and_rebuilt(path, sql, what):
+def test_an_index_that_differs_from_the_messages_is_found_and_rebuilt(path, sql):
     """It is well formed, so that no check of its form sees it."""
-    with closing(SqliteSessionStore(path)) as store:
-        store.append(SESSION, [said(f"number {number}") for number in range(30)])
-        indexing.catch_up(store.database, seconds=60)
-    assert findings(path) == []
     damage(path, sql)
 
-    assert any(what in found for found in findings(path)), findings(path)
+    assert any("does not list 1 messages by the words that are stored: 1" in what for what in findings(path))
 
     report = Repair(path, SessionSettings(), clock=SystemClock(), sink=lambda event: None).run()
     assert (report.left, findings(path)) == ([], [])
 
 
 def test_of_much_text_a_sample_is_compared(path):
-    """Other segments in every check, and the check says how many messages were compared."""
+    """Very long messages are always in it, and the check says how many were compared."""
     with closing(SqliteSessionStore(path)) as store:
-        store.append(SESSION, [said(f"number {number} " * 40) for number in range(60)])
-        indexing.catch_up(store.database, seconds=60)
+        store.append(SESSION, [said(f"number {number} " * 40) for number in range(30)])
+        (long,) = store.append(SESSION, [said("word " * 50_000)])
         connection = store.database.connection
 
-        seen = {
-            one.first for _ in range(50) for one in index_check.choose_segments(connection, most_chars=9_000).segments
-        }
+        chosen, is_all = index_check.choose_messages(connection, most_chars=251_000)
 
-        assert seen == {0, 16, 32, 48} - {48}
-        assert not index_check.choose_segments(connection, most_chars=9_000).is_all
-        assert "of 62 messages" in index_check.describe_sample(connection, most_chars=9_000)
+        assert long in chosen
+        assert (is_all, 1 < len(chosen) < 20) == (False, True)
+        assert "of 33 messages" in index_check.describe_sample(connection, most_chars=251_000)
         assert index_check.find_faults(connection, most_chars=1_000) == []

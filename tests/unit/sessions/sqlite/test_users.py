@@ -5,7 +5,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
 from kept.core.search import SearchRequest
 from kept.sessions.search import filters
 from kept.sessions.search.postings import SessionFilter
-from kept.sessions.sqlite.message_rows import SqliteCatalog
+from kept.sessions.sqlite.postings import SqliteCatalog
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
 
@@ -20,13 +20,15 @@ def say(store: SqliteSessionStore, name: str) -> MessageId:
 
 
 def test_the_catalog_knows_one_users_sessions(store: SqliteSessionStore) -> None:
-    """By id and by condition, sessions of another user do not exist."""
+    """By id, by condition and by span, sessions of another user do not exist."""
     say(store, "mine")
     say(store.for_user(KIM), "theirs")
     catalog = SqliteCatalog(store.database.connection, user=OWNER)
 
     assert set(catalog.sessions(["mine", "theirs"])) == {"mine"}
     assert list(catalog.session_ids(EVERY_SESSION, 10)) == ["mine"]
+    assert catalog.span("mine") is not None
+    assert catalog.span("theirs") is None
 
 
 def test_a_user_with_many_sessions_finds_none_of_another(store: SqliteSessionStore, monkeypatch) -> None:
