@@ -206,8 +206,11 @@ def conversation(store: Sessions) -> None:
 
 
 def without_ids(store: Sessions) -> list[dict[str, JSON]]:
-    """Return exported lines without the ids that each store assigns."""
-    own = {"id", "carried", "context_from"}
+    """Return exported lines without the ids that each store assigns, and without where they came from.
+
+    What a file says about its own provenance is a claim: its lines came from the import.
+    """
+    own = {"id", "carried", "context_from", "provenance"}
     return [{key: value for key, value in line.items() if key not in own} for line in store.transfer.export(raw=True)]
 
 
