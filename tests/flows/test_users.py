@@ -301,7 +301,10 @@ class World:
 
     def do_read_sessions(self, me, caller):
         own = self.own_session(me)
-        lists = [sessions.list_sessions(caller, sessions.Listed(limit=50, archived=True)), sessions.list_trash(caller, limit=50)]
+        lists = [
+            sessions.list_sessions(caller, sessions.Listed(limit=50, archived=True)),
+            sessions.list_trash(caller, limit=50),
+        ]
         return [*lists, sessions.show_session(caller, own), list(sessions.export_sessions(caller, raw=True))]
 
     def do_rename(self, me, caller):
@@ -311,7 +314,11 @@ class World:
         renamed = sessions.rename_session(caller, self.own_session(me), "Garden plan")
         if not re.fullmatch(r"Garden plan( #\d+)?", renamed.title):
             raise Leak(renamed.title)
-        with_title = [one for one in sessions.list_sessions(caller, sessions.Listed(limit=99, archived=True)).sessions if one.title]
+        with_title = [
+            one
+            for one in sessions.list_sessions(caller, sessions.Listed(limit=99, archived=True)).sessions
+            if one.title
+        ]
         numbered = sum(one.title.startswith("Garden plan") for one in with_title)
         if numbered == 1 and renamed.title != "Garden plan" and not sessions.list_trash(caller).sessions:
             raise Leak(f"{me.user}: a title of somebody else is taken")

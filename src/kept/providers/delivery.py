@@ -107,9 +107,10 @@ class DeliveryWorker:
 
     def _step(self) -> float:
         """Deliver the head if it is due; return how many seconds to wait before the next step."""
+        query = self._next_query  # before the queue: the turn of a query that comes later may not be delivered yet
         head = self._outbox.head(self._provider)
         if head is None:
-            self._queue_prefetch()
+            self._queue_prefetch(query)
             return _POLL_SECONDS
         if not self._guard.ready and not self._prepare():
             return _POLL_SECONDS
@@ -120,11 +121,11 @@ class DeliveryWorker:
             return min(_POLL_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
         return self._record_outcome(item, self._deliver(item))
 
-    def _queue_prefetch(self) -> None:
+    def _queue_prefetch(self, query: tuple[str, str] | None) -> None:
         with self._changed:
-            query, self._next_query = self._next_query, None
-            if query is None or self._stopping:
+            if query is None or query is not self._next_query or self._stopping:
                 return
+            self._next_query = None
         session_id, text = query
         self._guard.call("queue_prefetch", text, session_id=session_id, timeout_seconds=self._timeout_seconds)
 
