@@ -362,3 +362,13 @@ def test_a_reading_token_changes_nothing(served):
     for address in ("/memory/add", "/memory/remove", "/changes/undo", "/chat", "/settings/backup", "/agents/pause"):
         answer = browser.post(address, form_token=token, target="memory", text="x", before="x", message="hi", group="x")
         assert answer.status_code == 403, address
+
+
+def test_a_search_that_finds_nothing_promises_no_passages(served):
+    """It says so once."""
+    client = served.client()
+    client.post("/v1/chat/completions", json={"model": "kept", "messages": [{"role": "user", "content": "a heron"}]})
+    page = client.get("/search", params={"q": "zzzqqq"}).text
+
+    assert "Nothing matches" in page
+    assert "passages are below" not in page
