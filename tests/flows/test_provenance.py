@@ -262,7 +262,7 @@ def test_facts_that_the_person_says_pass_also_after_reading_a_page(open_home):
         home.turn(f"{fact}. And what is new?", [Says("", (call("fetch", url="https://a.example"),)), saves])
 
     assert len(home.app.owner.memory.entries("user")) == 3
-    assert home.app.owner.memory.unverified(Target.USER) == {}
+    assert home.app.owner.memory.list_unverified(Target.USER) == {}
 
 
 def test_a_call_that_was_not_made_is_no_source(open_home):
@@ -272,7 +272,7 @@ def test_a_call_that_was_not_made_is_no_source(open_home):
     home.turn(ASKED, [Says("", (call("terminal", command="curl https://a.example"), call("nothing", url="x"))), saves])
 
     assert home.app.owner.memory.entries("memory") == ["Builds run on ci.example."]
-    assert home.app.owner.memory.unverified(Target.MEMORY) == {}
+    assert home.app.owner.memory.list_unverified(Target.MEMORY) == {}
 
 
 def test_a_skill_learnt_from_a_page_waits(open_home, kept):

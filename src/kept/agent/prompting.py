@@ -123,7 +123,7 @@ def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> 
         current,
         own=_own_entries(parts, lineage),
         allowed=memory.allowed_rules,
-        unverified=memory.unverified,
+        unverified=memory.list_unverified,
     )
     frozen.reported = state
     return notice

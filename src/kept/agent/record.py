@@ -9,7 +9,7 @@ from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
-from kept.core.provenance import least_trusted, recalled_by
+from kept.core.provenance import find_recalling_provider, least_trusted
 from kept.core.taint import Context, read_context
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
@@ -219,7 +219,7 @@ class Record:
 
 def _read_row(row: StoredMessage) -> Iterator[tuple[SourceName | None, str, bool]]:
     """Yield what a message gives a model to read; recalled memory comes before the message that it was recalled for."""
-    recalled = recalled_by(row.api_content.removeprefix(row.message.text)) if row.api_content else None
+    recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
     if recalled is not None and row.api_content:
         yield recalled, row.api_content, False
     yield row.source, row.message.text, row.origin is Origin.PERSON

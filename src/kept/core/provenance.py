@@ -254,7 +254,7 @@ def label_recalled(text: str, providers: Iterable[str]) -> str:
     return f"{_RECALLED.format(name=f'the provider {named}')}\n{text}" if text.strip() else ""
 
 
-def recalled_by(text: str) -> SourceName | None:
+def find_recalling_provider(text: str) -> SourceName | None:
     """Return the provider that recalled a text, None if none did."""
     found = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
     return None if found is None else Source(Kind.PROVIDER, found[1]).stored

@@ -78,7 +78,7 @@ class _Derived:
 
 def _define(cls: type, *, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> type:
     own = {each.name: each for each in _own_fields(cls, kw_only=kw_only)}
-    found = {**_inherited_fields(cls), **own}
+    found = {**_collect_base_fields(cls), **own}
     for name, each in own.items():
         if each.default is not _ABSENT:
             setattr(cls, name, each.default)
@@ -119,7 +119,7 @@ def _is_of_class(annotation: Any) -> bool:
     return annotation is ClassVar or get_origin(annotation) is ClassVar
 
 
-def _inherited_fields(cls: type) -> dict[str, Field]:
+def _collect_base_fields(cls: type) -> dict[str, Field]:
     found: dict[str, Field] = {}
     for base in reversed(cls.__mro__[1:]):
         ours = base.__dict__.get("__kept_fields__")

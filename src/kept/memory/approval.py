@@ -271,7 +271,7 @@ def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author)
 
 
 def _is_verified(store: MemoryStore, target: Target, needle: str) -> bool:
-    unverified = store.unverified(target)
+    unverified = store.list_unverified(target)
     return any(needle.strip() in entry and entry not in unverified for entry in store.page(target).entries)
 
 

@@ -141,7 +141,7 @@ def apply_merge(own: MemoryStore, theirs: MemoryStore, target: Target, author: A
         archive = tuple(Step("archive", text, None, -1) for text in merge.archived)
         return Change(merge.entries, (*steps, *archive), "Merged.", is_only_copy=bool(archive))
 
-    return own.write(target, decide, replace(author, sources=theirs.unverified(target)))
+    return own.write(target, decide, replace(author, sources=theirs.list_unverified(target)))
 
 
 def _state(store: MemoryStore, target: Target, page: Page) -> PageState:

@@ -117,7 +117,7 @@ def reset_pages(store: MemoryStore, *, target: Target | None = None) -> Reset | 
 def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEntries:
     """Return the live entries in the form that `read_pages` accepts."""
     pages = {page: store.page(page).entries for page in targets(store, target)}
-    unverified = {entry: source for page in pages for entry, source in store.unverified(page).items()}
+    unverified = {entry: source for page in pages for entry, source in store.list_unverified(page).items()}
     sources = {entry: unverified[entry] for entries in pages.values() for entry in entries if entry in unverified}
     return PageEntries(pages, sources)
 

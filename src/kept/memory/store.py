@@ -151,11 +151,11 @@ class MemoryStore:
         return mask_threats(
             entries,
             partial(self.allowed_rules, target),
-            unverified=self.unverified(target),
+            unverified=self.list_unverified(target),
             clean=partial(self._read_clean, target),
         )
 
-    def unverified(self, target: Target) -> "Mapping[str, SourceName]":
+    def list_unverified(self, target: Target) -> "Mapping[str, SourceName]":
         """Return the entries of a page that came from a source and that no person confirmed, each with its source."""
         if self.settings.untrusted == "allow":
             return {}
@@ -240,7 +240,7 @@ class MemoryStore:
         The rows remove and re-add the entry, so that undo takes the permission back as well.
         """
         texts = [clean(edit.text) for edit in edits if isinstance(edit, Add | Replace)]
-        unverified = self.unverified(target) if author.origin in PERSON else {}
+        unverified = self.list_unverified(target) if author.origin in PERSON else {}
         steps = [
             step
             for entry in texts

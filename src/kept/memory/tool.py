@@ -209,7 +209,7 @@ class MemoryTool:
 
     def _find_sources(self, request: WriteRequest, context: ToolContext) -> dict[str, SourceName]:
         """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
-        unverified = self._store.unverified(request.target)
+        unverified = self._store.list_unverified(request.target)
         found: dict[str, SourceName] = {}
         for edit in request.edits:
             text = subject_of(edit)

@@ -219,7 +219,7 @@ def confirm_entries(
     marked = [
         (page, entry)
         for page in list_pages(caller, target)
-        for entry, source in store.unverified(page).items()
+        for entry, source in store.list_unverified(page).items()
         if entry in store.page(page).entries and (covers(origin, source) if origin else (text or "") in entry)
     ]
     if not marked or (text is not None and len(marked) > 1):

@@ -189,10 +189,10 @@ def shown(
     }
     if is_anchor:
         value["anchor"] = True
-    return {**value, **named_source(message)}
+    return {**value, **describe_source(message)}
 
 
-def named_source(message: StoredMessage) -> dict[str, JSON]:
+def describe_source(message: StoredMessage) -> dict[str, JSON]:
     """Return where the text of a message came from, as an answer names it; empty for its author's own words."""
     if message.source is not None:
         return {"from": message.source}
@@ -259,7 +259,7 @@ def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> 
         "matched_role": match.message.role.value,
         "match_message_id": match.id,
         "snippet": marker.around(text, width=SNIPPET_CHARS),
-        **named_source(match),
+        **describe_source(match),
     }
 
 

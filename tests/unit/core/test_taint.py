@@ -16,11 +16,11 @@ from kept.core.provenance import (
     covers,
     find_call_sources,
     find_client_source,
+    find_recalling_provider,
     label,
     label_recalled,
     least_trusted,
     read_source,
-    recalled_by,
 )
 from kept.core.taint import Context, Flow, Reading, Verdict, echoes, find_risks, is_said, judge, read_context
 
@@ -152,9 +152,9 @@ def test_what_providers_recalled_says_so_and_is_recognised():
     text = label_recalled("Tea at four.", ["mem0"])
 
     assert text.splitlines()[1:] == ["Tea at four."]
-    assert recalled_by(f"<memory-context>\n{text}") == "provider:mem0"
+    assert find_recalling_provider(f"<memory-context>\n{text}") == "provider:mem0"
     assert label_recalled("  ", ["mem0"]) == ""
-    assert recalled_by("Tea at four.") is None
+    assert find_recalling_provider("Tea at four.") is None
 
 
 # taint

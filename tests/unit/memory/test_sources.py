@@ -30,16 +30,16 @@ def test_only_a_person_clears_a_source(tmp_path):
     """An agent that writes the entry again, a repair or an undo leaves it as it was."""
     store = MemoryStore(tmp_path)
     store.apply("memory", Add(TEA), by_agent())
-    assert store.unverified(Target.MEMORY) == {TEA: WEB}
+    assert store.list_unverified(Target.MEMORY) == {TEA: WEB}
 
     for origin in ("agent", "background_review", "undo", "repair", "restore", "overflow", "outside"):
         store.apply("memory", Remove(TEA), Author(origin=origin))
         store.apply("memory", Add(TEA), Author(origin=origin))
-        assert store.unverified(Target.MEMORY) == {TEA: WEB}, origin
+        assert store.list_unverified(Target.MEMORY) == {TEA: WEB}, origin
     store.apply("memory", Replace("Tea", "Tea is at five."), Author(origin="agent"))
-    assert store.unverified(Target.MEMORY)["Tea is at five."] == WEB
+    assert store.list_unverified(Target.MEMORY)["Tea is at five."] == WEB
     store.apply("memory", Replace("Tea", "Tea is at six."), Author())
-    assert "Tea is at six." not in store.unverified(Target.MEMORY)
+    assert "Tea is at six." not in store.list_unverified(Target.MEMORY)
 
 
 def test_white_space_does_not_launder_an_entry(tmp_path):
@@ -50,7 +50,7 @@ def test_white_space_does_not_launder_an_entry(tmp_path):
 
     tool.call({"action": "add", "target": "memory", "content": "\r\n Tea is\r\nat four. \u3000"}, context)
 
-    assert list(store.unverified(Target.MEMORY).values()) == [WEB]
+    assert list(store.list_unverified(Target.MEMORY).values()) == [WEB]
 
 
 def test_a_batch_that_merges_an_unverified_entry_is_unverified(tmp_path):
@@ -66,7 +66,7 @@ def test_a_batch_that_merges_an_unverified_entry_is_unverified(tmp_path):
     tool.call({"target": "memory", "operations": operations}, ToolContext())
 
     assert store.entries("memory") == [merged]
-    assert store.unverified(Target.MEMORY)[merged] == WEB
+    assert store.list_unverified(Target.MEMORY)[merged] == WEB
 
 
 def test_the_policy_is_a_setting(tmp_path):
@@ -92,7 +92,7 @@ def test_a_backup_that_is_merged_keeps_the_sources(tmp_path):
 
     apply_merge(own, theirs, Target.MEMORY, Author(origin="restore"))
 
-    assert own.unverified(Target.MEMORY) == {TEA: WEB}
+    assert own.list_unverified(Target.MEMORY) == {TEA: WEB}
 
 
 def test_a_ledger_from_before_there_were_sources_opens(tmp_path):
@@ -114,9 +114,9 @@ def test_a_ledger_from_before_there_were_sources_opens(tmp_path):
 
     opened = MemoryStore(tmp_path)
     assert opened.ledger.damaged() == []
-    assert opened.unverified(Target.MEMORY) == {}
+    assert opened.list_unverified(Target.MEMORY) == {}
     opened.apply("memory", Add(TEA), by_agent())
-    assert opened.unverified(Target.MEMORY) == {TEA: WEB}
+    assert opened.list_unverified(Target.MEMORY) == {TEA: WEB}
     assert opened.ledger.damaged() == []
 
 

@@ -85,7 +85,7 @@ class Replies:
             for place, part in enumerate(parts):
                 await self._send_part(reply, place, part)
         except (ApiError, Unreachable) as error:
-            raise _undelivered(error) from None
+            raise _describe_failure(error) from None
 
     async def _send_part(self, reply: Reply, place: int, part: str) -> None:
         there = reply.shown.parts[place] if place < len(reply.shown.parts) else ""
@@ -188,7 +188,7 @@ class Replies:
             else:
                 await self._show_by_edits(reply, drafted)
         except (ApiError, Unreachable) as error:
-            raise _undelivered(error) from None
+            raise _describe_failure(error) from None
 
     async def _show_in_private(self, reply: Reply, drafted: _Drafted) -> None:
         chat, now = reply.message.chat.chat, time.monotonic()
@@ -301,7 +301,7 @@ def _message_id(result: JSON) -> str:
     return str(found) if isinstance(found, int) else "0"
 
 
-def _undelivered(error: ApiError | Unreachable) -> Undelivered:
+def _describe_failure(error: ApiError | Unreachable) -> Undelivered:
     if isinstance(error, Unreachable):
         return Undelivered(error.message, is_temporary=True)
     is_temporary = error.code >= 500 or error.code == 429

@@ -63,7 +63,7 @@ def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
 
 
 @cache
-def _spaced(kind: str) -> frozenset[str]:
+def _read_spaced_words(kind: str) -> frozenset[str]:
     """Return the words of one kind in all languages with spaces between words."""
     return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
 
@@ -74,13 +74,13 @@ def _read_question(folded: str, now: float) -> Period | None:
     for _, said in dates:
         rest = rest.replace(said, " ", 1)
     words, topics = _find_topics(rest, is_dated=bool(dates))
-    if len(dates) == 1 and topics <= _spaced("first") and not _DIGITS.search(rest):
+    if len(dates) == 1 and topics <= _read_spaced_words("first") and not _DIGITS.search(rest):
         return _read_dated(folded, *dates[0], words, now=now, is_first=bool(topics))
     if dates or not words:
         return None
-    if topics and topics <= _spaced("first"):
+    if topics and topics <= _read_spaced_words("first"):
         return Period(None, None, "oldest")
-    if topics and topics <= _spaced("latest") and topics != {"time"}:
+    if topics and topics <= _read_spaced_words("latest") and topics != {"time"}:
         return Period(None, None)
     # "what did we do Monday?": a name that means a date only because nothing else is left of the question
     alone = parse_span(" ".join(topics), now=now) if len(topics) == 1 < len(words) else None
@@ -117,7 +117,7 @@ def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
 
 def _asks_for_talk(words: Sequence[str]) -> bool:
     """Return whether a question has a word for doing or talking, in any language."""
-    talk = _spaced("talk") | _spaced("first")
+    talk = _read_spaced_words("talk") | _read_spaced_words("first")
     return any(word in talk or UNSPACED.search(word) for word in words)
 
 
