@@ -99,7 +99,7 @@ def test_a_memory_that_fails_holds_nothing_up(quick, monkeypatch):
 def test_a_broken_database_holds_nothing_up(quick):
     """With a file that is no database any more, requests still pass for those who called before."""
     home = quick.served.app.home.database
-    quick.served.app.database.close()
+    quick.served.app.state_file.close()
     for path in home.parent.glob(f"{home.name}*"):
         path.write_bytes(b"this is no database" * 1_000)
     assert_passed(quick, raw())

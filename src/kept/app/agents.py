@@ -289,7 +289,7 @@ class AgentBuilder:
         manager = open_manager(
             settings.memory.provider if given is None else given,
             source,
-            database=self._app.database,
+            database=self._space.database,
             settings=settings.providers,
             context=managing,
         )

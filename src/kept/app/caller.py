@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kept.app.agents import AgentBuilder
     from kept.app.root import App
     from kept.core.events import Event
-    from kept.core.ports import EventSink
+    from kept.core.ports import Database, EventSink
     from kept.core.tools import Tool
     from kept.curation.backup import RollbackResult
     from kept.memory.approval import Approvals
@@ -67,6 +67,11 @@ class Caller:
     def user(self) -> UserId:
         """Return the user whose data this caller can use."""
         return self.space.user
+
+    @property
+    def database(self) -> Database:
+        """The tables of the home, for the rows of this caller's user."""
+        return self.space.database
 
     @property
     def is_owner(self) -> bool:
@@ -181,6 +186,11 @@ class UserSpace:
             return None
         return project_folder(Path(root))
 
+    @property
+    def database(self) -> Database:
+        """The tables of the home, for the rows of this user; raises a StorageError while they cannot be used."""
+        return self.app.database
+
     def close(self) -> None:
         """Close the files that belong to this user alone; they are opened again when needed."""
         if "memory" in self.__dict__:
@@ -202,8 +212,8 @@ class UserSpace:
         """Return the conversations; where they cannot be written, warn and return what can be read, or None."""
         try:
             sessions = self.sessions
-            if self.app.database.is_read_only:
-                with self.app.database.writing():  # raises the reason
+            if self.database.is_read_only:
+                with self.database.writing():  # raises the reason
                     return sessions
         except StorageError as error:
             self.listeners.warn(f"this conversation is not being stored: {error.message}", error.remedy)
@@ -257,14 +267,14 @@ class UserSpace:
         """The writes to external memories that wait for delivery."""
         from kept.providers.outbox import Outbox
 
-        return Outbox(self.app.database, user=self.user, clock=self.app.clock)
+        return Outbox(self.database, user=self.user, clock=self.app.clock)
 
     @cached_property
     def audit(self) -> Audit:
         """The record of calls to external memories."""
         from kept.providers.audit import Audit
 
-        return Audit(self.app.database, user=self.user, clock=self.app.clock)
+        return Audit(self.database, user=self.user, clock=self.app.clock)
 
     def tools(self) -> dict[str, Tool]:
         """Return all tools of the agent by name, in a fixed order."""

@@ -28,7 +28,7 @@ from kept.storage.files import SCRATCH_FOLDER
 if TYPE_CHECKING:
     from kept.agent.mcp_tools import McpTools
     from kept.core.events import Event
-    from kept.core.ports import ChatModel, Clock, Embeds, EventSink
+    from kept.core.ports import ChatModel, Clock, Database, Embeds, EventSink
     from kept.core.text import JSON
     from kept.core.tools import Tool
     from kept.llm.endpoints import Endpoint
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
-    from kept.storage.sqlite import Database
+    from kept.storage.sqlite import Database as SqliteDatabase
 
 
 log = logging.getLogger(__name__)
@@ -115,8 +115,18 @@ class App:
         """Pass an event to the current sink, which a chat replaces by its screen."""
         self.sink(event)
 
-    @cached_property
+    @property
+    def has_database(self) -> bool:
+        """Whether anything was ever stored; reading must not create a database."""
+        return self.home.database.exists()
+
+    @property
     def database(self) -> Database:
+        """The tables that belong to no single user; raises a StorageError while they cannot be used."""
+        return self.state_file
+
+    @cached_property
+    def state_file(self) -> SqliteDatabase:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
         from kept.storage.connections import is_emptied
         from kept.storage.sqlite import open_state
@@ -135,7 +145,7 @@ class App:
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:
-        sessions = self._store(self.database, self.semantic_search)
+        sessions = self._store(self.state_file, self.semantic_search)
         self._closing.callback(sessions.file.tidy)
         return sessions
 
@@ -150,7 +160,7 @@ class App:
         self._closing.callback(database.close)
         return self._store(database, open_semantic_search(self, database))
 
-    def _store(self, database: Database, semantic_search: SemanticSearch | None) -> SqliteSessionStore:
+    def _store(self, database: SqliteDatabase, semantic_search: SemanticSearch | None) -> SqliteSessionStore:
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         settings = self.settings.sessions
@@ -162,7 +172,7 @@ class App:
         if self.settings.sessions.embeddings.provider == "off":
             return None
 
-        semantic_search = open_semantic_search(self, self.database)
+        semantic_search = open_semantic_search(self, self.state_file)
         assert semantic_search is not None
         self._closing.callback(semantic_search.close)
         return semantic_search
@@ -286,7 +296,7 @@ DEFAULT_EMBEDDING_MODEL = "text-embedding-3-small"
 _OPENAI = "https://api.openai.com/v1"
 
 
-def open_semantic_search(app: App, database: Database) -> SemanticSearch | None:
+def open_semantic_search(app: App, database: SqliteDatabase) -> SemanticSearch | None:
     """Return the semantic search over `database`, None while vectors are off; the model is loaded on first use."""
     settings = app.settings.sessions.embeddings
     if settings.provider == "off":

@@ -103,5 +103,5 @@ def _close_database(app: App) -> None:
     Their locks would look like another process, and reading the file without SQLite would remove them: POSIX drops
     the locks of a process when it closes any descriptor of a file.
     """
-    if "database" in vars(app):
-        app.database.close()
+    if "state_file" in vars(app):
+        app.state_file.close()

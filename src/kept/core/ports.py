@@ -51,7 +51,17 @@ class UnitOfWork(Protocol):
 
 
 class Database(Protocol):
-    """A database that a tier stores rows in, without knowing its driver."""
+    """A database that a tier stores rows in, without knowing its driver.
+
+    It is opened for one user, or for what belongs to the home as a whole: tokens, paired people, messages of chat
+    platforms. SQLite relies on the conditions of each statement; PostgreSQL also refuses the rows of other users.
+    Statements are written so that both understand them.
+    """
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this thread can only read."""
+        ...
 
     def reading(self) -> AbstractContextManager[UnitOfWork]:
         """Open a unit of work for reads."""
@@ -62,6 +72,10 @@ class Database(Protocol):
 
         A write transaction that is already open on this thread is joined, so that several tiers commit together.
         """
+        ...
+
+    def limit_wait(self, seconds: float) -> AbstractContextManager[object]:
+        """Inside the block, wait no longer than `seconds` for other writers on this thread, then raise Busy."""
         ...
 
 

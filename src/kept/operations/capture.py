@@ -235,7 +235,7 @@ def find_session(caller: Caller, client: str, external_session: str) -> SessionI
     """Return the session in which a conversation of a client is stored, or None."""
     from kept.importers.captures import Captures
 
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         known = Captures(caller.user, client).session(unit, external_session)
     if known is None or caller.space.sessions.session(known.session_id) is None:
         return None
@@ -287,7 +287,7 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
     home = caller.app.environ.get("HOME", "")
     return (Preview if is_preview else Capture)(
         caller.space.sessions,
-        caller.app.database,
+        caller.database,
         client,
         clock=caller.app.clock,
         is_excluded=lambda folder: is_excluded(folder, patterns, home),
@@ -337,7 +337,7 @@ def _limit_wait(caller: Caller, deadline: float | None) -> Iterator[None]:
     if deadline is None:
         yield
         return
-    with caller.app.database.limit_wait(max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())):
+    with caller.database.limit_wait(max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())):
         yield
 
 

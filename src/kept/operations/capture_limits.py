@@ -83,7 +83,7 @@ def report_captures(caller: Caller) -> CaptureStatus:
     from kept.importers.spool import Spool
 
     settings = caller.app.settings.sessions
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         waiting = {row[0]: row[1] for row in _rows(unit.execute(SQL.waiting, {"user": caller.user}))}
         found = list(_rows(unit.execute(SQL.health, {"user": caller.user})))
     pruned = _read_pruned(caller)
@@ -122,7 +122,7 @@ def _choose(caller: Caller, now: float) -> list[SessionId]:
     from kept.importers.captures import SQL
 
     settings = caller.app.settings.sessions
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         found = [
             (SessionId(row[0]), float(row[1]), int(row[2]))
             for row in _rows(unit.execute(SQL.oldest, {"user": caller.user}))
@@ -141,7 +141,7 @@ def _choose(caller: Caller, now: float) -> list[SessionId]:
 def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -> None:
     from kept.importers.captures import SQL
 
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         if gone:
             caller.space.sessions.upkeep.delete(gone)
         for session_id in gone:
@@ -153,7 +153,7 @@ def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -
 def _read_pruned(caller: Caller) -> dict[str, Any]:
     from kept.importers.captures import SQL
 
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         row = next(iter(unit.execute(SQL.pruned, {"key": _key(caller)})), None)
     value = json.loads(str(row[0])) if row is not None else {}
     return value if isinstance(value, dict) else {}

@@ -133,9 +133,9 @@ def keep_all(caller: Caller, up_to: int) -> Kept:
 
 
 def _read_seen(caller: Caller) -> _Seen:
-    if not caller.space.home.database.exists():
+    if not caller.app.has_database:
         return _Seen()
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         row = next(iter(unit.execute(_READ, (_key(caller),))), None)
     value: Any = json.loads(str(row[0])) if row is not None else {}
     return _Seen(int(value.get("ledger_id", 0)), tuple(str(one) for one in value.get("kept", ())))
@@ -143,7 +143,7 @@ def _read_seen(caller: Caller) -> _Seen:
 
 def _write_seen(caller: Caller, seen: _Seen) -> Kept:
     value = dumps({"ledger_id": seen.ledger_id, "kept": list(seen.kept)})
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         unit.execute(_WRITE, (_key(caller), value))
     return Kept(seen.ledger_id, seen.kept)
 
@@ -301,7 +301,7 @@ def read_pulse(caller: Caller) -> Pulse:
     space = caller.space
     ledger = max((row.id for page in space.memory.targets if (row := space.memory.ledger.newest(page))), default=0)
     waiting = count_waiting(caller)
-    if not space.home.database.exists():
+    if not caller.app.has_database:
         return Pulse(ledger, 0, 0.0, waiting)
     receipts = space.sessions.receipts.recent(limit=1)
     newest = space.sessions.recent(limit=1, archived=True)

@@ -182,7 +182,7 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
 
 def _find_keys(caller: Caller, digest: bytes) -> list[str]:
     """Return the conversations with this message, the last used first."""
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         sql = (
             "SELECT DISTINCT key FROM client_messages JOIN conversation_keys USING (user_id, key) "
             "WHERE user_id = ? AND hash = ? ORDER BY last_used DESC LIMIT ?"
@@ -329,7 +329,7 @@ def append_messages(
 
 
 def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         sql = "SELECT hash, message_id FROM client_messages WHERE user_id = ? AND key = ? ORDER BY position"
         return [
             ClientMessage(bytes(digest), MessageId(int(str(number))))
@@ -350,7 +350,7 @@ def write_history(
     caller: Caller, key: str, session_id: SessionId, messages: Sequence[ClientMessage], *, start: int = 0
 ) -> None:
     """Replace the recorded history of a key from a position on."""
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         cut = "DELETE FROM client_messages WHERE user_id = ? AND key = ? AND position >= ?"
         unit.execute(cut, (caller.user, key, start))
         for place, message in enumerate(messages, start):

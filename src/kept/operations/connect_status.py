@@ -181,7 +181,7 @@ def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
     from kept.core.errors import StorageError
     from kept.operations.capture_limits import report_captures
 
-    if not caller.space.home.database.exists():
+    if not caller.app.has_database:
         return {}, ""
     try:
         report = report_captures(caller)

@@ -69,7 +69,7 @@ class Continued:
 
 def find_session(caller: Caller, key: str) -> Continued | None:
     """Return the session that a key continues; None for a new key, or if the session was removed."""
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         sql = "SELECT session_id, last_used FROM conversation_keys WHERE user_id = ? AND key = ?"
         rows = list(unit.execute(sql, (caller.user, key)))
     if not rows:
@@ -84,7 +84,7 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
     """Let a key continue this session from now on."""
     caller.require(Scope.WRITE)
     now = caller.app.clock.now().timestamp()
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         unit.execute(
             "INSERT INTO conversation_keys (user_id, key, session_id, last_used) VALUES (?, ?, ?, ?) "
             "ON CONFLICT (user_id, key) DO UPDATE SET session_id = excluded.session_id, last_used = excluded.last_used",

@@ -146,7 +146,7 @@ def _describe(view: PageView, masked: Sequence[str], shown_at: Sequence[float]) 
 
 
 def _read_starts(caller: Caller) -> list[Receipt]:
-    if not caller.space.home.database.exists():
+    if not caller.app.has_database:
         return []
     return caller.space.sessions.receipts.recent(limit=MOST_RECEIPTS, kind="start")
 

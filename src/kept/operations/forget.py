@@ -241,7 +241,7 @@ def _remove_if_empty(folder: Path) -> None:
 def _note(caller: Caller) -> SealedNote:
     from kept.config.home import user_folder
 
-    return SealedNote(caller.app.home.unfinished_forgets / user_folder(caller.user), caller.app.database)
+    return SealedNote(caller.app.home.unfinished_forgets / user_folder(caller.user), caller.database)
 
 
 def _lock_of(note: Path) -> Path:

@@ -139,7 +139,7 @@ def _is_own_text(file: HeldFile) -> bool:
 def _read_clients(caller: Caller) -> list[str]:
     from kept.importers.captures import list_clients
 
-    with caller.app.database.reading() as connection:
+    with caller.database.reading() as connection:
         return list_clients(connection, caller.user)
 
 

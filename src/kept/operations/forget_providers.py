@@ -67,7 +67,7 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
         kept_home=str(app.home.path), agent_context="flush", agent_identity=app.home.profile, user_id=caller.user
     )
     context = ManagerContext(start=start, clock=app.clock, sink=caller.space.listeners, several=True)
-    opened = _Opened(ProviderManager(app.database, context=context, settings=app.settings.providers))
+    opened = _Opened(ProviderManager(caller.database, context=context, settings=app.settings.providers))
     for name in names:
         try:
             opened.manager.register(load(name, source.plugins, source.environ, source.policy), name=name)

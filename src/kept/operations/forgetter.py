@@ -252,7 +252,7 @@ class Forgetter:
             self._approvals.discard(waiting.id)
         skills = forget_passages(self._editor, texts)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
-        other = scrub(self._caller.app.database, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
+        other = scrub(self._caller.app.state_file, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
         other += remove_injections(self._caller)
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # also those that no session was given
@@ -287,7 +287,7 @@ class Forgetter:
             count = sum(self._outbox.forget(unit, session_id) for session_id in plan.sessions.sessions)
         columns = [column for column in STATE_COLUMNS if column.table == "outbox"]
         texts = Texts(plan.memory_texts)
-        return count + scrub(self._caller.app.database, columns, texts, user=self._caller.user)
+        return count + scrub(self._caller.app.state_file, columns, texts, user=self._caller.user)
 
     def _remove_entries(self, plan: FullForgetPlan) -> int:
         """Remove the planned entries from the pages; return how many are still there."""

@@ -109,7 +109,7 @@ class AssetImport:
     def remember(self, kind: str, name: str, parts: Sequence[Part]) -> None:
         """Note what was imported under a name."""
         if not self.is_preview:
-            with self.caller.app.database.writing() as unit:
+            with self.caller.database.writing() as unit:
                 Journal(self.caller.user).put(unit, self.source, kind, name, parts)
 
     def find_known(self, kind: str, name: str) -> Part | None:

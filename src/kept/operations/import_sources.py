@@ -151,7 +151,7 @@ def _find_source(
     request = Request(caller.app.environ, caller.app.home.path, options)
     assets = tuple(asset for root in there for asset in source.list_assets(root, request))
     files = [asset for asset in assets if isinstance(asset, MemoryFile)]
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         read = Captures(caller.user, source.client).read_times(unit)
         known = group_parts(Journal(caller.user).parts(unit, source.client))
     stamps = {path: read_stamp(path) for path in paths}

@@ -39,7 +39,7 @@ class ImportList:
 
 def list_imports(caller: Caller) -> ImportList:
     """Return the imports that were made, the newest first."""
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         return ImportList(tuple(Journal(caller.user).runs(unit)))
 
 
@@ -92,7 +92,7 @@ def undo_import(caller: Caller, import_id: str, *, is_preview: bool = False) -> 
     _undo_conversations(caller, run, result)
     if not is_preview:
         _remove_leftovers(run)
-        with caller.app.database.writing() as unit:
+        with caller.database.writing() as unit:
             journal = Journal(caller.user)
             journal.drop_parts(unit, run.number)
             journal.set_undone(unit, run.number, now=caller.app.clock.now().timestamp())
@@ -141,7 +141,7 @@ def _discard_pending(caller: Caller, run: ImportRun, store: MemoryStore) -> None
     """Discard entries of the import that still wait for approval."""
     from kept.memory.approval import Approvals
 
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         parts = Journal(caller.user).parts(unit, run.source)
     held = {part.mark for part in parts if part.state == "held" and part.import_number == run.number}
     approvals = Approvals(caller.space.home.pending / "memory", store)
@@ -154,7 +154,7 @@ def _discard_pending(caller: Caller, run: ImportRun, store: MemoryStore) -> None
 
 
 def _undo_parts(caller: Caller, run: ImportRun, result: UndoneImport) -> None:
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         parts = Journal(caller.user).parts(unit, run.source)
     for part in (one for one in parts if one.import_number == run.number and one.kind not in {"entry", "leftover"}):
         try:
@@ -242,7 +242,7 @@ def _remove_leftovers(run: ImportRun) -> None:
 
 
 def _undo_conversations(caller: Caller, run: ImportRun, result: UndoneImport) -> None:
-    journal, database = Journal(caller.user), caller.app.database
+    journal, database = Journal(caller.user), caller.database
     with database.reading() as unit:
         total = journal.count_messages(unit, run.number)
         created = journal.sessions(unit, run.number)
@@ -269,7 +269,7 @@ def _undo_conversations(caller: Caller, run: ImportRun, result: UndoneImport) ->
 def _take_back_sessions(caller: Caller, run: ImportRun, created: list[SessionId]) -> set[SessionId]:
     """Remove the sessions that are empty now and the usage that was counted; let transcripts be read again."""
     journal = Journal(caller.user)
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         usage = journal.take_usage(unit, run.number)
         gone = caller.space.sessions.transfer.take_back((), sessions=created, usage=usage, unit=unit)
         journal.release(unit, run.source, gone)

@@ -75,7 +75,7 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
         kept = _back_up(caller, found.source)
         if isinstance(kept, Refused):
             return kept
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         number = journal.begin(unit, import_id, found.source, now=moment.timestamp())
     purpose = Purpose(number, chosen.overwrite)
     capture = open_capture(caller, found.source, purpose=purpose)
@@ -85,11 +85,11 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
     assets.run(found.assets)
     report = _report(found, capture.tally, course, assets.tally, import_id=import_id)
     if report.is_empty and not report.replaced and not report.problems:
-        with caller.app.database.writing() as unit:
+        with caller.database.writing() as unit:
             journal.discard(unit, number)
         return replace(report, import_id=None)
     report = replace(report, report=write_report(caller, report, folder))
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         now = caller.app.clock.now().timestamp()
         journal.finish(unit, number, counts=_count(report), folder=str(folder), now=now)
     prune_captures(caller, is_due=False)
@@ -136,7 +136,7 @@ def _open_assets(
     from kept.importers.journal import Journal
     from kept.operations.import_assets import AssetImport, group_parts
 
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         known = group_parts(Journal(caller.user).parts(unit, found.source))
     return AssetImport(
         caller, found.source, import_id, number, folder, known, chosen.overwrite, chosen.skill_conflict
@@ -228,7 +228,7 @@ class Watch:
         from kept.core.ids import new_group_id
         from kept.importers.capture import Purpose
 
-        database = self._caller.app.database
+        database = self._caller.database
         if client in self._captures:
             with database.reading() as unit:
                 runs = {run.number for run in self._journal.runs(unit) if run.undone is None}
@@ -246,12 +246,12 @@ class Watch:
 
         if not (capture.tally.added or capture.tally.replaced):
             del self._captures[client]
-            with self._caller.app.database.writing() as unit:
+            with self._caller.database.writing() as unit:
                 self._journal.discard(unit, number)
             return
         course = _Course(client, 1, self._caller.space.listeners)
         report = _report(FoundSource(client, ()), capture.tally, course, AssetTally(), import_id=client)
-        with self._caller.app.database.writing() as unit:
+        with self._caller.database.writing() as unit:
             now = self._caller.app.clock.now().timestamp()
             self._journal.finish(unit, number, counts=_count(report), folder=None, now=now)
 

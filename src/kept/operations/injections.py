@@ -229,7 +229,7 @@ def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Fou
 
 def _read_rows(caller: Caller, key: str, place: bytes | None = None) -> dict[bytes, _Row]:
     """Return the additions of a conversation by their place, or the one at `place`."""
-    with caller.app.database.reading() as unit:
+    with caller.database.reading() as unit:
         sql = (
             "SELECT place, session_id, text, created FROM injections "
             "WHERE user_id = ?1 AND key = ?2 AND (?3 IS NULL OR place = ?3)"
@@ -245,7 +245,7 @@ def _write_down(caller: Caller, said: ProxiedConversation, found: _Found, deadli
     """Write new additions and their receipts in one transaction; raises Busy if that does not fit the deadline."""
     receipts = caller.space.sessions.receipts
     wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
-    with caller.app.database.limit_wait(wait), caller.app.database.writing() as unit:
+    with caller.database.limit_wait(wait), caller.database.writing() as unit:
         for receipt in found.receipts:
             is_stored = receipts.add(receipt, wait_seconds=wait) is not None
             if not is_stored and caller.app.settings.sessions.receipt_days:
@@ -272,7 +272,7 @@ def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, t
 def remove_injections(caller: Caller) -> int:
     """Remove all additions of the user, because any may show what is to be forgotten; return how many there were."""
     caller.require(Scope.WRITE)
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         ((count,),) = list(unit.execute("SELECT count(*) FROM injections WHERE user_id = ?", (caller.user,)))
         unit.execute("DELETE FROM injections WHERE user_id = ?", (caller.user,))
     return int(str(count))
@@ -286,11 +286,11 @@ def freeze_block(
         return
     whole = [*said.messages, *answer]
     place = _BLOCK + list_places(whole)[count_opening(whole)]
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         _insert(caller, unit, said.key, session_id, {place: block})
 
 
 def freeze_chain(caller: Caller, response_id: str, block: str, session_id: SessionId) -> None:
     """Keep the block and the session for a request that names the answer which it continues."""
-    with caller.app.database.writing() as unit:
+    with caller.database.writing() as unit:
         _insert(caller, unit, f"{_CHAIN}{response_id}", session_id, {_BLOCK: block})

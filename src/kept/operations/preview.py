@@ -143,7 +143,7 @@ def _with_choices(caller: Caller, choices: Choices) -> Caller:
         for name, value in (("recall", choices.recall), ("sessions", choices.sessions), ("passages", choices.passages))
         if value is not None
     }
-    _ = caller.app.database  # opened once, for both
+    _ = caller.database  # opened once, for both
     shadow = copy(caller.app)
     shadow.settings = replace(shadow.settings, connect=replace(_read_settings(caller), **values))
     return replace(caller, app=shadow)

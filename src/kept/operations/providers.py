@@ -295,8 +295,8 @@ def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:
 def count_outbox(caller: Caller) -> int:
     """Return how many writes of all users wait for delivery."""
     caller.require(Scope.ADMIN)
-    with caller.app.database.reading() as unit:
-        return int(str(next(iter(unit.execute("SELECT COUNT(*) FROM outbox")))[0]))
+    users = {caller.user, *caller.space.sessions.users()}
+    return sum(lane.waiting + lane.refused for user in users for lane in caller.app.space(user).outbox.lanes())
 
 
 def retry_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:

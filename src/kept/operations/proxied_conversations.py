@@ -57,7 +57,7 @@ def record_proxied(
     whole = [*said.messages, *answer.messages]
     keeping = Keeping(said.client, said.model or None, given.session_id if given else None, clean_messages, True)
     is_cut = answer.is_broken_off
-    with caller.app.database.writing():
+    with caller.database.writing():
         if said.chain:
             session_id = _append_exchange(caller, said.messages, answer.messages, keeping, is_broken_off=is_cut)
         else:
@@ -93,7 +93,7 @@ def _record_exchange(
     stored = keeping.clean([*history, *turn])
     if all(one is None for one in stored):
         return None
-    with caller.app.database.writing():
+    with caller.database.writing():
         prepared = prepare_conversation(caller, key, history, new, keeping)
         session_id = create_session(caller, keeping) if prepared.session_id is None else prepared.session_id
         rows = stored[len(history) :]
@@ -117,7 +117,7 @@ def _append_exchange(
         return None
     promised = keeping.session_id
     is_there = promised is not None and caller.space.sessions.session(promised) is not None
-    with caller.app.database.writing():
+    with caller.database.writing():
         session_id = promised if promised is not None and is_there else create_session(caller, keeping)
         append_messages(caller, caller.space.sessions.tip(session_id), turn, stored, is_broken_off=is_broken_off)
     return session_id

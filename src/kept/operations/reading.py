@@ -43,7 +43,7 @@ class StoredCount:
 
 def count_stored(caller: Caller) -> StoredCount:
     """Return how many sessions and messages are stored."""
-    if not caller.app.home.database.exists():
+    if not caller.app.has_database:
         return StoredCount(0, 0)
     return StoredCount(*caller.space.sessions.totals())
 
@@ -92,7 +92,7 @@ def _title(caller: Caller, session: Session) -> str:
 
 def read_titles(caller: Caller, names: Iterable[str]) -> dict[str, str]:
     """Return the titles of sessions; one that is not stored, or not the caller's, is left out."""
-    if not caller.app.home.database.exists():
+    if not caller.app.has_database:
         return {}
     found = {}
     for name in dict.fromkeys(names):
@@ -104,7 +104,7 @@ def read_titles(caller: Caller, names: Iterable[str]) -> dict[str, str]:
 
 def list_projects(caller: Caller, *, limit: int) -> list[str]:
     """Return the folders of the newest sessions, each once."""
-    if not caller.app.home.database.exists():
+    if not caller.app.has_database:
         return []
     found = caller.space.sessions.recent(limit=_LOOKED_AT)
     return list(dict.fromkeys(one.project for one in found if one.project))[:limit]
@@ -112,7 +112,7 @@ def list_projects(caller: Caller, *, limit: int) -> list[str]:
 
 def list_sources(caller: Caller) -> list[str]:
     """Return where the newest sessions came from, each source once."""
-    if not caller.app.home.database.exists():
+    if not caller.app.has_database:
         return []
     return list(dict.fromkeys(one.source for one in caller.space.sessions.recent(limit=_LOOKED_AT)))
 

@@ -334,11 +334,12 @@ def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) ->
         return {OWNER: result}
     with open_store_of(staged) as theirs:
         users = [user for user in theirs.users() if caller.is_owner or user == caller.user]
+        spaces = [caller.app.space(user) for user in users]
         return {
-            user: restore_sessions(
-                caller.app.database, caller.app.space(user).sessions, theirs.for_user(user), is_preview=is_preview
+            space.user: restore_sessions(
+                space.database, space.sessions, theirs.for_user(space.user), is_preview=is_preview
             )
-            for user in users
+            for space in spaces
         }
 
 

@@ -170,7 +170,7 @@ def is_token(secret: str) -> bool:
 
 def has_tokens(app: App) -> bool:
     """Whether any token exists in this home."""
-    if not app.home.database.exists():
+    if not app.has_database:
         return False
     with app.database.reading() as unit:
         return bool(list(unit.execute("SELECT 1 FROM tokens LIMIT 1")))

@@ -51,7 +51,7 @@ def list_users(caller: Caller) -> list[User]:
     """Return the owner and everyone who has a folder or a conversation here, by id."""
     caller.require(Scope.ADMIN)
     created = _read_cards(caller)
-    stored = caller.space.sessions.users() if caller.app.home.database.exists() else []
+    stored = caller.space.sessions.users() if caller.app.has_database else []
     others = sorted({*created, *stored} - {OWNER})
     return [
         User(user, created.get(user), _count_sessions(caller, user) if user in stored else 0)
@@ -79,7 +79,7 @@ def require_user(caller: Caller, user_id: str) -> None:
     user = check_user_id(user_id)
     if (caller.app.home.for_user(user).own / _CARD).exists() or user == OWNER:
         return
-    if not caller.app.home.database.exists() or user not in caller.space.sessions.users():
+    if not caller.app.has_database or user not in caller.space.sessions.users():
         raise NotFound(f"there is no user {user!r}", f"create it with: kept user create {user!r}")
 
 

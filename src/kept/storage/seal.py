@@ -9,10 +9,10 @@ import secrets
 from hashlib import sha256, shake_256
 from pathlib import Path
 
+from kept.core.ports import Database
 from kept.core.text import JSON, dumps
 from kept.storage.connections import statements
 from kept.storage.files import explain_errors, make_folder, read_bytes, sync_folder, write_atomically
-from kept.storage.sqlite import Database
 
 SQL = statements("kept.storage", "seal.sql")
 _DIGEST = 32
@@ -39,7 +39,7 @@ class SealedNote:
         """Return the note, or None if there is none or its key is gone."""
         sealed = read_bytes(self.path)
         with self._database.reading() as connection:
-            row = connection.execute(SQL.key, (self._row,)).fetchone()
+            row = next(iter(connection.execute(SQL.key, (self._row,))), None)
         if sealed is None or row is None:
             return None
         key = bytes.fromhex(str(row[0]))

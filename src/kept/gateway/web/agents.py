@@ -23,7 +23,7 @@ def show_agents(request: Request, caller: Admin) -> Response:
     """Show the state of every client."""
     found = connect_status.read_status(caller)
     connected = [(one, find_condition(one)) for one in found.clients if one.connected]
-    has_store = caller.app.home.database.exists()
+    has_store = caller.app.has_database
     captured = capture_limits.report_captures(caller) if has_store else None
     return show(
         request,

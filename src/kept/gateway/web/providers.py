@@ -35,8 +35,8 @@ def show_providers(request: Request, caller: Admin) -> Response:
         title="Providers",
         installed=sorted(found.values(), key=lambda one: one.name),
         chosen=[chosen] if isinstance(chosen, str) else list(chosen),
-        stats=providers.measure_providers(caller, days=_DAYS) if caller.app.home.database.exists() else [],
-        outbox=providers.list_outbox(caller) if caller.app.home.database.exists() else None,
+        stats=providers.measure_providers(caller, days=_DAYS) if caller.app.has_database else [],
+        outbox=providers.list_outbox(caller) if caller.app.has_database else None,
     )
 
 

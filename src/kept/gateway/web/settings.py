@@ -24,7 +24,7 @@ _MOST_BACKUPS = 12
 def show_settings(request: Request, caller: Reader) -> Response:
     """Show what can be managed here; the owner sees tokens, sizes and backups too."""
     is_admin = Scope.ADMIN in caller.scopes
-    has_store = is_admin and caller.app.home.database.exists()
+    has_store = is_admin and caller.app.has_database
     return show(
         request,
         "settings.html",
