@@ -25,6 +25,8 @@ TASK = "indexing messages"
 LEASE = "reindex"
 _LEASE_SECONDS = 120.0
 _QUEUE_BATCH = 500
+_QUEUE_CHARS = 1_000_000
+"""Text of one batch, apart from its first message: about a second, during which nobody else can write."""
 _REBUILD_BATCH = 2_000
 
 
@@ -82,13 +84,25 @@ def drain(database: Database, *, seconds: float = 3.0) -> int:
         with database.writing() as connection:
             count = _drain_batch(connection)
         done += count
-        if count < _QUEUE_BATCH:
+        if count == 0:
             break
     return done
 
 
+def _read_batch(connection: Connection) -> list[Row]:
+    """Return the next queued rows, at most `_QUEUE_BATCH`, fewer if their texts are long."""
+    batch: list[Row] = []
+    chars = 0
+    for row in connection.execute(SQL.waiting, (_QUEUE_BATCH,)):
+        chars += len(str(row[3] or ""))
+        if batch and chars > _QUEUE_CHARS:
+            break
+        batch.append(row)
+    return batch
+
+
 def _drain_batch(connection: Connection) -> int:
-    waiting = list(connection.execute(SQL.waiting, (_QUEUE_BATCH,)))
+    waiting = _read_batch(connection)
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts(row[:1] + row[2:] for row in there))
