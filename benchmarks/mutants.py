@@ -12,9 +12,12 @@ A mutant is killed when the tests fail or use three times as much processor time
 
 import argparse
 import ast
+import compileall
 import difflib
 import importlib
+import json
 import os
+import py_compile
 import queue
 import random
 import re
@@ -79,13 +82,23 @@ FEW_TESTS = 5
 """A line that fewer tests run may be one whose result is cached, which other tests use without running it."""
 STARTS_PROCESSES = re.compile(r"subprocess|multiprocessing|os\.fork|sys\.executable")
 """In the text of a test file: coverage does not see what its tests run."""
-RECORDER = """
+DURATIONS = "durations.json"
+RECORDER = f"""
+import collections, json, pathlib
 import coverage
+
+seconds = collections.Counter()
 
 def pytest_runtest_logstart(nodeid, location):
     coverage.Coverage.current().switch_context(nodeid.partition("[")[0])
+
+def pytest_runtest_logreport(report):
+    seconds[report.nodeid.partition("[")[0]] += report.duration
+
+def pytest_sessionfinish(session):
+    pathlib.Path("{DURATIONS}").write_text(json.dumps(seconds))
 """
-"""A pytest plugin that labels each covered line with the test that ran it."""
+"""A pytest plugin that labels each covered line with the test that ran it, and measures each test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +263,9 @@ def copy_tree(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
+    # bytecode that is used only as long as its source has the same hash: a mutant's file is compiled anew
+    hashed = py_compile.PycInvalidationMode.CHECKED_HASH
+    compileall.compile_dir(folder / "src", quiet=1, invalidation_mode=hashed)
 
 
 class Runner:
@@ -261,6 +277,7 @@ class Runner:
         self._cpu_seconds: int | None = None
         self._timeout: float | None = None
         self._covering: dict[tuple[str, int], list[str]] = {}
+        self._durations: dict[str, float] = {}
         self._copies: queue.Queue[Path] = queue.Queue()
         for number in range(jobs):
             copy_tree(folder / str(number))
@@ -278,20 +295,24 @@ class Runner:
         self._timeout = WAIT_FACTOR * seconds
         if code == 0:
             self._covering = read_coverage(folder)
+            self._durations = json.loads((folder / DURATIONS).read_text())
         self._copies.put(folder)
         return seconds if code == 0 else None
 
     def kills(self, mutant: Mutant) -> bool:
-        """Put the mutant into a free copy, run the tests, and put the original back."""
+        """Put the mutant into a free copy, run the tests, and put the original back.
+
+        Tests of files that import the changed module come first, the quickest before the others: the first failure
+        ends a run.
+        """
         folder = self._copies.get()
         target = folder / mutant.path
         original = target.read_bytes()
         try:
             target.write_text(mutant.code, encoding="utf-8")
-            ordered = order_tests(folder, self._tests, mutant.path)
-            files = {name: place for place, name in enumerate(ordered)}
+            ordered, near = order_tests(folder, self._tests, mutant.path)
             covering = self._covering.get((mutant.path, mutant.line), [])
-            covering = sorted(covering, key=lambda test: files.get(test.partition("::")[0], len(files)))
+            covering = sorted(covering, key=lambda test: (test.partition("::")[0] not in near, self._durations[test]))
             first, rest = covering[:FIRST_TESTS], covering[FIRST_TESTS:]
             if first and self._run(folder, first) != 0:
                 return True
@@ -305,8 +326,10 @@ class Runner:
             self._copies.put(folder)
 
     def _run(self, folder: Path, tests: Sequence[str], start: Sequence[str] = ("-m", "pytest")) -> int | None:
-        command = [self._python, *start, "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests]
-        # stale bytecode could hide a mutant of the same size, so none is written
+        # a limit for each test, in seconds that pass, would kill mutants on a busy machine
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "0"]
+        command = [self._python, *start, *options, *tests]
+        # stale bytecode could hide a mutant of the same size, so only what `copy_tree` compiled is used
         paths = os.pathsep.join((str(folder / "src"), str(folder)))
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
         # processor time, because wall-clock time depends on what else runs
@@ -317,6 +340,8 @@ class Runner:
             )
         except subprocess.TimeoutExpired:
             return None
+        if done.returncode != 0:  # so that one can see what noticed each mutant
+            print("\n".join(done.stdout.decode().splitlines()[-2:]), file=sys.stderr, flush=True)
         return done.returncode
 
 
@@ -337,8 +362,8 @@ def _cpu_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def order_tests(folder: Path, tests: Sequence[str], path: str) -> list[str]:
-    """Return the test files with those first that import the changed module: the first failure ends a run.
+def order_tests(folder: Path, tests: Sequence[str], path: str) -> tuple[list[str], set[str]]:
+    """Return the test files, and which of them import the changed module; these come first.
 
     Properties take longest and come after the examples of the same kind.
     """
@@ -347,7 +372,8 @@ def order_tests(folder: Path, tests: Sequence[str], path: str) -> list[str]:
     for each in tests:
         files += (folder / each).rglob("test_*.py") if (folder / each).is_dir() else [folder / each]
     texts = {str(file.relative_to(folder)): file.read_text(encoding="utf-8") for file in files}
-    return sorted(texts, key=lambda name: (module not in texts[name], "hypothesis" in texts[name], name))
+    near = {name for name, text in texts.items() if module in text}
+    return sorted(texts, key=lambda name: (name not in near, "hypothesis" in texts[name], name)), near
 
 
 def diff(mutant: Mutant) -> str:

@@ -25,7 +25,8 @@ def path(tmp_path):
     connection = apsw.Connection(str(path))
     connection.execute("CREATE TABLE facts (name TEXT UNIQUE, size INTEGER)")
     connection.execute("CREATE INDEX facts_size ON facts (size)")
-    connection.executemany("INSERT INTO facts VALUES (?, ?)", [(f"fact {n}", n) for n in range(ROWS)])
+    with connection:
+        connection.executemany("INSERT INTO facts VALUES (?, ?)", [(f"fact {n}", n) for n in range(ROWS)])
     connection.close()
     return path
 
