@@ -106,7 +106,7 @@ def test_what_one_client_says_another_knows(world, teller, asker):
 def test_a_continued_conversation_keeps_its_additions(world):
     """Claude Code sends its history again with each turn: what was added to it is in the same place, and it is stored once."""
     for text in ("The staging server is called heron", "The birthday of Ada is in December"):
-        world.kept("memory", "add", "user", text)
+        world.kept("memory", "add", "--target", "user", text)
     with proxy(world):
         ask(world, "claude", "the backup of the staging server runs at four")
         people(world)

@@ -37,7 +37,7 @@ def quick(home):
     """A proxy with the usual time, whose memory knows the fact and is warm."""
     with proxied(home) as made:
         made.remember()
-    with proxied(home, KEPT_SERVE__PROXY__WAIT_MILLISECONDS="300") as made:
+    with proxied(home, KEPT_SERVE__PROXY__WAIT_MILLISECONDS="200") as made:
         made.ask("good morning", system="warm")
         made.settle()
         yield made
@@ -117,6 +117,23 @@ def test_stuck_threads_do_not_add_up(home, monkeypatch):
             assert (done.status_code, done.headers["x-kept"]) == (200, "passed")
         assert time.monotonic() - began < (MAX_THREADS + 2) * SECONDS
         is_free.set()
+
+
+@pytest.mark.speed
+def test_a_request_passes_within_300_milliseconds(quick, monkeypatch):
+    """With a memory that never answers, and with a locked database."""
+    seconds = []
+    with quick.served.app.database.writing():
+        seconds += [measure(quick, number) for number in range(10)]
+    monkeypatch.setattr(injections, "find_additions", lambda *_args, **_more: time.sleep(1))
+    seconds += [measure(quick, number) for number in range(10, 16)]
+    assert max(seconds) <= 0.3, seconds
+
+
+def measure(world, number):
+    began = time.perf_counter()
+    assert world.post(raw(f"{QUESTION} {number}")).headers["x-kept"] == "passed"
+    return time.perf_counter() - began
 
 
 # bad input
@@ -285,13 +302,17 @@ def test_the_cookie_of_a_browser_stays_here(world):
     assert dict(world.endpoint.received[0][2])["cookie"] == "a=1; b=2"
 
 
-def test_a_connected_client_is_left_alone(world):
-    """Claude Code with hooks would get everything twice, and be stored twice."""
+@pytest.mark.parametrize(
+    ("client", "headers"),
+    [("claude-code", {"x-claude-code-session-id": "s1"}), ("opencode", {"user-agent": "opencode/1.18.33 ai-sdk/4"})],
+)
+def test_a_connected_client_is_left_alone(world, client, headers):
+    """A client with hooks would get everything twice, and be stored twice."""
     world.remember()
     folder = world.served.owner.space.home.connections
-    connection = Connection("claude-code", ("kept",))
+    connection = Connection(client, ("kept",))
     save_record(folder, Record({connection.key: connection}))
-    done = world.post(raw(), headers={"x-claude-code-session-id": "s1"})
+    done = world.post(raw(), headers=headers)
     assert done.headers["x-kept"] == "off"
     assert world.sent[-1] == raw()
     assert len(world.stored()) == 1

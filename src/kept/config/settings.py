@@ -27,8 +27,8 @@ class ProxySettings:
     """What requests are given: the pages; also passages that fit a message; or nothing."""
     capture: bool = True
     """Whether conversations are stored."""
-    wait_milliseconds: Annotated[int, Between(10, 10_000)] = 300
-    """How long a request waits for memory; then it goes on unchanged."""
+    wait_milliseconds: Annotated[int, Between(10, 10_000)] = 200
+    """How long a request waits for memory; then it goes on unchanged, within 300 ms with all the rest."""
     max_body_bytes: Annotated[int, Between(1_000)] = 40_000_000
     """The largest body of a request; the endpoints have limits of their own near this one."""
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"[ \t\n\r]*")
-_SYSTEM_ROLES = frozenset({"system", "developer"})
+_SYSTEM_ROLES = ("system", "developer")
 
 
 class Unspliceable(Exception):
@@ -190,12 +190,16 @@ def _add_chat_block(body: Body, text: str) -> list[Splice]:
     """Add to the last system message at the beginning: not every model takes a second one."""
     messages = body.items("messages")
     leading = 0
-    while leading < len(messages) and messages[leading].value.get("role") in _SYSTEM_ROLES:
+    while leading < len(messages) and _is_system(messages[leading].value):
         leading += 1
     if leading:
         return _extend_content(body.member(messages[leading - 1], "content"), text, "text")
     own = json.dumps({"role": "system", "content": text}, separators=(",", ":"))
     return [Splice(messages[0].start, f"{own},")]
+
+
+def _is_system(message: object) -> bool:
+    return isinstance(message, dict) and message.get("role") in _SYSTEM_ROLES
 
 
 def _add_responses_block(body: Body, text: str) -> list[Splice]:

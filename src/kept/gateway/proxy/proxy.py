@@ -53,6 +53,8 @@ CLIENTS = {
     "x-librechat-conversation-id": "librechat",
 }
 """Clients by a header that only they send."""
+PRODUCTS = {"opencode": "opencode"}
+"""Clients by the product in their `User-Agent`: opencode sends its header to endpoints of its own list only."""
 RETRY_SECONDS = (1.0, 5.0, 30.0, 120.0)
 """When storing is tried again while the database cannot be written."""
 MOST_WAITING = 200
@@ -286,7 +288,8 @@ def read_unprepared(api: ProxiedApi, raw: bytes, headers: Headers) -> ProxiedCon
 
 def find_client(headers: Mapping[str, str]) -> str:
     """Return the name of the client, `proxy` for one that does not tell."""
-    return next((name for header, name in CLIENTS.items() if headers.get(header)), "proxy")
+    product = headers.get("user-agent", "").partition("/")[0]
+    return next((name for header, name in CLIENTS.items() if headers.get(header)), PRODUCTS.get(product, "proxy"))
 
 
 def describe_conversation(
