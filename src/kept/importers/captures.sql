@@ -79,11 +79,11 @@ INSERT INTO imported_usage (
   import_number, session_id, day, model, task, calls, input_tokens, output_tokens, cache_read_tokens, cache_write_tokens
 ) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?)
 ON CONFLICT (import_number, session_id, day, model, task) DO UPDATE SET
-  calls = calls + 1,
-  input_tokens = input_tokens + excluded.input_tokens,
-  output_tokens = output_tokens + excluded.output_tokens,
-  cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
-  cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens;
+  calls = imported_usage.calls + 1,
+  input_tokens = imported_usage.input_tokens + excluded.input_tokens,
+  output_tokens = imported_usage.output_tokens + excluded.output_tokens,
+  cache_read_tokens = imported_usage.cache_read_tokens + excluded.cache_read_tokens,
+  cache_write_tokens = imported_usage.cache_write_tokens + excluded.cache_write_tokens;
 
 -- name: clients
 SELECT DISTINCT client FROM transcripts WHERE user_id = ? ORDER BY client;
@@ -96,8 +96,9 @@ SELECT c.key, c.message_id, c.mark FROM captured_messages AS c
 JOIN messages AS m ON m.id = c.message_id JOIN sessions AS s ON s.id = m.session_id AND s.user_id = ?;
 
 -- name: take_session
-INSERT OR IGNORE INTO captured_sessions (user_id, client, external_id, session_id, title, captured)
-SELECT :user, :client, :external, id, :title, :now FROM sessions WHERE id = :session AND user_id = :user;
+INSERT INTO captured_sessions (user_id, client, external_id, session_id, title, captured)
+SELECT :user, :client, :external, id, :title, :now FROM sessions WHERE id = :session AND user_id = :user
+ON CONFLICT DO NOTHING;
 
 -- name: take_message
-INSERT OR IGNORE INTO captured_messages (key, message_id, mark) VALUES (?, ?, ?);
+INSERT INTO captured_messages (key, message_id, mark) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;

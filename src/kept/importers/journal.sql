@@ -22,8 +22,10 @@ WHERE user_id = :user AND source = :source ORDER BY kind, name, part;
 DELETE FROM imported_items WHERE user_id = :user AND source = :source AND kind = :kind AND name = :name;
 
 -- name: put
-INSERT OR REPLACE INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number)
-VALUES (:user, :source, :kind, :name, :part, :mark, :state, :place, :number);
+INSERT INTO imported_items (user_id, source, kind, name, part, mark, state, place, import_number)
+VALUES (:user, :source, :kind, :name, :part, :mark, :state, :place, :number)
+ON CONFLICT (user_id, source, kind, name, part) DO UPDATE SET mark = excluded.mark, state = excluded.state,
+  place = excluded.place, import_number = excluded.import_number;
 
 -- name: drop_items
 DELETE FROM imported_items WHERE user_id = :user AND import_number = :number;

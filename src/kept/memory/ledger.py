@@ -2,19 +2,20 @@
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
+from kept.core.ports import Database, UnitOfWork
 from kept.core.text import checksum
 from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
 from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Connection, Database
+from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
 
@@ -41,10 +42,11 @@ class SqliteLedger:
 
     @property
     def _db(self) -> Database:
+        """The rows of this user."""
         return self._open_database if self._whole is None else self._whole._open_database  # noqa: SLF001 - another view
 
     @cached_property
-    def _open_database(self) -> Database:
+    def _open_database(self) -> SqliteDatabase:
         try:
             return self._open(read_only=False)
         except StorageError:
@@ -52,8 +54,8 @@ class SqliteLedger:
                 raise
             return self._open(read_only=True)
 
-    def _open(self, *, read_only: bool) -> Database:
-        return Database(
+    def _open(self, *, read_only: bool) -> SqliteDatabase:
+        return SqliteDatabase(
             self._path,
             application_id=APPLICATION_ID,
             migrations=sql_migrations("kept.memory"),
@@ -97,13 +99,13 @@ class SqliteLedger:
             "page_stamp": stamp,
         }
         ids = []
-        with self._db.writing() as connection:
-            ((write_id,),) = connection.execute(SQL.next_write)
-            ((newest,),) = connection.execute(SQL.newest_id)
-            self._seal(connection, [number for (number,) in connection.execute(SQL.unchecked)])
-            for number, (step, origin) in enumerate(change.with_origins(author)):
+        steps = list(change.with_origins(author))
+        with self._db.writing() as unit:
+            first, write_id = self._allot(unit, len(steps))
+            self._seal(unit, _numbers(unit, SQL.unchecked))
+            for number, (step, origin) in enumerate(steps):
                 of_step = {
-                    "id": int(str(newest)) + number + 1,
+                    "id": first + number,
                     "write_id": write_id,
                     "action": step.action,
                     "before": step.before,
@@ -114,46 +116,51 @@ class SqliteLedger:
                     "source": author.find_source(step),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
-                connection.execute(SQL.insert, row._asdict())
+                unit.execute(SQL.insert, row._asdict())
                 ids.append(LedgerId(row.id))
-            self._keep_clean(connection, target, change.entries)
+            self._keep_clean(unit, target, change.entries)
         return ids
 
-    def _keep_clean(self, connection: Connection, target: Target, entries: Sequence[str]) -> None:
+    def _allot(self, unit: UnitOfWork, count: int) -> tuple[int, int]:  # noqa: ARG002 - the file is locked until the commit
+        """Return the id of the first of `count` new rows, and the number of their write."""
+        (write_id,), (newest,) = _numbers(unit, SQL.next_write), _numbers(unit, SQL.newest_id)
+        return newest + 1, write_id
+
+    def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
         """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
         names = {digest(entry) for entry in entries}
         known = {*list_clean(names), *(self.clean_entries(target) & names)}
-        connection.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
+        unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:
         """Return the digests of entries of a page that were clean when it was last written."""
         if not self._exists:
             return frozenset()
-        with self._db.reading() as connection:
-            return split_digests(connection.execute(SQL.clean, (self._name(target),)).fetchone())
+        with self._db.reading() as unit:
+            return split_digests(_first(unit, SQL.clean, (self._name(target),)))
 
-    def _seal(self, connection: Connection, numbers: Iterable[int]) -> None:
+    def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""
         for number in numbers:
-            for values in connection.execute(SQL.one, (number,)).fetchall():
-                row = LedgerRow._make(values)
+            for values in list(_rows(unit, SQL.one, (number,))):
+                row = LedgerRow(*values)
                 if not row.is_malformed:
-                    connection.execute(SQL.set_checksum, (row.with_checksum().checksum, number))
+                    unit.execute(SQL.set_checksum, (row.with_checksum().checksum, number))
                 elif row.checksum is not None:  # it was damaged before it was blanked
-                    connection.execute(SQL.set_row, row.as_damage_report().with_checksum()._asdict())
+                    unit.execute(SQL.set_row, _report_damage(row).with_checksum()._asdict())
 
     def void(self, write_id: int) -> None:
         """Remove a write that never reached its page."""
-        with self._db.writing() as connection:
-            connection.execute(SQL.void, (write_id,))
+        with self._db.writing() as unit:
+            unit.execute(SQL.void, (write_id,))
 
     def newest(self, target: Target) -> EditRecord | None:
         """Return the last row of a page."""
         if not self._exists:
             return None
-        with self._db.reading() as connection:
-            row = connection.execute(SQL.newest, (self._name(target),)).fetchone()
-        return None if row is None else LedgerRow._make(row).record()
+        with self._db.reading() as unit:
+            row = _first(unit, SQL.newest, (self._name(target),))
+        return None if row is None else LedgerRow(*row).record()
 
     def _name(self, target: Target) -> str:
         return target_of(target, self._project)
@@ -164,38 +171,35 @@ class SqliteLedger:
         """Return the rows with an id greater than `after`, oldest first; other projects' only with `everywhere`."""
         if not self._exists:
             return []
-        # SQLite reads a negative limit as none
         bindings = {
             "target": None if target is None else self._name(target),
             "project": None if self._project is None else self._name(Target.PROJECT),
             "everywhere": everywhere,
             "after": after,
-            "limit": -1 if limit is None else limit,
+            "limit": _ALL if limit is None else limit,
         }
-        with self._db.reading() as connection:
-            return [LedgerRow._make(row).record() for row in connection.execute(SQL.rows, bindings)]
+        with self._db.reading() as unit:
+            return [LedgerRow(*row).record() for row in _rows(unit, SQL.rows, bindings)]
 
     def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
         """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
-        return (
-            self._exists and self._first(SQL.known_after if outside else SQL.written_after, target, entry) is not None
-        )
+        return self._exists and self._find(SQL.known_after if outside else SQL.written_after, target, entry) is not None
 
     def last_change(self, target: Target, entry: str) -> int:
         """Return the id of the last row that wrote this entry, 0 when none did."""
-        return int(self._first(SQL.last_change, target, entry) or 0) if self._exists else 0
+        return int(self._find(SQL.last_change, target, entry) or 0) if self._exists else 0
 
-    def _first(self, statement: str, target: Target, entry: str) -> int | None:
-        with self._db.reading() as connection:
-            row = connection.execute(statement, (self._name(target), entry)).fetchone()
+    def _find(self, statement: str, target: Target, entry: str) -> int | None:
+        with self._db.reading() as unit:
+            row = _first(unit, statement, (self._name(target), entry))
         return None if row is None or row[0] is None else int(row[0])
 
     def has_sources(self) -> bool:
         """Whether any row names a source."""
         if not self._exists:
             return False
-        with self._db.reading() as connection:
-            return connection.execute(SQL.has_sources).fetchone() is not None
+        with self._db.reading() as unit:
+            return _first(unit, SQL.has_sources) is not None
 
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
@@ -208,9 +212,9 @@ class SqliteLedger:
     def _blank(self, statement: str, bindings: Any) -> list[LedgerId]:
         if not self._exists:
             return []
-        with self._db.writing() as connection:
-            held = [LedgerId(row) for (row,) in connection.execute(statement, bindings)]
-            self._seal(connection, held)
+        with self._db.writing() as unit:
+            held = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
+            self._seal(unit, held)
         return held
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
@@ -220,26 +224,32 @@ class SqliteLedger:
         wanted = Texts(words)
         if not self._exists or not wanted:
             return []
-        with self._db.writing() as connection:
-            # SQLite folds ASCII letters only, so the comparison is made here
-            held, named = list[LedgerId](), list[LedgerId]()
-            for number, source, *texts in connection.execute(SQL.texts):
+        with self._db.writing() as unit:
+            # databases fold letters each in its own way, so the comparison is made here
+            held = list[LedgerId]()
+            hidden: dict[LedgerId, str] = {}
+            for number, source, *texts in _rows(unit, SQL.texts):
                 if any(wanted.are_in(str(text)) for text in texts if text):
-                    held.append(LedgerId(int(str(number))))
+                    held.append(LedgerId(number))
                 if source and wanted.are_in(str(source)):
-                    named.append(LedgerId(int(str(number))))
-            connection.executemany(SQL.blank_row, [(number,) for number in held])
-            connection.executemany(SQL.hide_source, [(number,) for number in named])
-            self._seal(connection, sorted({*held, *named}))
+                    kind, colon, _ = str(source).partition(":")
+                    hidden[LedgerId(number)] = (
+                        f"{kind}:forgotten" if colon else "forgotten"
+                    )  # that there was one counts
+            for number in held:
+                unit.execute(SQL.blank_row, (number,))
+            for number, name in hidden.items():
+                unit.execute(SQL.set_source, (name, number))
+            self._seal(unit, sorted({*held, *hidden}))
         return held
 
     def damaged(self) -> list[LedgerId]:
         """Return the rows that are not as they were written."""
         if not self._exists:
             return []
-        with self._db.reading() as connection:
-            rows = map(LedgerRow._make, connection.execute(SQL.whole, (0,)))
-            return [LedgerId(row.id) for row in rows if row.is_damaged]
+        with self._db.reading() as unit:
+            rows = [LedgerRow(*row) for row in _rows(unit, SQL.whole, (0,))]
+        return [LedgerId(row.id) for row in rows if row.is_damaged]
 
     def repair(self, texts: Iterable[str]) -> LedgerRepair:
         """Rebuild damaged rows where their checksum proves the text; mark the others as damaged for good.
@@ -248,18 +258,33 @@ class SqliteLedger:
         """
         from kept.memory.ledger_repair import rebuild_rows
 
-        with self._db.writing() as connection:
-            return rebuild_rows(connection, SQL, texts)
+        with self._db.writing() as unit:
+            return rebuild_rows(unit, SQL, texts)
 
     def purge(self) -> bool:
         """Truncate the write-ahead log, which may still hold blanked text; False while a reader prevents it."""
         if not self._exists:
             return True
-        with self._db.reading() as connection:
-            return all(row[0] == 0 for row in connection.execute(SQL.truncate_log).fetchall())
+        with self._db.reading() as unit:
+            return all(busy == 0 for busy, *_ in _rows(unit, SQL.truncate_log))
 
 
 Values: TypeAlias = tuple[Any, ...]
+Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
+_ALL = 1 << 62
+
+
+def _rows(unit: UnitOfWork, statement: str, bindings: Bindings = ()) -> Iterable[Values]:
+    return unit.execute(statement, bindings)
+
+
+def _first(unit: UnitOfWork, statement: str, bindings: Bindings = ()) -> Values | None:
+    return next(iter(unit.execute(statement, bindings)), None)
+
+
+def _numbers(unit: UnitOfWork, statement: str, bindings: Bindings = ()) -> list[int]:
+    return [int(number) for (number,) in _rows(unit, statement, bindings)]
+
 
 _ACTIONS = frozenset(("add", "replace", "remove", "archive"))
 
@@ -272,7 +297,8 @@ def target_of(page: Target, project: str | None) -> str:
     return f"{PROJECT_PREFIX}{project or ''}" if page is Target.PROJECT else page.value
 
 
-def _page(target: object) -> Target | None:
+def page_of(target: object) -> Target | None:
+    """Return the page of a stored name, None if it names none."""
     if isinstance(target, str) and target.startswith(PROJECT_PREFIX):
         return Target.PROJECT
     return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
@@ -326,20 +352,20 @@ class LedgerRow(NamedTuple):
             or not isinstance(self.write_id, int)
             or not isinstance(self.time, float)
             or not isinstance(self.position, int)
-            or _page(self.target) is None
+            or page_of(self.target) is None
             or self.action not in _ACTIONS
             or _rules(self.allowed) is None
         )
 
     def record(self) -> EditRecord:
         """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
-        row = self.as_damage_report() if self.is_damaged else self
+        row = _report_damage(self) if self.is_damaged else self
         return EditRecord(
             id=LedgerId(row.id),
             write_id=row.write_id,
             group_id=row.group_id,
             time=row.time,
-            target=_page(row.target) or Target.MEMORY,
+            target=page_of(row.target) or Target.MEMORY,
             step=Step(row.action, row.before, row.after, row.position),  # type: ignore[arg-type]  # one of the actions
             origin=row.origin,
             session_id=SessionId(row.session_id) if row.session_id else None,
@@ -355,40 +381,6 @@ class LedgerRow(NamedTuple):
             source=SourceName(row.source) if row.source else None,
         )
 
-    def as_damage_report(self) -> "LedgerRow":
-        """Return a damaged row in the form of an archived text that says so, with every column in its type."""
-        texts = [_text(text) for text in (self.before, self.after) if text is not None]
-        return LedgerRow(
-            id=self.id,
-            write_id=_number(self.write_id),
-            group_id=_text(self.group_id),
-            time=float(self.time) if isinstance(self.time, float | int) else 0.0,
-            target=self.target if _page(self.target) is not None else Target.MEMORY.value,
-            action="archive",
-            before=f"[damaged: {' → '.join(texts)}]",
-            after=None,
-            position=-1,
-            origin=_text(self.origin),
-            session_id=None if self.session_id is None else _text(self.session_id),
-            user_id=_text(self.user_id),
-            reason="damaged on the disk",
-            allowed=None,
-            # an undo names an earlier edit
-            undoes=self.undoes if isinstance(self.undoes, int) and 0 < self.undoes < self.id else None,
-            page_before=_text(self.page_before),
-            page_after=_text(self.page_after),
-            page_stamp=self.page_stamp if isinstance(self.page_stamp, int) else None,
-            source=None if self.source is None else _text(self.source),
-        )
-
-
-def _text(value: object) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0
-
 
 def _rules(allowed: str | None) -> frozenset[str] | None:
     if not allowed:
@@ -398,3 +390,9 @@ def _rules(allowed: str | None) -> frozenset[str] | None:
     except ValueError:
         return None
     return frozenset(map(str, found)) if isinstance(found, list) else None
+
+
+def _report_damage(row: LedgerRow) -> LedgerRow:
+    from kept.memory.ledger_repair import report_damage  # no healthy ledger needs it
+
+    return report_damage(row)

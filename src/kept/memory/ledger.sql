@@ -17,7 +17,7 @@ SELECT max(coalesce((SELECT max(id) FROM edits), 0),
 -- name: newest
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
        session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
-FROM edits WHERE target = ? AND NOT voided ORDER BY id DESC LIMIT 1;
+FROM edits WHERE target = ? AND voided = 0 ORDER BY id DESC LIMIT 1;
 
 -- name: void
 UPDATE edits SET voided = 1 WHERE write_id = ?;
@@ -25,18 +25,18 @@ UPDATE edits SET voided = 1 WHERE write_id = ?;
 -- name: rows
 SELECT id, write_id, group_id, time, target, action, before, after, position, origin,
        session_id, user_id, reason, allowed, undoes, page_before, page_after, page_stamp, source, checksum
-FROM edits WHERE NOT voided AND id > :after
-  AND (target = :target OR :target IS NULL AND (:everywhere OR target = :project OR target NOT GLOB 'project/*'))
+FROM edits WHERE voided = 0 AND id > :after
+  AND (target = :target OR :target IS NULL AND (:everywhere OR target = :project OR target NOT LIKE 'project/%'))
 ORDER BY id LIMIT :limit;
 
 -- name: known_after
-SELECT 1 FROM edits WHERE target = ? AND after = ? AND NOT voided LIMIT 1;
+SELECT 1 FROM edits WHERE target = ? AND after = ? AND voided = 0 LIMIT 1;
 
 -- name: written_after
-SELECT 1 FROM edits WHERE target = ? AND after = ? AND origin <> 'outside' AND NOT voided LIMIT 1;
+SELECT 1 FROM edits WHERE target = ? AND after = ? AND origin <> 'outside' AND voided = 0 LIMIT 1;
 
 -- name: last_change
-SELECT max(id) FROM edits WHERE target = ? AND after = ? AND NOT voided;
+SELECT max(id) FROM edits WHERE target = ? AND after = ? AND voided = 0;
 
 -- name: blank_session
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,
@@ -52,9 +52,8 @@ WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
 -- name: texts
 SELECT id, CAST(source AS TEXT), CAST(before AS TEXT), CAST(after AS TEXT), CAST(reason AS TEXT) FROM edits;
 
--- name: hide_source
--- that there was one still counts
-UPDATE edits SET source = substr(source, 1, instr(source, ':')) || 'forgotten' WHERE id = ?;
+-- name: set_source
+UPDATE edits SET source = ? WHERE id = ?;
 
 -- name: blank_row
 UPDATE edits SET before = CASE WHEN before IS NULL THEN NULL ELSE '' END,

@@ -4,25 +4,26 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kept.core.ids import LedgerId
-from kept.memory.edits import LedgerRepair
-from kept.memory.ledger import LedgerRow
-from kept.storage.sqlite import Connection
+from kept.core.ports import UnitOfWork
+from kept.memory.edits import LedgerRepair, Target
+from kept.memory.ledger import LedgerRow, Values, page_of
 
 _MOST_BYTES = 4_096
 """Texts up to this length are searched for a flipped bit; entries are shorter, and the search grows with the square."""
 
 
-def rebuild_rows(connection: Connection, sql: Any, texts: Iterable[str]) -> LedgerRepair:
+def rebuild_rows(unit: UnitOfWork, sql: Any, texts: Iterable[str]) -> LedgerRepair:
     """Rebuild the damaged rows where their checksum proves the text, and mark the others as damaged for good."""
     rebuilt, marked = list[LedgerId](), list[LedgerId]()
-    rows = [LedgerRow._make(row) for row in connection.execute(sql.whole, (0,))]
+    found: Iterable[Values] = unit.execute(sql.whole, (0,))
+    rows = [LedgerRow(*row) for row in found]
     whole = [row for row in rows if not row.is_damaged]
     known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
     for row in rows:
         if row.is_damaged:
-            ((before, after),) = connection.execute(sql.raw_texts, (row.id,))
-            again = rebuild(row, (before, after), list(known))
-            connection.execute(sql.set_row, (again or row.as_damage_report().with_checksum())._asdict())
+            raw: Iterable[Values] = unit.execute(sql.raw_texts, (row.id,))
+            again = rebuild(row, next(iter(raw)), list(known))
+            unit.execute(sql.set_row, (again or report_damage(row).with_checksum())._asdict())
             (marked if again is None else rebuilt).append(LedgerId(row.id))
     return LedgerRepair(tuple(rebuilt), tuple(marked))
 
@@ -60,3 +61,38 @@ def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
                 yield changed.decode()
             except UnicodeDecodeError:
                 continue
+
+
+def report_damage(row: LedgerRow) -> LedgerRow:
+    """Return a damaged row in the form of an archived text that says so, with every column in its type."""
+    texts = [_text(text) for text in (row.before, row.after) if text is not None]
+    return LedgerRow(
+        id=row.id,
+        write_id=_number(row.write_id),
+        group_id=_text(row.group_id),
+        time=float(row.time) if isinstance(row.time, float | int) else 0.0,
+        target=row.target if page_of(row.target) is not None else Target.MEMORY.value,
+        action="archive",
+        before=f"[damaged: {' → '.join(texts)}]",
+        after=None,
+        position=-1,
+        origin=_text(row.origin),
+        session_id=None if row.session_id is None else _text(row.session_id),
+        user_id=_text(row.user_id),
+        reason="damaged on the disk",
+        allowed=None,
+        # an undo names an earlier edit
+        undoes=row.undoes if isinstance(row.undoes, int) and 0 < row.undoes < row.id else None,
+        page_before=_text(row.page_before),
+        page_after=_text(row.page_after),
+        page_stamp=row.page_stamp if isinstance(row.page_stamp, int) else None,
+        source=None if row.source is None else _text(row.source),
+    )
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

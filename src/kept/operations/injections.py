@@ -40,7 +40,11 @@ _KEPT_SECONDS = 60 * 86_400.0
 """How long additions are kept; a conversation that goes on after that gets them anew."""
 _PRUNED_AT_ONCE = 200
 _LEAST_WAIT_SECONDS = 0.01
-_INSERT = "INSERT OR REPLACE INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT = (
+    "INSERT INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (user_id, key, place) DO UPDATE SET "
+    "session_id = excluded.session_id, text = excluded.text, created = excluded.created"
+)
 
 
 @dataclass(frozen=True, slots=True)

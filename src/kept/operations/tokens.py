@@ -158,7 +158,9 @@ def read_form_key(app: App) -> bytes:
         rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
     if not rows:
         with app.database.writing() as unit:  # another process may have been quicker: the first key counts
-            unit.execute("INSERT OR IGNORE INTO state_meta (key, value) VALUES (?, ?)", (_FORM_KEY, random_hex(32)))
+            unit.execute(
+                "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (_FORM_KEY, random_hex(32))
+            )
             rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
     return bytes.fromhex(str(rows[0][0]))
 
