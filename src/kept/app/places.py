@@ -119,6 +119,7 @@ PLACES: tuple[Place, ...] = (
     Place("connect/*health-*", "the newest errors of a connection", _D, OnForget.REMOVE, left_out=PASSING),
     Place("connect/**", "which agents are connected", _C, OnForget.NAME),
     Place("migration/**", "reports of imports", _C, OnForget.REMOVE),
+    Place("eval/last.json", "figures of the last eval, with ids and no text", _D, OnForget.REMOVE, left_out=REBUILT),
     # what belongs to the home
     Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, left_out="logs describe this machine"),
     Place("SOUL.md", "who the agent is", _S, OnForget.LINES, shared=True),

@@ -44,6 +44,7 @@ COMMANDS = {
     "export": "Write out everything of one user, as JSONL.",
     "forget": "Remove a conversation, a topic or a user for good.",
     "usage": "Tokens and cost by day, model and session.",
+    "eval": "Measure the search with questions from your own history.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "mcp": "Serve this memory to other agents (MCP).",
     "serve": "Serve this memory to programs and people (HTTP).",
@@ -61,7 +62,7 @@ _MODULES = {
     "import": "commands.imports",
     "restore": "commands.backup",
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
-    **dict.fromkeys(("doctor", "scan", "tool", "usage", "version"), "commands.diagnostics"),
+    **dict.fromkeys(("doctor", "eval", "scan", "tool", "usage", "version"), "commands.diagnostics"),
 }
 """Commands whose module has another name; every other command is in the module of its own name."""
 

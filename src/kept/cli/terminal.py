@@ -212,7 +212,7 @@ def answer_error(message: str, remedy: str) -> None:
         print_json({"error": message, "next": remedy})
 
 
-_OF_ONE_USER = frozenset(("memory", "sessions", "receipts", "skills", "forget", "connect", "disconnect"))
+_OF_ONE_USER = frozenset(("memory", "sessions", "receipts", "skills", "forget", "connect", "disconnect", "eval"))
 """Commands whose hints repeat `--as`: without it, `kept memory undo` would undo an edit of the owner."""
 
 

@@ -1,10 +1,10 @@
-"""`kept doctor`, `kept scan`, `kept tool`, `kept usage` and `kept version`: checks and figures."""
+"""`kept doctor`, `kept eval`, `kept scan`, `kept tool`, `kept usage` and `kept version`: checks and figures."""
 
 import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -19,21 +19,25 @@ from kept.cli.terminal import (
     print_json,
     print_json_line,
     read_input,
+    refuse,
     say,
 )
-from kept.core.errors import UsageError
+from kept.core.clock import from_epoch
+from kept.core.errors import Refused, UsageError
 from kept.core.ids import SessionId
 from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 from kept.core.values import replace
 
 if TYPE_CHECKING:
+    from kept.operations.evaluation import Evaluation, Figures
     from kept.security.scan import Finding, Verdict
 
 
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.command("doctor")(doctor)
+    program.command("eval")(evaluate)
     program.command("scan")(scan)
     program.command("tool")(tool)
     program.command("usage")(usage)
@@ -65,6 +69,62 @@ def doctor(
         say(f"It works, with {count_noun(len(warned), 'warning')}: see the lines that begin with !")
     if failed:
         raise typer.Exit(1)
+
+
+def evaluate(
+    compare: Annotated[
+        str | None,
+        typer.Option("--compare", metavar="SETTING=VALUE", help="Ask the same questions with this setting too."),
+    ] = None,
+    cases: Annotated[int, typer.Option("--cases", min=1, max=5_000, help="How many questions of each kind.")] = 100,
+    as_json: JsonFlag = False,
+) -> None:
+    """Measure the search with questions from your own history; nothing leaves the machine."""
+    with open_caller() as caller:
+        done = operations.evaluation.evaluate(caller, compare=compare, cases=cases)
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        _show_evaluation(done)
+
+
+def _show_evaluation(done: "Evaluation") -> None:
+    say(f"{count_noun(done.conversations, 'conversation')}, {count_noun(done.messages, 'message')}")
+    _show_figures("current settings", done.current.as_json())
+    if done.compared is not None:
+        _show_figures(done.compared_with or "", done.compared.as_json())
+        _show_difference(done.current, done.compared)
+    if done.last is not None:
+        _show_figures(f"last run, {from_epoch(done.last.when).astimezone():%Y-%m-%d %H:%M}", done.last.figures)
+        say(
+            f"since then: {done.last.gained} questions now have their answer in the first place, {done.last.lost} no "
+            f"longer ({done.last.in_both:,} were asked in both runs)"
+        )
+        if done.last.changed_settings:
+            say(f"settings changed since: {', '.join(done.last.changed_settings)}")
+    for line in done.notes:
+        note(f"kept: {line}")
+
+
+def _show_figures(title: str, figures: Mapping[str, Any]) -> None:
+    say(f"\n{title:<34} questions   hit@1   hit@5")
+    for kind, score in (*figures["kinds"].items(), ("all", figures["all"])):
+        shares = f"{score['hit_at_1']:>7.3f} {score['hit_at_5']:>7.3f}" if score["cases"] else f"{'–':>7} {'–':>7}"
+        say(f"  {kind:<32} {score['cases']:>9,} {shares}")
+    for name, said in (("no_answer", "nothing shown, no answer there"), ("answer", "nothing shown, answer there")):
+        counts = figures["abstention"][name]
+        say(f"  {said:<32} {counts['abstained']:>4,} of {counts['cases']:,}")
+    latency = figures["latency_ms"]
+    say(f"  {'latency':<32} {latency['median']:>6.1f} ms median, {latency['p95']:.1f} ms p95")
+
+
+def _show_difference(current: "Figures", compared: "Figures") -> None:
+    pairs = [(one.rank, compared.outcomes[key].rank) for key, one in current.outcomes.items()]
+    gained = sum(other == 1 != own for own, other in pairs)
+    lost = sum(own == 1 != other for own, other in pairs)
+    say(f"with it: {gained} more questions have their answer in the first place, {lost} no longer")
 
 
 _UNREADABLE_LINE = 2
