@@ -22,7 +22,8 @@ class SystemClock:
 
 def iso(time: datetime) -> str:
     """Return `time` in UTC as ISO 8601 with milliseconds and a trailing Z."""
-    return time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    universal = time if time.tzinfo is UTC else time.astimezone(UTC)
+    return universal.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
 def from_epoch(seconds: float) -> datetime:

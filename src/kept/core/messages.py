@@ -188,6 +188,20 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class Passage:
+    """A message in its session: the messages around it, and the first and last ones of the session."""
+
+    session: Session
+    match: StoredMessage
+    around: tuple[StoredMessage, ...]
+    start: tuple[StoredMessage, ...]
+    end: tuple[StoredMessage, ...]
+    before: int
+    """How many messages the session has before the window."""
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one model call, as reported by the endpoint."""
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from kept.core.ids import MessageId, SessionId, SourceName, UserId
-    from kept.core.messages import Lineage, NewMessage, Session, StoredMessage
+    from kept.core.messages import Lineage, NewMessage, Passage, Session, StoredMessage
     from kept.core.ports import EventSink, UnitOfWork
     from kept.core.search import Found, SearchRequest
     from kept.core.text import JSON
@@ -56,8 +56,16 @@ class Readable(Protocol):
         """Return one message that can be shown, or None."""
         ...
 
+    def messages_by_id(self, message_ids: Sequence[MessageId]) -> list[StoredMessage]:
+        """Return those messages that can be shown, in order of their ids."""
+        ...
+
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
         """Return the messages around one, in its session, in order."""
+        ...
+
+    def passage(self, message_id: MessageId, *, window: int, bookend: int = 0) -> Passage | None:
+        """Return a message that can be shown with `window` messages on each side and `bookend` at each end, or None."""
         ...
 
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
@@ -312,10 +320,6 @@ class Sessions(Readable, SessionStore, NodeStore, Protocol):
 
     def resolve(self, name: str) -> SessionId:
         """Return the session that a person means by an id, a title, or the beginning of an id."""
-        ...
-
-    def messages_by_id(self, message_ids: Sequence[MessageId]) -> list[StoredMessage]:
-        """Return those messages that can be shown, in order of their ids."""
         ...
 
     def hidden_because(self, message_id: MessageId) -> str | None:

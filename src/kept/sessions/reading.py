@@ -1,22 +1,21 @@
 """Past sessions read without a query: the recent ones, one whole, or a window to scroll."""
 
-from collections.abc import Callable
+from functools import partial
 
 from kept.core.errors import Reason, Refused
 from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Session, StoredMessage
+from kept.core.messages import Passage, Session, StoredMessage
 from kept.core.text import JSON, one_line
 from kept.sessions.arguments import Asked, Asker
 from kept.sessions.ports import Readable
-from kept.sessions.recall import PREVIEW_CHARS, Caps, fit, shown, when, window_shown
-from kept.sessions.search.occurrences import Marker
+from kept.sessions.recall import PREVIEW_CHARS, Answered, Caps, count_dropped, fit, shown, when, window_shown
 
 FIRST, LAST = 20, 10
 _BROWSED_BEFORE_MERGING = 6
 _WHOLE = 5
 
 
-def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
+def browse(store: Readable, asked: Asked, *, budget: int) -> Answered:
     """Return the recent sessions, one per conversation."""
     lineage = store.lineage()
     source = asked.sources[0] if asked.sources else None
@@ -34,7 +33,7 @@ def browse(store: Readable, asked: Asked, *, budget: int) -> dict[str, JSON]:
             value["reason"] = "the filters excluded every recent session" if recent else "no sessions are stored yet"
         return value
 
-    return dict(fit(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget))
+    return fit(render, Caps(0, 0, 0, 0, len(sessions)), budget=budget)
 
 
 def _list_item(store: Readable, session: Session) -> dict[str, JSON]:
@@ -49,52 +48,42 @@ def _list_item(store: Readable, session: Session) -> dict[str, JSON]:
     }
 
 
-def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
+def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
     """Return the window around a message; its first and last ids are the anchors for further scrolling."""
-    anchor = store.message(MessageId(asked.around_message_id or 0))
-    session = None if anchor is None else store.session(anchor.session_id)
-    if anchor is None or session is None:
+    found = store.passage(MessageId(asked.around_message_id or 0), window=asked.window)
+    if found is None:
         return _no_message(asked)
     warning = None
-    if asked.session_id is not None and asked.session_id != session.id:
-        if asked.session_id not in store.lineage().family(session.id):
+    if asked.session_id is not None and asked.session_id != found.session.id:
+        if asked.session_id not in store.lineage().family(found.session.id):
             return _no_message(asked)
-        warning = f"message {anchor.id} belongs to {session.id}, of the same conversation: that session is shown"
-    around = store.window(anchor.id, before=asked.window, after=asked.window)
-    if all(message.id in asker.hidden for message in around):
+        name = found.session.id
+        warning = f"message {found.match.id} belongs to {name}, of the same conversation: that session is shown"
+    if all(message.id in asker.hidden for message in found.around):
         return Refused(
             Reason.INVALID,
             "every message of that window is in your context already",
             "scroll up in this conversation, or anchor at a message outside it",
         )
-    shown_window = _render_window(store, session, around, asked=asked, hidden=asker.hidden)
     start = Caps(1_500, 700, asked.window, 0, 1)
-    value = dict(fit(shown_window, start, budget=budget, is_full=asked.detail == "full"))
+    render = partial(_show_window, found, hidden=asker.hidden, warning=warning)
+    return fit(render, start, budget=budget, is_full=asked.detail == "full")
+
+
+def _show_window(found: Passage, caps: Caps, *, hidden: frozenset[int], warning: str | None) -> dict[str, JSON]:
+    window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=None, hidden=hidden)
+    dropped = count_dropped(found, caps.window)
+    value: dict[str, JSON] = {
+        "success": True,
+        "mode": "scroll",
+        "session_id": found.session.id,
+        "title": found.session.title,
+        "messages": window,
+        "count": len(window),
+        "messages_before": found.before + dropped[0],
+        "messages_after": found.after + dropped[1],
+    }
     return {**value, "warning": warning} if warning else value
-
-
-def _render_window(
-    store: Readable, session: Session, around: list[StoredMessage], *, asked: Asked, hidden: frozenset[int]
-) -> Callable[[Caps], dict[str, JSON]]:
-    anchor = MessageId(asked.around_message_id or 0)
-    place = next(place for place, message in enumerate(around) if message.id == anchor)
-    before = store.count_before(session.id, around[0].id)
-    after = max(0, session.message_count - before - len(around))
-
-    def render(caps: Caps) -> dict[str, JSON]:
-        window = window_shown(around, anchor=anchor, caps=caps, marker=Marker(), hidden=hidden)
-        return {
-            "success": True,
-            "mode": "scroll",
-            "session_id": session.id,
-            "title": session.title,
-            "messages": window,
-            "count": len(window),
-            "messages_before": before + max(0, place - caps.window),
-            "messages_after": after + max(0, len(around) - place - 1 - caps.window),
-        }
-
-    return render
 
 
 def _no_message(asked: Asked) -> Refused:
@@ -106,7 +95,7 @@ def _no_message(asked: Asked) -> Refused:
     )
 
 
-def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[str, JSON] | Refused:
+def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered | Refused:
     """Return a whole session, or its first and last messages with a hint how to read the rest."""
     session = store.session(SessionId(asked.session_id or ""))
     if session is None:
@@ -127,7 +116,7 @@ def read(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> dict[st
         last = tail if caps.window == _WHOLE else tail[len(tail) - caps.window :]
         return _session_shown(session, first, last, chars=caps.other_chars, hidden=asker.hidden)
 
-    return dict(fit(render, Caps(4_000, 4_000, _WHOLE, 0, 1), budget=budget, is_full=True))
+    return fit(render, Caps(4_000, 4_000, _WHOLE, 0, 1), budget=budget, is_full=True)
 
 
 def _session_shown(

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
-from kept.core.messages import Role, Session, StoredMessage
+from kept.core.messages import Passage, Role, Session, StoredMessage
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
-from kept.sessions.ports import Readable
 
 if TYPE_CHECKING:
     from kept.sessions.search.discovery import Conversations
@@ -50,9 +49,10 @@ def _weigh_beyond_ascii(text: str, coded: int, plain: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """An answer to a model, and what a search found for it; None where nothing was searched."""
+    """An answer to a model with its size, and what a search found for it; None where nothing was searched."""
 
     value: dict[str, JSON]
+    tokens: int
     found: "Conversations | None" = None
 
 
@@ -67,33 +67,34 @@ class Caps:
     results: int
 
 
-Render: TypeAlias = Callable[[Caps], Mapping[str, JSON]]
+Render: TypeAlias = Callable[[Caps], dict[str, JSON]]
 
 _FULL = (1_000_000, 16_000, 6_000, 3_000)
 _CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 80), (240, 60))
 _WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
 
 
-def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Mapping[str, JSON]:
+def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Answered:
     """Return the fullest answer that fits: first shorten messages, then windows, then drop results.
 
     The lengths of the texts in the fullest one tell which forms are too large; these are not rendered.
     """
-    first, *others = _ladder(start, is_full=is_full)
-    answer = render(first)
+    forms = _ladder(start, is_full=is_full)
+    answer = render(next(forms))
     size = tokens(dumps(answer))
     if size <= budget:
-        return answer
+        return Answered(answer, size)
     texts = list(_list_texts(answer))
     # one less for each, because every count is rounded
     frame = size - sum(tokens(dumps(text)) + 1 for text, _ in texts) if texts else 0
-    for caps in others:
+    for caps in forms:
         if _least_size(frame, texts, caps, start) > budget:
             continue
         answer = render(caps)
-        if tokens(dumps(answer)) <= budget:
-            return answer
-    return answer
+        size = tokens(dumps(answer))
+        if size <= budget:
+            break
+    return Answered(answer, size)
 
 
 def _least_size(frame: int, texts: Sequence[tuple[str, bool]], caps: Caps, start: Caps) -> float:
@@ -138,32 +139,6 @@ PREVIEW_CHARS = 60
 SHORTENED = " […]"
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """One session that was found: the match, the messages around it, and the first and last ones."""
-
-    session: Session
-    match: StoredMessage
-    around: tuple[StoredMessage, ...]
-    start: tuple[StoredMessage, ...]
-    end: tuple[StoredMessage, ...]
-    before: int
-    """How many messages the session has before the window."""
-    after: int
-
-
-def passage(store: Readable, match: StoredMessage, *, window: int, bookend: int = 3) -> Passage | None:
-    """Return the passage around `match`, or None if its session has been removed."""
-    session = store.session(match.session_id)
-    if session is None:
-        return None
-    around = store.window(match.id, before=window, after=window)
-    start, end = store.edges(match.session_id, first=bookend, last=bookend)
-    before = store.count_before(match.session_id, around[0].id)
-    after = max(0, session.message_count - before - len(around))
-    return Passage(session, match, tuple(around), tuple(start), tuple(end), before, after)
-
-
 def when(epoch: float) -> str:
     """Return a moment as a model reads it; show a damaged timestamp as it is."""
     try:
@@ -189,7 +164,8 @@ def shown(
     }
     if is_anchor:
         value["anchor"] = True
-    return {**value, **describe_source(message)}
+    value |= describe_source(message)
+    return value
 
 
 def describe_source(message: StoredMessage) -> dict[str, JSON]:
@@ -206,7 +182,7 @@ def describe_source(message: StoredMessage) -> dict[str, JSON]:
 
 
 def window_shown(
-    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: "Marker", hidden: frozenset[int]
+    messages: Sequence[StoredMessage], *, anchor: MessageId, caps: Caps, marker: "Marker | None", hidden: frozenset[int]
 ) -> list[JSON]:
     """Return the messages of a window without those in the context; the anchor gets the most space."""
     place = next((place for place, message in enumerate(messages) if message.id == anchor), 0)
@@ -231,7 +207,7 @@ def passage_shown(found: Passage, *, caps: Caps, marker: "Marker", hidden: froze
     end = [message for message in found.end if message.id not in ids]
     end = end[len(end) - caps.bookend :] if caps.bookend < len(end) else end
     window = window_shown(found.around, anchor=found.match.id, caps=caps, marker=marker, hidden=hidden)
-    dropped = _drop(found, caps.window)
+    dropped = count_dropped(found, caps.window)
     return {
         **index_shown(found.session, found.match, marker=marker),
         "bookend_start": [shown(message, chars=caps.other_chars) for message in start],
@@ -242,7 +218,8 @@ def passage_shown(found: Passage, *, caps: Caps, marker: "Marker", hidden: froze
     }
 
 
-def _drop(found: Passage, window: int) -> tuple[int, int]:
+def count_dropped(found: Passage, window: int) -> tuple[int, int]:
+    """Return how many messages a smaller window leaves out on each side."""
     place = next(place for place, message in enumerate(found.around) if message.id == found.match.id)
     return max(0, place - window), max(0, len(found.around) - place - 1 - window)
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from kept.core.errors import KeptError, ModelError, Refused, StorageError
 from kept.core.ids import MessageId
@@ -13,15 +12,13 @@ from kept.core.messages import StoredMessage
 from kept.core.ports import Clock, Completes
 from kept.core.text import JSON, dumps, resource_text
 from kept.core.tools import Tool, ToolContext, search_schema
+from kept.core.values import replace
 from kept.sessions import reading
 from kept.sessions.arguments import Asked, Asker, read
 from kept.sessions.ports import Readable
 from kept.sessions.recall import Answered, tokens, unavailable, when
 from kept.sessions.receipts import NewReceipt, shown_in
 from kept.sessions.settings import SessionSettings
-
-if TYPE_CHECKING:
-    from kept.sessions.search.discovery import Conversations
 
 
 def session_search(
@@ -50,38 +47,36 @@ def session_search(
             answer = _answer(store, asked, _asker(store, context), budget=settings.answer_tokens)
             if isinstance(answer, Refused):
                 return answer.as_json()
-            value = _summarize(answer.value, store, asked, auxiliary)
+            answer = _summarize(answer, store, asked, auxiliary)
         except StorageError as error:
             return unavailable(error)
         except KeptError as error:
             return {"success": False, "error": error.message, "remedy": error.remedy}
         if not context.incognito:
-            record(_receipt(asked, context, value, found=answer.found, seconds=perf_counter() - began))
-        return value
+            record(_receipt(asked, context, answer, seconds=perf_counter() - began))
+        return answer.value
 
     return Tool(search_schema(), call)
 
 
-def _summarize(
-    value: dict[str, JSON], store: Readable, asked: Asked, auxiliary: Callable[[], Completes | None]
-) -> dict[str, JSON]:
-    if not (asked.summarize and asked.query and value.get("results")):
-        return value
-    return add_summaries(value, store, query=asked.query, model=auxiliary())
+def _summarize(answer: Answered, store: Readable, asked: Asked, auxiliary: Callable[[], Completes | None]) -> Answered:
+    if not (asked.summarize and asked.query and answer.value.get("results")):
+        return answer
+    value = add_summaries(answer.value, store, query=asked.query, model=auxiliary())
+    return replace(answer, value=value, tokens=tokens(dumps(value)))
 
 
-def _receipt(
-    asked: Asked, context: ToolContext, value: Mapping[str, JSON], *, found: "Conversations | None", seconds: float
-) -> NewReceipt:
+def _receipt(asked: Asked, context: ToolContext, answer: Answered, *, seconds: float) -> NewReceipt:
+    found = answer.found
     return NewReceipt(
         kind="search" if asked.query is not None else "tool",
         client=context.platform,
         query=asked.query or "",
         session_id=context.session_id,
         project=asked.project,
-        shown=shown_in(value, found.ranked if found is not None else ()),
+        shown=shown_in(answer.value, found.ranked if found is not None else ()),
         candidates=found.found.candidates if found is not None else 0,
-        tokens=tokens(dumps(value)),
+        tokens=answer.tokens,
         milliseconds=seconds * 1_000,
     )
 
@@ -100,12 +95,10 @@ def _answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answ
 
         return answer(store, asked, asker, budget=budget)
     if asked.around_message_id is not None:
-        value = reading.scroll(store, asked, asker, budget=budget)
-    elif asked.session_id is not None:
-        value = reading.read(store, asked, asker, budget=budget)
-    else:
-        value = reading.browse(store, asked, budget=budget)
-    return value if isinstance(value, Refused) else Answered(value)
+        return reading.scroll(store, asked, asker, budget=budget)
+    if asked.session_id is not None:
+        return reading.read(store, asked, asker, budget=budget)
+    return reading.browse(store, asked, budget=budget)
 
 
 log = logging.getLogger(__name__)

@@ -115,6 +115,9 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     """Open a connection whose cursors read damaged text."""
     connection = apsw.Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
+    # plans must not depend on bound values: SQLite would compare these with the conditions of partial indexes, and
+    # prepare a statement again whenever one changes, which takes five times as long as most statements run
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
 

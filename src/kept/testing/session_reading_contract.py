@@ -58,6 +58,31 @@ class ReadingContract(SessionStoreContract):
         )
         assert texts(store.edges(child, first=9, last=0)[0]) == ["so far"]
 
+    def test_a_passage_is_a_message_with_its_surroundings_and_both_ends(self) -> None:
+        """The window and the ends come in order and may overlap; what is left out on each side is counted."""
+        store, name, ids = self.open_filled(9)
+        store.create(session("other"))
+        store.append(SessionId("other"), [said("between")])
+        store.append(name, [said("word9")])
+        store.rewind(name, store.messages(name)[-1].id)
+
+        middle = store.passage(ids[4], window=1, bookend=2)
+        bare = store.passage(ids[4], window=0)
+        last = store.passage(ids[8], window=3, bookend=1)
+
+        assert middle is not None
+        assert (middle.session, middle.match) == (store.session(name), store.message(ids[4]))
+        assert texts(middle.around) == ["word3", "word4", "word5"]
+        assert (texts(middle.start), texts(middle.end)) == (["word0", "word1"], ["word7", "word8"])
+        assert (middle.before, middle.after) == (3, 3)
+        assert bare is not None
+        assert (texts(bare.around), bare.start, bare.end, bare.before, bare.after) == (["word4"], (), (), 4, 4)
+        assert last is not None
+        assert (texts(last.around), last.before, last.after) == (["word5", "word6", "word7", "word8"], 5, 0)
+        assert (texts(last.start), texts(last.end)) == (["word0"], ["word8"])
+        store.upkeep.delete([name])
+        assert [store.passage(number, window=1) for number in (*ids, *UNKNOWN)] == [None] * (9 + len(UNKNOWN))
+
     def test_messages_before_one_are_counted_in_its_session(self) -> None:
         """Only visible messages of the session count, not those of other sessions in between."""
         store, name, ids = self.open_filled(3)

@@ -66,6 +66,7 @@ class UserContract(SessionStoreContract):
         for read in reads:
             assert read(ANNS) == read(NOBODYS)
         assert [bob.message(number) for number in ids] == [None] * 4
+        assert [bob.passage(number, window=1) for number in ids] == [None] * 4
         assert bob.messages_by_id(ids) == []
         assert ann.messages_by_id(ids) == ann.messages(ANNS)
 

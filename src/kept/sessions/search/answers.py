@@ -212,7 +212,8 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     for hit in found.messages[:LEADING]:
         after = store.window(hit.message_id, before=0, after=_NEAR)[1:]
         hits |= {one.id: replace(hit, message_id=one.id) for one in after if one.id not in hits}
-    rows = [row for number in hits if (row := store.message(number)) is not None and row.message.role is Role.USER]
+    known = {row.id: row for row in store.messages_by_id(list(hits)) if row.message.role is Role.USER}
+    rows = [known[number] for number in hits if number in known]
     said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
     superseded = {rows[old].id: rows[new].id for old, new in find_superseded(said).items()}
     told = [row.id for row, one in zip(rows, said, strict=True) if _tells(relation, one.text)]

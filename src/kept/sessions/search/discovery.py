@@ -6,19 +6,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from kept.core.search import FoundSession, SearchRequest
-from kept.core.text import one_line
+from kept.core.text import dumps, one_line
 from kept.core.values import dataclass, field, replace
-from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, Passage, fit, index_shown, passage, passage_shown, when
+from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
 from kept.sessions.search.periods import by_day, describe
 from kept.sessions.search.query import is_asking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kept.core.ids import MessageId, SessionId
-    from kept.core.messages import Session, StoredMessage
+    from kept.core.messages import Passage, Session, StoredMessage
     from kept.core.search import Found
     from kept.core.text import JSON
     from kept.sessions.arguments import Asked, Asker, Sort
@@ -29,6 +29,8 @@ CANDIDATES = 40
 OVERSAMPLING = 4
 """Sessions ranked for each conversation wanted: a long conversation has many, of which only the best one counts."""
 NEAREST = 3
+BOOKEND = 3
+"""Messages that are shown of each end of a session."""
 _NOT_GOOD_ENOUGH = (
     "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
 )
@@ -40,12 +42,21 @@ _NOTHING_OF_TIME = "no message matches these words well enough; `nearest` lists 
 class Match:
     """One conversation that was found, with its best message."""
 
-    session: Session
-    """The session of the conversation that contains the message."""
-    message: StoredMessage
+    passage: Passage
+    """The message with as many around it as were asked for."""
     score: float
     superseded_by: MessageId | None = None
     """The later message that corrects this one."""
+
+    @property
+    def session(self) -> Session:
+        """The session of the conversation that contains the message."""
+        return self.passage.session
+
+    @property
+    def message(self) -> StoredMessage:
+        """The message itself."""
+        return self.passage.match
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +79,12 @@ class Conversations:
     """How many conversations of a time the limit left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Discovery:
-    """What a query found, ready to be shown."""
-
-    found: Found
-    passages: tuple[Passage, ...]
-    superseded: Mapping[MessageId, MessageId]
-
-
 def find_conversations(
-    store: Readable, request: SearchRequest, *, sort: Sort | None = None, listed: int = 0
+    store: Readable, request: SearchRequest, *, sort: Sort | None = None, listed: int = 0, window: int | None = None
 ) -> Conversations:
     """Return the conversations that answer `request` best, at most `request.limit`.
+
+    With `window`, each match has that many messages on each side, and `BOOKEND` at each end of its session.
 
     The sessions of one lineage (compressions and branches) are one conversation and count once. A question that is
     only about a time is answered by the conversations of that time, at least `listed` of them.
@@ -94,7 +98,7 @@ def find_conversations(
         answers = Answers(found)
     ranked = _one_per_lineage(store, found.sessions)
     best = ranked[: request.limit]
-    matches = () if found.abstained else _matches(store, answers, ranked, request, sort=sort)
+    matches = () if found.abstained else _matches(_Passages(store, window), answers, ranked, request, sort=sort)
     if matches:
         more = len(ranked) - len(matches) + max(0, found.candidates - len(found.sessions))
         more = more if found.period is not None else 0
@@ -111,24 +115,36 @@ def _ranking_limit(limit: int, sort: Sort | None) -> int:
     return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, OVERSAMPLING * limit))
 
 
+class _Passages:
+    """Reads the passages of matches, with as many messages around each as the answer shows."""
+
+    def __init__(self, store: Readable, window: int | None) -> None:
+        self._store = store
+        self._window = window
+
+    def match(self, hits: Iterable[tuple[MessageId, float]], *, only_match: bool = False) -> Iterator[Match]:
+        """Yield a match for each message that was not removed since the search."""
+        is_bare = only_match or self._window is None
+        window, bookend = (0, 0) if is_bare else (self._window or 0, BOOKEND)
+        for number, score in hits:
+            found = self._store.passage(number, window=window, bookend=bookend)
+            if found is not None:
+                yield Match(found, score)
+
+
 def _matches(
-    store: Readable, answers: Answers, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
+    passages: _Passages, answers: Answers, ranked: Sequence[FoundSession], request: SearchRequest, *, sort: Sort | None
 ) -> tuple[Match, ...]:
-    matches = _inside(store, answers.found) if request.session_id is not None else _of_sessions(store, ranked)
-    if sort is None:
-        chosen = list(islice(matches, request.limit))
-    else:
-        by_time = sorted(matches, key=lambda match: match.message.timestamp, reverse=sort == "newest")
-        chosen = by_time[: request.limit]
+    hits = [(hit.best_message_id, hit.score) for hit in ranked]
+    if request.session_id is not None:
+        hits = [(hit.message_id, hit.score) for hit in answers.found.messages]
+    if sort is not None:
+        bare = passages.match(hits, only_match=True)
+        by_time = sorted(bare, key=lambda match: match.message.timestamp, reverse=sort == "newest")
+        hits = [(match.message.id, match.score) for match in by_time[: request.limit]]
+    chosen = islice(passages.match(hits), request.limit)
     later = answers.superseded
     return tuple(replace(match, superseded_by=later.get(match.message.id)) if later else match for match in chosen)
-
-
-def _inside(store: Readable, found: Found) -> Iterator[Match]:
-    for hit in found.messages:
-        match = _match(store, hit.session_id, hit.message_id, hit.score)
-        if match is not None:
-            yield match
 
 
 def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple[FoundSession, ...]:
@@ -138,24 +154,6 @@ def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple
     for hit in sessions:
         best.setdefault(lineage.root(hit.session_id), hit)
     return tuple(best.values())
-
-
-def _of_sessions(store: Readable, ranked: Sequence[FoundSession]) -> Iterator[Match]:
-    for hit in ranked:
-        match = _match(store, hit.session_id, hit.best_message_id, hit.score)
-        if match is not None:
-            yield match
-
-
-def _match(store: Readable, session_id: SessionId, message_id: MessageId, score: float) -> Match | None:
-    """Return the match, or None when it was removed since the search."""
-    session, message = store.session(session_id), store.message(message_id)
-    return None if session is None or message is None else Match(session, message, score)
-
-
-def _discovery(store: Readable, conversations: Conversations, asked: Asked) -> Discovery:
-    passages = (passage(store, match.message, window=asked.window) for match in conversations.matches)
-    return Discovery(conversations.found, tuple(one for one in passages if one is not None), conversations.superseded)
 
 
 def _request(asked: Asked, asker: Asker) -> SearchRequest:
@@ -174,18 +172,21 @@ def _request(asked: Asked, asker: Asker) -> SearchRequest:
 
 def answer(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered:
     """Return the answer of the discover mode, inside its budget."""
-    conversations = find_conversations(store, _request(asked, asker), sort=asked.sort, listed=asked.listed)
+    request, window = _request(asked, asker), None if asked.detail == "index" else asked.window
+    conversations = find_conversations(store, request, sort=asked.sort, listed=asked.listed, window=window)
     if conversations.found.period is not None and conversations.matches:
-        return Answered(_list_time(conversations, budget=budget), conversations)
-    discovery = _discovery(store, conversations, asked)
-    if not discovery.passages:
-        return Answered({**_nothing(conversations), **_report_unchecked(discovery.found)}, conversations)
-    start = Caps(1_500, 700, asked.window, 3, len(discovery.passages))
-    render = _render(discovery, asked, asker)
-    return Answered(dict(fit(render, start, budget=budget, is_full=asked.detail == "full")), conversations)
+        answered = _list_time(conversations, budget=budget)
+    elif conversations.matches:
+        start = Caps(1_500, 700, asked.window, BOOKEND, len(conversations.matches))
+        render = _render(conversations, asked, asker)
+        answered = fit(render, start, budget=budget, is_full=asked.detail == "full")
+    else:
+        value = {**_nothing(conversations), **_report_unchecked(conversations.found)}
+        answered = Answered(value, tokens(dumps(value)))
+    return replace(answered, found=conversations)
 
 
-def _list_time(conversations: Conversations, *, budget: int) -> dict[str, JSON]:
+def _list_time(conversations: Conversations, *, budget: int) -> Answered:
     """Return the conversations of a time by day, one short object each."""
     period = conversations.found.period
     assert period is not None
@@ -212,26 +213,26 @@ def _list_time(conversations: Conversations, *, budget: int) -> dict[str, JSON]:
             value["note"] = f"{left} more conversations of that time: ask for a shorter time, or a greater limit"
         return value
 
-    return dict(fit(render, Caps(0, 0, 0, 0, len(rows)), budget=budget))
+    return fit(render, Caps(0, 0, 0, 0, len(rows)), budget=budget)
 
 
-def _render(discovery: Discovery, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:
-    marker = Marker(discovery.found.terms)
+def _render(conversations: Conversations, asked: Asked, asker: Asker) -> Callable[[Caps], dict[str, JSON]]:
+    matches = conversations.matches
+    marker = Marker(conversations.found.terms)
 
     def render(caps: Caps) -> dict[str, JSON]:
         shown: list[JSON] = []
-        for one in discovery.passages[: caps.results]:
+        for one in matches[: caps.results]:
             if asked.detail == "index":
-                value = index_shown(one.session, one.match, marker=marker)
+                value = index_shown(one.session, one.message, marker=marker)
             else:
-                value = passage_shown(one, caps=caps, marker=marker, hidden=asker.hidden)
-            later = discovery.superseded.get(one.match.id)
-            shown.append(value if later is None else {**value, "superseded_by": later})
+                value = passage_shown(one.passage, caps=caps, marker=marker, hidden=asker.hidden)
+            shown.append(value if one.superseded_by is None else {**value, "superseded_by": one.superseded_by})
         value = {"success": True, "mode": "discover", "results": shown, "count": len(shown)}
-        left = len(discovery.passages) - len(shown)
+        left = len(matches) - len(shown)
         if left:
             value["note"] = f"{left} more did not fit: ask with a smaller limit, or detail: index"
-        return {**value, **_report_unchecked(discovery.found)}
+        return {**value, **_report_unchecked(conversations.found)}
 
     return render
 

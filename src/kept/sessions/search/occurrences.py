@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
@@ -191,8 +192,12 @@ class Marker:
     """
 
     def __init__(self, terms: Sequence[str] = ()) -> None:
-        self._wanted = pattern(terms)
+        self._terms = terms
         self._places: dict[str, list[tuple[int, str]]] = {}
+
+    @cached_property
+    def _wanted(self) -> "re.Pattern[str] | None":
+        return pattern(self._terms)  # most texts are short enough, and compiling takes longer than a search in them
 
     def around(self, text: str, *, width: int) -> str:
         """Return at most about `width` characters of `text`, from where most of the terms are."""

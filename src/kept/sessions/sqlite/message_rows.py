@@ -3,15 +3,25 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import MessageId, SessionId, SourceName, UserId
-from kept.core.messages import Lineage, Link, NewMessage, State, StoredMessage
+from kept.core.messages import Lineage, Link, NewMessage, Passage, State, StoredMessage
 from kept.core.values import replace
 from kept.sessions import damage
-from kept.sessions.records import Blob, MessageRow, Row, blob_text, message_from, message_row, source_id, storable
+from kept.sessions.records import (
+    Blob,
+    MessageRow,
+    Row,
+    blob_text,
+    message_from,
+    message_row,
+    session_from,
+    source_id,
+    storable,
+)
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.session_rows import no_session
 from kept.storage.connections import DamagedText, explain_sql_errors, statements
@@ -85,8 +95,15 @@ def no_message(message_id: int) -> NotFound:
 
 def load(connection: Connection, rows: Iterable[Row]) -> list[StoredMessage]:
     """Return the messages of `rows` with their blobs."""
-    read = partial(message_from, load=partial(_blob, connection), load_source=cache(partial(_source, connection)))
-    return list(map(read, rows))
+    sources: dict[int, SourceName] = {}
+
+    def load_source(number: int) -> SourceName:
+        if number not in sources:
+            sources[number] = _source(connection, number)
+        return sources[number]
+
+    load_blob = partial(_blob, connection)
+    return [message_from(row, load_blob, load_source) for row in rows]
 
 
 def _blob(connection: Connection, digest: str) -> str | None:
@@ -143,6 +160,28 @@ def read_window(connection: Connection, anchor: StoredMessage, *, before: int, a
     return [*load(connection, reversed(earlier)), anchor, *load(connection, later)]
 
 
+def read_passage(connection: Connection, message_id: int, *, user: UserId, window: int, bookend: int) -> Passage | None:
+    """Return a visible message of that user with its session, its neighbours, and both ends of the session."""
+    if not 0 <= message_id <= _NEWEST_ID:
+        return None
+    row = connection.execute(SQL.session_of, (message_id, user)).fetchone()
+    if row is None:
+        return None
+    *columns, earlier = row
+    session = session_from(tuple(columns))
+    found = load(connection, connection.execute(SQL.passage, (session.id, message_id, window, bookend)))
+    # nothing lies between the neighbours of a message, so they are next to it in the ordered union too
+    place = next((place for place, message in enumerate(found) if message.id == message_id), None)
+    if place is None:
+        return None  # rewound or removed between the two statements
+    first, last = max(0, place - window), place + window + 1
+    around = tuple(found[first:last])
+    before = int(earlier) - (place - first)
+    after = max(0, session.message_count - before - len(around))
+    end = found[max(0, len(found) - bookend) :]
+    return Passage(session, found[place], around, tuple(found[:bookend]), tuple(end), before, after)
+
+
 def read_edges(
     connection: Connection, session_id: SessionId, *, first: int, last: int
 ) -> tuple[list[StoredMessage], list[StoredMessage]]:
@@ -152,9 +191,9 @@ def read_edges(
     return head, load(connection, reversed(tail))
 
 
-def count_before(connection: Connection, session_id: SessionId, message_id: int) -> int:
-    """Return how many visible messages of the session come before that one."""
-    (count,) = connection.execute(SQL.count_before, (session_id, message_id)).fetchone() or (0,)
+def count_before(connection: Connection, session_id: SessionId, message_id: int, *, user: UserId) -> int:
+    """Return how many visible messages of that user's session come before that one."""
+    (count,) = connection.execute(SQL.count_before, (session_id, message_id, user)).fetchone() or (0,)
     return int(count)
 
 

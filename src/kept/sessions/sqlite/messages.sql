@@ -73,9 +73,35 @@ SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, 
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE session_id = ? AND id > ? AND state <> 'rewound' ORDER BY id LIMIT ?;
 
+-- name: session_of
+-- the session of a visible message, and how many of its visible messages come before that one
+SELECT s.id, s.source, s.started, s.user_id, s.profile, s.project, s.model, s.title, s.parent_session_id, s.link, s.ended,
+  s.end_reason, s.archived, s.last_active, s.message_count, s.metadata,
+  (SELECT count(*) FROM messages WHERE session_id = m.session_id AND id < m.id)
+  - (SELECT count(*) FROM messages WHERE session_id = m.session_id AND id < m.id AND state = 'rewound')
+FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE m.id = ?1 AND m.state <> 'rewound' AND s.user_id = ?2 AND s.trashed IS NULL;
+
+-- name: passage
+-- the messages around one and those at both ends of its session, each once
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+FROM messages WHERE id IN (
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id < ?2 AND state <> 'rewound'
+    ORDER BY id DESC LIMIT ?3)
+  UNION ALL
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id >= ?2 AND state <> 'rewound'
+    ORDER BY id LIMIT ?3 + 1)
+  UNION ALL
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id LIMIT ?4)
+  UNION ALL
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id DESC LIMIT ?4)
+) ORDER BY id;
+
 -- name: count_before
 SELECT (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2)
-  - (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2 AND state = 'rewound');
+  - (SELECT count(*) FROM messages WHERE session_id = ?1 AND id < ?2 AND state = 'rewound')
+FROM sessions WHERE id = ?1 AND user_id = ?3 AND trashed IS NULL;
 
 -- name: preview
 SELECT substr(content, 1, 400) FROM messages

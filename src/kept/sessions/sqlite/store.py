@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 from kept.core.clock import from_epoch
 from kept.core.errors import Unreadable
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
-from kept.core.messages import Lineage, Link, NewMessage, Origin, Session, State, StoredMessage, Usage
+from kept.core.messages import Lineage, Link, NewMessage, Origin, Passage, Session, State, StoredMessage, Usage
 from kept.core.ports import Clock, Compacting, EventSink, UnitOfWork, ignore
 from kept.core.search import Found, SearchRequest
 from kept.core.text import JSON
@@ -202,6 +202,12 @@ class SqliteSessionStore:
             return message_rows.read_window(connection, anchor, before=before, after=after)
 
     @_retry_after_rebuild
+    def passage(self, message_id: MessageId, *, window: int, bookend: int = 0) -> Passage | None:
+        """Return a message that can be shown with `window` messages on each side and `bookend` at each end, or None."""
+        with self.database.reading() as connection:
+            return message_rows.read_passage(connection, message_id, user=self.user, window=window, bookend=bookend)
+
+    @_retry_after_rebuild
     def message(self, message_id: MessageId) -> StoredMessage | None:
         """Return one message that can be shown, or None."""
         with self.database.reading() as connection:
@@ -220,21 +226,19 @@ class SqliteSessionStore:
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         """Return the first and the last own messages, each in order; in a short session they overlap."""
         with self.database.reading() as connection:
-            if not self._has(connection, session_id):
-                return [], []
-            return message_rows.read_edges(connection, session_id, first=first, last=last)
+            has = self._has(connection, session_id)
+            return message_rows.read_edges(connection, session_id, first=first, last=last) if has else ([], [])
 
     def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
         """Return how many of the session's messages come before that one."""
         with self.database.reading() as connection:
-            has = self._has(connection, session_id)
-            return message_rows.count_before(connection, session_id, message_id) if has else 0
+            return message_rows.count_before(connection, session_id, message_id, user=self.user)
 
     def context_ids(self, session_id: SessionId) -> list[MessageId]:
         """Return the ids of the messages that the model would be sent."""
         with self.database.reading() as connection:
-            found = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else ()
-        return [number for number, _ in found]
+            context = message_rows.read_context_ids(connection, session_id) if self._has(connection, session_id) else ()
+        return [number for number, _ in context]
 
     def preview(self, session_id: SessionId) -> str:
         """Return the beginning of what the person first said."""
@@ -351,7 +355,6 @@ class SqliteSessionStore:
             return session_rows.read_nodes(connection, session_id) if self._has(connection, session_id) else []
 
     # search
-
     @_retry_after_rebuild
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
