@@ -115,8 +115,8 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     """Open a connection whose cursors read damaged text."""
     connection = apsw.Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
-    # plans must not depend on bound values: SQLite would compare these with the conditions of partial indexes, and
-    # prepare a statement again whenever one changes, which takes five times as long as most statements run
+    # else SQLite compares bound values with the conditions of partial indexes, and prepares such a statement anew
+    # whenever one is bound, which takes five times as long as it runs
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
 
@@ -148,9 +148,7 @@ def explain_sql_errors(path: Path) -> Iterator[None]:
         raise Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment") from error
     except (apsw.FullError, apsw.ReadOnlyError, apsw.CantOpenError, apsw.IOError) as error:
         raise _describe_refusal(error, path) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
-    except UnicodeDecodeError as error:
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
         raise Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair") from error
     except apsw.SQLError as error:
         if not any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
