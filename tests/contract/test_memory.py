@@ -26,3 +26,38 @@ class TestFolder(StorageContract):
     def ledger(self, user=OWNER):
         self.opened.append(SqliteLedger(self.path / user / "ledger.db", user=user))
         return self.opened[-1]
+
+
+class TestPostgres(StorageContract):
+    @pytest.fixture(autouse=True)
+    def server(self, postgres_url):
+        from kept.storage.postgres.database import PostgresServer
+
+        self.server = PostgresServer(postgres_url)
+        yield
+        self.server.close()
+
+    def _open(self, user):
+        from kept.memory.postgres import open_storage
+
+        database = self.server.for_user(user)
+        return open_storage(database, database.key)
+
+    def pages(self, user=OWNER):
+        return self._open(user).pages
+
+    def ledger(self, user=OWNER):
+        return self._open(user).ledger
+
+    def put(self, target, raw):
+        """Write as a program that knows nothing of locks, over a connection of its own."""
+        from kept.storage.postgres.database import PostgresServer
+
+        other = PostgresServer(self.server.address)
+        with other.for_user(OWNER).writing() as unit:
+            unit.execute(
+                "INSERT INTO pages AS p (name, raw, version) VALUES (?1, ?2, 1) "
+                "ON CONFLICT (tenant, user_id, name) DO UPDATE SET raw = ?2, version = p.version + 1",
+                (target.value, raw),
+            )
+        other.close()

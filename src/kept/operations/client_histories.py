@@ -184,8 +184,8 @@ def _find_keys(caller: Caller, digest: bytes) -> list[str]:
     """Return the conversations with this message, the last used first."""
     with caller.database.reading() as unit:
         sql = (
-            "SELECT DISTINCT key FROM client_messages JOIN conversation_keys USING (user_id, key) "
-            "WHERE user_id = ? AND hash = ? ORDER BY last_used DESC LIMIT ?"
+            "SELECT key FROM conversation_keys WHERE user_id = ?1 AND key IN "
+            "(SELECT key FROM client_messages WHERE user_id = ?1 AND hash = ?2) ORDER BY last_used DESC LIMIT ?3"
         )
         return [str(key) for (key,) in unit.execute(sql, (caller.user, digest, _MOST_KEYS))]
 

@@ -226,7 +226,10 @@ class Outbox:
 
     def _lease(self, unit: UnitOfWork, provider: str, *, holder: str, seconds: float) -> bool:
         now = self.now()
-        for other, ends in self._run(unit, _SQL.lease, provider):
+        lanes = self._run(unit, _SQL.lease, provider)
+        if not lanes:  # somebody adds to the lane at this moment, which PostgreSQL does not wait for
+            return False
+        for other, ends in lanes:
             assert isinstance(ends, float | int)
             if isinstance(other, str) and other != holder and is_held(other, ends, now=now, seconds=seconds):
                 return False

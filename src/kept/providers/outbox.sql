@@ -68,7 +68,7 @@ SELECT l.provider, count(o.id) FILTER (WHERE o.not_before < :never),
   count(o.id) FILTER (WHERE o.not_before >= :never)
 FROM outbox_lanes l LEFT JOIN outbox o ON o.provider = l.provider AND o.user_id = l.user_id
 WHERE l.user_id = :user
-GROUP BY l.provider ORDER BY l.provider;
+GROUP BY l.provider, l.delivered, l.dropped ORDER BY l.provider;
 
 -- name: cursor
 SELECT ledger_id FROM outbox_lanes WHERE provider = :lane AND user_id = :user;

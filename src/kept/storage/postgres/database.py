@@ -53,6 +53,7 @@ _MOST_KEY_BYTES = 256
 """Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
 _ROWS_AT_ONCE = 500
 _READ_ONLY = "25006"
+_IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
 _HASH_MARK = "~sha256:"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
@@ -233,6 +234,20 @@ class PostgresServer:
             connection.close()
 
     @contextmanager
+    def limit_wait(self, seconds: float) -> Iterator[None]:
+        """Inside the block, transactions that this thread begins wait no longer than `seconds` for a lock."""
+        before = self._wait_seconds
+        self._local.wait_seconds = seconds
+        try:
+            yield
+        finally:
+            self._local.wait_seconds = before
+
+    @property
+    def _wait_seconds(self) -> float:
+        return float(getattr(self._local, "wait_seconds", WAIT_SECONDS))
+
+    @contextmanager
     def transaction(self, user_key: str, *, writing: bool) -> Iterator[Unit]:
         """Yield the transaction of this thread for that user: the open one, or a new one."""
         open_units: dict[str, Unit] = self._local.__dict__.setdefault("units", {})
@@ -271,7 +286,7 @@ class PostgresServer:
             f"BEGIN ISOLATION LEVEL {mode};"
             "SELECT set_config('kept.user', %(user)s, true), set_config('kept.tenant', %(tenant)s, true),"
             " set_config('search_path', %(schema)s, true),"
-            f" set_config('lock_timeout', '{int(WAIT_SECONDS * 1000)}', true),"
+            f" set_config('lock_timeout', '{max(1, int(self._wait_seconds * 1000))}', true),"
             f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
         )
         while True:
@@ -344,6 +359,19 @@ class UserDatabase:
         self.user = user
         self.key = "" if user is None else make_key(user)
         """The user in every `user_id`."""
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether this server accepts no writes, as a standby does; raises StorageError if it cannot be reached."""
+        with self.reading() as unit:
+            row = unit.execute(_IS_READ_ONLY).fetchone()
+        return row is not None and bool(row[0])
+
+    @contextmanager
+    def limit_wait(self, seconds: float) -> Iterator[None]:
+        """Inside the block, transactions of this thread wait no longer than `seconds` for locks, then raise Busy."""
+        with self.server.limit_wait(seconds):
+            yield
 
     @contextmanager
     def reading(self) -> Iterator[Unit]:
