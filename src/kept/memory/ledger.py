@@ -130,6 +130,7 @@ class SqliteLedger:
         """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
         names = {digest(entry) for entry in entries}
         known = {*list_clean(names), *(self.clean_entries(target) & names)}
+        unit.execute(SQL.drop_clean, (self._name(target),))
         unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:

@@ -93,8 +93,11 @@ SELECT id FROM edits WHERE checksum IS NULL LIMIT 1000;
 -- name: has_sources
 SELECT 1 FROM edits WHERE source IS NOT NULL LIMIT 1;
 
+-- name: drop_clean
+DELETE FROM clean_entries WHERE target = ?;
+
 -- name: keep_clean
-INSERT INTO clean_entries (target, digests) VALUES (?, ?) ON CONFLICT (target) DO UPDATE SET digests = excluded.digests;
+INSERT INTO clean_entries (target, digests) VALUES (?, ?);
 
 -- name: clean
 SELECT digests FROM clean_entries WHERE target = ?;
