@@ -8,6 +8,7 @@ from typing import Literal
 
 from kept.agent.compact import CompactionRequest
 from kept.agent.conversation import Conversation
+from kept.agent.dialogue import Actions
 from kept.agent.model_call import build_user_message
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
@@ -42,6 +43,8 @@ class Opening:
     approve: Approve = deny
     session_id: SessionId | None = None
     """The id of a new session; None takes a new one."""
+    actions: Actions | None = None
+    """What the assistant without a model may do for the person; None: it changes nothing."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 

@@ -1,50 +1,42 @@
-"""The assistant without a model: saves what it is asked to remember, answers with stored passages."""
+"""The assistant without a model: understands what a message is for, and answers in its language from stored text."""
 
-import shlex
-import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
-from kept.agent.passages import MIN_SHARE_OF_BEST, Passage, list_by_day, merge_passages, relevances
-from kept.agent.statements import (
-    Kind,
-    Statement,
-    asks_everything,
-    forget_request,
-    is_question,
-    statements,
-)
+from kept.agent.dialogue import NO_MEMO, Actions, Forgettable, Memo
+from kept.agent.keeping import SAID, Keeper, Kept
+from kept.agent.language import Language, Reading, detect, read
+from kept.agent.passages import (
+    MIN_SCORE,
+    Passage,
+    list_by_day,
+    list_page_passages,
+    merge_passages,
+    relevances,
+    search_pages,
+)  # fmt: skip
+from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_request, is_fact, parse_order, statements
 from kept.agent.turn import SavedEntry
-from kept.core.clock import from_epoch
-from kept.core.errors import KeptError, Reason, Refused
-from kept.core.ids import OWNER, SessionId
-from kept.core.text import quote
+from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
+from kept.agent.wording import correct_value
+from kept.core.errors import KeptError, Refused
+from kept.core.ids import SessionId
+from kept.core.text import WORD, quote
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
-from kept.memory.edits import Add, Author, Replace, Target
-from kept.memory.history import History
-from kept.memory.store import MemoryStore, rules_in
-from kept.sessions.search.answers import Statement as Said
-from kept.sessions.search.answers import complete, corrects, is_bare_correction
+from kept.memory.edits import Target
+from kept.memory.store import MemoryStore
+from kept.sessions.search.answers import is_bare_correction
 
-MIN_SCORE = 0.22
-"""An entry must hold at least this share of the question's content words to answer it."""
-MAX_ENTRIES = 3
-"""How many page entries an answer quotes."""
-SAID = "said in passing"
-"""Why an inferred statement waits."""
-NOTHING = "I have nothing on that, neither on the pages nor in past conversations."
-STORED = "I keep this conversation, so you can ask for it later. To put a fact on the pages, say: remember that …"
-NOT_STORED = "I understood, but this conversation is not being stored. To put a fact on the pages, say: remember that …"
-INCOGNITO = "This conversation is incognito: I keep nothing."
-EMPTY = "The pages are empty. To put a fact on them, say: remember that …"
-HOW_TO_FORGET = "I delete nothing myself. To delete what was said in conversations for good:"
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
+_FRAGMENT_WORDS: Final = 4
+"""A message of so few words without a verb of its own is looked up like a question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The assistant's answer and what it saved."""
+    """The assistant's answer, what it saved, and what the next message may refer to."""
 
     text: str
     saved: tuple[SavedEntry, ...] = ()
@@ -52,191 +44,337 @@ class Reply:
     passages: tuple[Passage, ...] = ()
     unsaved: str = ""
     """Why something that the user asked to keep could not be written; empty when all was."""
+    memo: Memo = Memo()
+    has_forgotten: bool = False
+    """Whether messages of this conversation may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    """A message with everything that its answer depends on."""
+
+    text: str
+    reading: Reading
+    memo: Memo
+    session_id: SessionId | None
+    is_stored: bool
+
+    @property
+    def spoken(self) -> Language:
+        return self.reading.language
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where answers come from beside the pages; None for what is not there."""
+
+    look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None
+    """Finds passages of past conversations, without those of one session."""
+    list_said: Callable[[], Sequence[Passage]] = tuple
+    """Lists what the person stated lately."""
+    suggest: Callable[[str], str] | None = None
+    """Names a skill that fits a question."""
+
+
+_NO_SOURCES: Final = Sources()
 
 
 class Assistant:
-    """Answers without a model, from the pages and from whatever `look_up` finds in past conversations."""
+    """Answers without a model, from the pages and from whatever its sources find in past conversations."""
 
     def __init__(
         self,
         memory: MemoryStore,
         approvals: Approvals,
+        sources: Sources = _NO_SOURCES,
         *,
-        look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None,
-        suggest: Callable[[str], str] | None = None,
-        writes: bool = True,
+        actions: Actions | None = None,
     ) -> None:
         self._memory = memory
         self._approvals = approvals
-        self._look_up = look_up
-        self._suggest = suggest
-        self._writes = writes
-        self._previous: dict[SessionId | None, Statement] = {}
-        """The last statement of each conversation, which a bare "no, blue" corrects."""
-        # the program as hints name it: without `--as` their commands would change the pages of the owner
-        self._program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
+        self._sources = sources
+        self._actions = actions
 
-    def reply(self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True) -> Reply:
+    def reply(
+        self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True, memo: Memo = NO_MEMO
+    ) -> Reply:
         """Return the answer to one message; `is_stored` says whether the conversation is being stored."""
-        if asks_everything(text):
-            return self._list_everything()
-        unwanted = forget_request(text)
-        if unwanted is not None:
-            return self._explain_forgetting(unwanted)
-        found = self._complete(text, session_id) or statements(text)
-        if not found:
-            return self._answer(text, session_id, STORED if is_stored else NOT_STORED)
-        if not self._writes:
-            return Reply(INCOGNITO)
-        self._previous[session_id] = found[-1]
-        replies = [self._keep(statement, session_id) for statement in found]
-        return Reply(
-            "\n".join(each.text for each in replies),
-            tuple(saved for each in replies for saved in each.saved),
-            tuple(staged for each in replies for staged in each.staged),
-            unsaved=next((each.unsaved for each in replies if each.unsaved), ""),
-        )
+        code = detect(text) or memo.language
+        message = _Message(text, read(text, code), replace(memo, language=code), session_id, is_stored)
+        act = classify(message.reading)
+        if act in _WITH_CONTENT and parse_order(text) is None:
+            lead, rest = split_lead(text, code)
+            if lead is not None:
+                return self._answer_lead(lead, replace(message, text=rest, reading=read(rest, code)))
+        return self._act(act, message)
 
-    def _complete(self, text: str, session_id: SessionId | None) -> list[Statement]:
-        """Return the statement that a bare correction makes of the one before it; empty for any other message."""
-        before = self._previous.get(session_id)
-        if before is None or not is_bare_correction(text):
-            return []
-        whole = complete(before.text, text)
-        return [] if whole == text else [replace(before, text=whole)]
+    def _answer_lead(self, lead: Act, message: _Message) -> Reply:
+        """Answer a message after what leads it: a yes or no is carried out first, a greeting is not repeated."""
+        if lead is Act.NO and (corrected := self._correct(message)) is not None:
+            return corrected
+        if lead in {Act.YES, Act.NO, Act.SAVE_THAT} and message.memo.asked:
+            first = self._act(lead, message)
+            second = self._act(classify(message.reading), replace(message, memo=first.memo))
+            return replace(
+                second,
+                text=f"{first.text}\n{second.text}",
+                saved=(*first.saved, *second.saved),
+                has_forgotten=first.has_forgotten or second.has_forgotten,
+            )
+        return self._act(classify(message.reading), message)
 
-    def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
-        """Return the entry that a statement corrects, with its page."""
-        said = Said(statement.text, time.time())
-        for target in self._memory.targets:
-            if not self._memory.is_enabled(target):
-                continue
-            try:
-                entries = self._memory.entries(target)
-            except KeptError:
-                continue  # an unreadable page is reported when the chat starts; the other one can still be written
-            for entry in entries:
-                if corrects(Said(entry, 0.0), said):
-                    return target, entry
-        return None
+    def _act(self, act: Act, message: _Message) -> Reply:
+        answers: dict[Act, Callable[[Act, _Message], Reply]] = {
+            **dict.fromkeys(_SAID, self._answer_with_words),
+            **dict.fromkeys((Act.DATE, Act.CLOCK), self._tell_time),
+            **dict.fromkeys((Act.YES, Act.NO, Act.SAVE_THAT, Act.DONT_SAVE, Act.UNDO), self._decide),
+            **dict.fromkeys((Act.FORGET_ALL, Act.FORGET_THAT), self._ask_to_forget),
+            Act.PERSON: self._list_everything,
+            Act.FOLLOW_UP: self._follow_up,
+        }
+        return answers.get(act, self._answer_content)(act, message)
 
-    def _make_edit(self, statement: Statement) -> tuple[Target, Add | Replace, str]:
-        """Return the edit that keeps a statement, its page, and a line that says what it replaces."""
-        corrected = self._find_corrected(statement)
-        if corrected is None:
-            return statement.target, Add(statement.text), ""
-        target, entry = corrected
-        shown = self._memory.mask(target, (entry,))[0]
-        return target, Replace(entry, statement.text), f"\n  instead of: {shown}"
+    def _answer_with_words(self, act: Act, message: _Message) -> Reply:
+        again = act is Act.GREETING and message.memo.message
+        return self._say(message, "greeting_again" if again else _SAID[act])
 
-    def _keep(self, statement: Statement, session_id: SessionId | None) -> Reply:
-        """Save an explicit order, stage an inferred statement, and report the result."""
-        is_order = statement.kind is Kind.ORDER
-        author = Author(origin="user" if is_order else "agent", session_id=session_id)
+    def _tell_time(self, act: Act, message: _Message) -> Reply:
+        moment = self._memory.clock.now().astimezone()
+        return self._say(message, message.spoken.describe_moment(act.value, moment), is_text=True)
+
+    def _say(self, message: _Message, name: str, *, is_text: bool = False) -> Reply:
+        text = name if is_text else message.spoken.say(name)
+        return Reply(text, memo=message.memo.close_question())
+
+    def _keeper(self, message: _Message) -> Keeper:
+        return Keeper(self._memory, self._approvals, self._actions, message.spoken)
+
+    def _decide(self, act: Act, message: _Message) -> Reply:
+        """Carry out a yes, a no, "keep it", "don't save that" or "undo that"."""
+        memo = message.memo
+        if self._actions is None:
+            return self._say(message, "accepted" if act is Act.NO else "incognito")
+        if memo.asked and act is not Act.UNDO:
+            return self._answer_question(message, agrees=act in {Act.YES, Act.SAVE_THAT})
+        if act is Act.UNDO or (act is Act.DONT_SAVE and memo.is_fresh):
+            return _reply(*self._keeper(message).undo(memo)) if memo.done else self._say(message, "nothing_to_undo")
+        if act is Act.SAVE_THAT and memo.statement:
+            return self._keep(message, [Statement(Kind.ORDER, memo.statement, Target.USER)])
+        return self._offer_waiting(message) if act in {Act.YES, Act.SAVE_THAT} else self._accept_no(act, message)
+
+    def _answer_question(self, message: _Message, *, agrees: bool) -> Reply:
+        """Carry out the answer to the open question; only what it named is saved or deleted."""
+        memo, keeper = message.memo, self._keeper(message)
+        if memo.asked.startswith("forget"):
+            return self._forget(message) if agrees else self._say(message, "forget_declined")
+        return _reply(*(keeper.accept(memo.pending, memo) if agrees else keeper.decline(memo.pending, memo)))
+
+    def _accept_no(self, act: Act, message: _Message) -> Reply:
+        """Answer a no to nothing, or an order not to save what was not saved."""
+        if act is Act.NO:
+            return self._say(message, "accepted")
+        command = f"{self._keeper(message).program} forget --query WORDS"
+        return self._say(message, message.spoken.say("nothing_saved_stored", command=command), is_text=True)
+
+    def _offer_waiting(self, message: _Message) -> Reply:
+        """Answer a yes to nothing: say so, or name what waits and ask."""
+        waiting = [one for one in self._approvals.waiting() if one.why == SAID]
+        if not waiting:
+            return self._say(message, "nothing_open")
+        lines = [message.spoken.say("waiting_question"), *(f"  {one.summary}" for one in waiting)]
+        lines.append(f"  {self._keeper(message).ask(waiting)}")
+        memo = replace(message.memo, asked="keep", pending=tuple(one.id for one in waiting), texts=())
+        return Reply("\n".join(lines), memo=memo)
+
+    def _keep(self, message: _Message, found: Sequence[Statement]) -> Reply:
+        if self._actions is None:
+            return self._say(message, "incognito")
+        kept = self._keeper(message).keep(found, message.session_id)
+        memo = replace(message.memo.close_question(), statement=found[-1].text)
+        numbers = tuple(int(saved.ledger_id) for saved in kept.saved if saved.ledger_id)
+        if numbers:
+            memo = replace(memo, done=numbers, done_text="; ".join(saved.text for saved in kept.saved))
+        asked = tuple(pending.id for pending in kept.staged if pending.why == SAID)
+        if asked:
+            memo = replace(memo, asked="keep", pending=asked)
+        return _reply(kept, memo)
+
+    def _correct(self, message: _Message) -> Reply | None:
+        """Answer a bare correction of the statement before it; None for any other message."""
+        memo = message.memo
+        if not memo.statement or message.reading.asks or is_fact(message.text, memo.language):
+            return None
+        whole = correct_value(memo.statement, message.text, message.spoken)
+        if whole is None:
+            return None
+        self._keeper(message).withdraw(memo.pending)
+        return self._keep(message, [Statement(Kind.INFERRED, whole, Target.USER)])
+
+    def _ask_to_forget(self, act: Act, message: _Message) -> Reply:
+        memo = message.memo
+        if act is Act.FORGET_ALL:
+            return self._confirm_forgetting(message, None)
+        if memo.asked == "keep":
+            return self._decide(Act.NO, message)
+        if memo.is_fresh:
+            return self._confirm_forgetting(message, memo.done_text.split("; "))
+        return self._confirm_forgetting(message, memo.answered) if memo.answered else self._say(message, "accepted")
+
+    def _find_unwanted(self, unwanted: str) -> list[str]:
+        """Return the entries, proposals and messages that an order to forget means."""
+        found = [passage.text for passage in search_pages(self._memory, unwanted)]
+        waiting = [text for one in self._approvals.waiting() for text in one.texts]
+        scores = relevances(unwanted, waiting)
+        found += [text for text, score in zip(waiting, scores, strict=True) if score >= 2 * MIN_SCORE]
+        if not found and self._sources.look_up is not None:
+            past = self._sources.look_up(unwanted, None)
+            found = [one.text for one in past if not one.day and relevances(unwanted, [one.text])[0] >= 2 * MIN_SCORE]
+        return list(dict.fromkeys(found))
+
+    def _confirm_forgetting(self, message: _Message, texts: Sequence[str] | None) -> Reply:
+        """Name what would go, and ask."""
+        spoken = message.spoken
+        if self._actions is None:
+            return self._say(message, "incognito")
         try:
-            return self._save(statement, author) if is_order else self._stage(statement, author)
+            planned = self._actions.plan_forgetting(texts)
         except KeptError as error:
-            return Reply(f"I could not keep that: {error.message}. {error.remedy}".strip(), unsaved=error.message)
+            return self._say(message, spoken.say("forget_failed", reason=error.message), is_text=True)
+        if isinstance(planned, Refused) or texts == []:
+            return self._say(message, "nothing_to_forget")
+        counts = _list_counts(spoken, planned)
+        if texts is None:
+            lines = [spoken.say("forget_all_question", counts=counts)]
+        else:
+            lines = [spoken.say("forget_question"), *(f"  {text}" for text in texts), f"  ({counts})"]
+        memo = replace(
+            message.memo, asked="forget_all" if texts is None else "forget", texts=tuple(texts or ()), pending=()
+        )
+        return Reply("\n".join([*lines, spoken.say("confirm")]), memo=memo)
 
-    def _stage(self, statement: Statement, author: Author) -> Reply:
-        target, edit, instead = self._make_edit(statement)
-        refused = self._memory.check(target, (edit,), author)
-        if refused is not None and refused.reason is not Reason.HELD:
-            return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
-        if statement.text in self._memory.page(statement.target).entries:
-            return Reply(f"I know: {statement.text}")
-        instead += self._withdraw_corrected(statement)
-        pending = self._approvals.stage(target, (edit,), author, why=SAID)
-        said = f"Noted, but not saved yet: {statement.text}{instead}"
-        return Reply(f"{said}\n  keep it: {self._program} memory approve {pending.id}", staged=(pending,))
+    def _forget(self, message: _Message) -> Reply:
+        """Forget what the open question named."""
+        assert self._actions is not None
+        memo, spoken = message.memo, message.spoken
+        try:
+            gone = self._actions.forget(None if memo.asked == "forget_all" else memo.texts)
+        except KeptError as error:
+            return self._say(message, spoken.say("forget_failed", reason=error.message), is_text=True)
+        if isinstance(gone, Refused):
+            return self._say(message, "nothing_to_forget")
+        fresh = Memo(language=memo.language)
+        if not gone.is_complete:
+            said = spoken.say("forgotten_partly", command="kept doctor")
+            return Reply(said, memo=fresh, has_forgotten=True)
+        return Reply(spoken.say("forgotten", counts=_list_counts(spoken, gone)), memo=fresh, has_forgotten=True)
 
-    def _withdraw_corrected(self, statement: Statement) -> str:
-        """Withdraw waiting writes that the statement corrects, so that nobody approves both; say which."""
-        said, lines = Said(statement.text, time.time()), ""
-        for waiting in self._approvals.waiting():
-            if waiting.why == SAID and any(corrects(Said(text, 0.0), said) for text in waiting.texts):
-                self._approvals.reject(waiting.id)
-                lines += f"\n  no longer waiting: {waiting.summary}"
-        return lines
+    def _list_everything(self, _act: Act, message: _Message) -> Reply:
+        """List what is on the pages, what waits, and what was said, each under its heading."""
+        spoken, pages = message.spoken, list_page_passages(self._memory)
+        waiting = self._approvals.waiting()
+        known = [passage.text for passage in pages] + [text for one in waiting for text in one.texts]
+        said = [
+            each
+            for each in self._sources.list_said()
+            if not any(text in each.text or each.text in text for text in known)
+        ]
+        lines: list[str] = []
+        if pages:
+            lines += [spoken.say("known_pages"), *(quote(one.text, one.source) for one in pages)]
+        if waiting:
+            lines += [spoken.say("known_waiting")]
+            lines += [f"  {'; '.join(one.texts) or one.summary} ({one.id})" for one in waiting]
+        if said:
+            lines += [spoken.say("known_said"), *(quote(one.text, one.source) for one in said)]
+        memo = replace(message.memo.close_question(), answered=tuple(one.text for one in pages))
+        return Reply("\n".join(lines) or spoken.say("known_nothing"), passages=(*pages, *said), memo=memo)
 
-    def _save(self, statement: Statement, author: Author) -> Reply:
-        target, edit, instead = self._make_edit(statement)
-        outcome = self._memory.apply(target, edit, author)
-        if isinstance(outcome, Refused):
-            return self._report_refusal(statement, outcome, author)
-        if not outcome.ledger_ids and not outcome.change.steps:
-            return Reply(f"I know that already: {statement.text}")
-        ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
-        undo = f" (undo: {self._program} memory undo {ledger_id})" if ledger_id else ""
-        said = f"Saved to {self._memory.pages.name(target)}: {statement.text}{instead}{undo}"
-        saved = SavedEntry(ledger_id, target.value, statement.text)
-        return Reply(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
+    def _follow_up(self, _act: Act, message: _Message) -> Reply:
+        """Answer a question that goes on with the last one, which gives it its content."""
+        before = message.memo.question
+        if not before:
+            return self._answer_content(Act.QUESTION, message)
+        answer = self._answer(replace(message, text=f"{before} {message.text}"))
+        return replace(answer, memo=replace(answer.memo, question=before))
 
-    def _report_refusal(self, statement: Statement, refused: Refused, author: Author) -> Reply:
-        if refused.reason is not Reason.HELD:
-            return Reply(f"I did not keep that: {refused.error} {refused.remedy}")
-        names = sorted(rules_in(refused))
-        pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
-        said = f"{refused.error} To approve it: {self._program} memory approve {pending.id}"
-        return Reply(said, staged=(pending,))
+    def _answer_content(self, act: Act, message: _Message) -> Reply:
+        """Answer a message whose content decides: a reminder, something to keep or to forget, a task, a question."""
+        if is_reminder(message.reading):
+            return self._say(message, "remind")
+        if act is not Act.HISTORY:
+            is_telling = act is not Act.QUESTION or parse_order(message.text) is not None
+            kept = self._keep_or_forget(message) if is_telling else None
+            if kept is not None:
+                return kept
+            if is_task(message.reading):
+                return self._say(message, "cannot")
+        return self._answer(message)
 
-    def _list_everything(self) -> Reply:
-        pages = self._page_passages()
-        lines = [quote(passage.text, passage.source) for passage in pages]
-        return Reply("\n".join(lines) or EMPTY, passages=tuple(pages))
+    def _keep_or_forget(self, message: _Message) -> Reply | None:
+        """Answer a statement, an order to save or one to forget; None for any other message."""
+        text = message.text
+        if parse_order(text) is None and is_bare_correction(text):
+            corrected = self._correct(message)
+            if corrected is not None:
+                return corrected
+        found = statements(text, message.memo.language)
+        if found:
+            return self._keep(message, found)
+        unwanted = forget_request(text)
+        return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))
 
-    def _explain_forgetting(self, unwanted: str) -> Reply:
-        """Name the commands that forget, with the matching entry; only a person runs them."""
-        how = f"{HOW_TO_FORGET} {self._program} forget --query WORDS"
-        for passage in self._search_pages(unwanted)[:1]:
-            name = self._memory.pages.name
-            target = next(page for page in self._memory.targets if passage.source.startswith(name(page)))
-            command = f"{self._program} memory remove --target {target.value} {shlex.quote(passage.text)}"
-            return Reply(f"{quote(passage.text, passage.source)}\n  remove it: {command}\n{how}")
-        return Reply(how)
-
-    def _answer(self, said: str, session_id: SessionId | None, acknowledgement: str) -> Reply:
+    def _answer(self, message: _Message) -> Reply:
+        said, spoken = message.text, message.spoken
+        asks = message.reading.asks or message.reading.begins("tell")
+        memo = replace(message.memo.close_question(), question=said[:QUESTION_CHARS] if asks else message.memo.question)
+        if not asks and len(WORD.findall(said)) > _FRAGMENT_WORDS:
+            # a statement should not be echoed back
+            return Reply(spoken.say(self._acknowledge(message)), memo=memo)
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
-        pages = self._search_pages(question)
-        # a question may refer to this very conversation; a statement should not be echoed back
-        exclude = None if is_question(question) else session_id
-        past = self._look_up(question, exclude) if self._look_up else ()
+        pages = search_pages(self._memory, question)
+        past = self._sources.look_up(question, None if asks else message.session_id) if self._sources.look_up else ()
         if past and past[0].day:
-            return Reply("\n".join(list_by_day(past)), passages=tuple(past))
+            return Reply("\n".join(list_by_day(past)), passages=tuple(past), memo=memo)
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
         passages = merge_passages(question, pages, fresh)
-        hint = self._suggest(question) if self._suggest is not None else ""
+        hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
-            statement_reply = acknowledgement if self._writes else INCOGNITO
-            return Reply(hint or (NOTHING if is_question(question) else statement_reply))
+            return Reply(hint or spoken.say("nothing" if asks else self._acknowledge(message)), memo=memo)
         lines = [quote(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
-        return Reply("\n".join(lines), passages=tuple(passages))
+        memo = replace(memo, answered=tuple(passage.text for passage in passages))
+        return Reply("\n".join(lines), passages=tuple(passages), memo=memo)
 
-    def _page_passages(self) -> list[Passage]:
-        found = []
-        for target in self._memory.targets:
-            if not self._memory.is_enabled(target):
-                continue
-            try:
-                found += self._passages_of(target)
-            except KeptError:
-                continue  # an unreadable page is reported when the chat starts; the other one still answers
-        return found
+    def _acknowledge(self, message: _Message) -> str:
+        if self._actions is None:
+            return "incognito"
+        if not message.is_stored:
+            return "not_stored"
+        return "long" if len(message.text) > MOST_CHARACTERS else "stored"
 
-    def _search_pages(self, question: str) -> list[Passage]:
-        found = self._page_passages()
-        scores = relevances(question, [passage.text for passage in found])
-        scored = [replace(p, score=score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE]
-        best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
-        return [passage for passage in best if passage.score >= best[0].score * MIN_SHARE_OF_BEST]
 
-    def _passages_of(self, target: Target) -> list[Passage]:
-        metadata = History(self._memory).metadata(target)
-        entries = self._memory.entries(target)
-        passages = []
-        for entry, shown in zip(entries, self._memory.mask(target, entries), strict=True):
-            known = metadata.get(entry)
-            when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
-            source = f"{self._memory.pages.name(target)}{when}"
-            passages.append(Passage(shown, source, 0.0, moment=known.changed if known else 0.0))
-        return passages
+_WITH_CONTENT: Final = frozenset({Act.TELLING, Act.QUESTION, Act.FOLLOW_UP, Act.HISTORY, Act.PERSON})
+"""What may have a greeting, a yes or a no before it."""
+_SAID: Final = {
+    Act.GREETING: "greeting",
+    Act.WELLBEING: "wellbeing",
+    Act.FAREWELL: "farewell",
+    Act.THANKS: "thanks",
+    Act.SELF: "self",
+    Act.ABILITY: "ability",
+    Act.NOTHING: "unknown",
+}
+"""What is answered with words alone."""
+
+
+def _reply(kept: Kept, memo: Memo) -> Reply:
+    return Reply(kept.text, kept.saved, kept.staged, unsaved=kept.unsaved, memo=memo)
+
+
+def _list_counts(spoken: Language, counted: Forgettable) -> str:
+    counts = {
+        "count_entries": counted.entries,
+        "count_waiting": counted.waiting,
+        "count_messages": counted.messages,
+        "count_sessions": counted.sessions,
+    }
+    return ", ".join(spoken.say(name, count=count) for name, count in counts.items() if count)

@@ -1,4 +1,4 @@
-"""Passages that answer a question without a model: found in past conversations, compared by their words."""
+"""Passages that answer a question without a model: of the pages and past conversations, compared by their words."""
 
 import re
 import unicodedata
@@ -7,14 +7,17 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from kept.agent.statements import strip_greeting
+from kept.agent.statements import forget_request, statements, strip_greeting
 from kept.core.clock import from_epoch
-from kept.core.errors import StorageError
+from kept.core.errors import KeptError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
 from kept.core.search import SearchRequest
 from kept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
 from kept.core.values import dataclass, replace
+from kept.memory.edits import Target
+from kept.memory.history import History
+from kept.memory.store import MemoryStore
 from kept.sessions.ports import Readable
 from kept.sessions.search.answers import Statement, find_superseded
 from kept.sessions.search.query import is_asking
@@ -22,8 +25,14 @@ from kept.sessions.search.query import is_asking
 MIN_SHARE_OF_BEST = 0.6
 """Other passages are shown when they reach this share of the best score."""
 MAX_PASSAGES = 3
+MIN_SCORE = 0.22
+"""An entry must hold at least this share of the question's content words to answer it."""
+MAX_ENTRIES = 3
+"""How many page entries an answer quotes."""
 PASSAGE_CHARS = 400
 SUPERSEDED = " (no longer: see above)"
+_RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 5, 40, 5
+"""Where what was said is looked for, and how much of it is listed."""
 LISTED = 30
 """Conversations that an answer about a time lists."""
 
@@ -107,6 +116,62 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     return listed
 
 
+def list_page_passages(memory: MemoryStore) -> list[Passage]:
+    """Return every entry of the pages, with the page and the day."""
+    found = []
+    for target in memory.targets:
+        if not memory.is_enabled(target):
+            continue
+        try:
+            found += _list_page(memory, target)
+        except KeptError:
+            continue  # an unreadable page is reported when the chat starts; the other one still answers
+    return found
+
+
+def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
+    metadata = History(memory).metadata(target)
+    entries = memory.entries(target)
+    passages = []
+    for entry, shown in zip(entries, memory.mask(target, entries), strict=True):
+        known = metadata.get(entry)
+        when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
+        source = f"{memory.pages.name(target)}{when}"
+        passages.append(Passage(shown, source, 0.0, moment=known.changed if known else 0.0))
+    return passages
+
+
+def search_pages(memory: MemoryStore, question: str) -> list[Passage]:
+    """Return the entries that answer a question best."""
+    found = list_page_passages(memory)
+    scores = relevances(question, [passage.text for passage in found])
+    scored = [replace(p, score=score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE]
+    best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]
+    return [passage for passage in best if passage.score >= best[0].score * MIN_SHARE_OF_BEST]
+
+
+def list_said(store: Readable) -> list[Passage]:
+    """Return what the person stated in the newest conversations, the newest first; questions are none."""
+    said: dict[str, Passage] = {}
+    try:
+        for session in store.recent(limit=_RECENT_SESSIONS):
+            rows = store.edges(session.id, first=0, last=_RECENT_MESSAGES)[1]
+            for row in reversed(rows):
+                for text in _list_facts(row):
+                    when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
+                    source = message_source("you", when, row.session_id, row.id)
+                    said.setdefault(text.casefold(), Passage(text, source, 0.0, moment=row.timestamp))
+    except StorageError:
+        return []
+    return list(said.values())[:_MOST_SAID]
+
+
+def _list_facts(row: StoredMessage) -> list[str]:
+    if row.message.role is not Role.USER or len(row.message.text) > PASSAGE_CHARS or forget_request(row.message.text):
+        return []
+    return [one.text for one in statements(row.message.text)]
+
+
 def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
@@ -114,7 +179,7 @@ def _plain(text: str) -> str:
 def _is_source(store: Readable, row: StoredMessage) -> bool:
     """Whether a message is a source: not tool output, and not this assistant quoting memory."""
     if row.message.role is Role.USER:
-        return True
+        return forget_request(row.message.text) is None  # the order to forget something is no source of it
     session = store.session(row.session_id)
     return (
         row.message.role is Role.ASSISTANT

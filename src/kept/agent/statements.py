@@ -1,19 +1,26 @@
 """Statements in a message: orders to remember, and facts stated in plain sentences.
 
-The rules per language are in `statements.toml`; the saved words are the user's own.
+The shapes of each language are in `languages/*.toml`; the saved words are the user's own, without the order.
 """
 
 import re
-import tomllib
 from enum import StrEnum
 from functools import cache
 from typing import Final
 
-from kept.core.text import resource_text
-from kept.core.values import dataclass
+from kept.agent.language import CODES, READ_CHARS, detect, language
+from kept.agent.wording import correct_value, make_main_clause, name_subject
+from kept.core.text import WORD
+from kept.core.values import dataclass, replace
 from kept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
+MOST_CHARACTERS: Final = 2_000
+"""A longer text is a paste: what it says is no plain fact, and only an explicit order saves it."""
+
+
+_LEAST_WORDS: Final = 3
+"""A sentence of fewer words states nothing that could be understood later."""
 
 
 class Kind(StrEnum):
@@ -32,6 +39,8 @@ class Statement:
     kind: Kind
     text: str
     target: Target
+    is_open: bool = False
+    """Whether more of the message belongs to the order: it ended with a colon."""
 
 
 _POLITE: Final = (
@@ -45,12 +54,6 @@ _BACKWARD: Final = re.compile(
 """An order that refers to the previous sentence."""
 _QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
 _QUESTION_ENDING: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
-_QUESTION_WORD: Final = re.compile(
-    r"^\s*(?:who|what|when|where|why|how|which|whose|do|does|did|is|are|was|were|can|could|have|has|tell me|show me"
-    r"|find|wer|was|wann|wo|warum|wie|welche\w*|qui[eé]n|qu[eé]|cu[aá]ndo|d[oó]nde|c[oó]mo|por qu[eé]|cu[aá]l|qui|que"
-    r"|quoi|quand|o[uù]|comment|pourquoi|quel\w*|sing)\b|[谁吗呢]|什么|哪|怎|为何|几",
-    re.IGNORECASE,
-)
 _MEMORY_QUESTION: Final = re.compile(
     r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
     r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
@@ -58,7 +61,14 @@ _MEMORY_QUESTION: Final = re.compile(
     _FLAGS,
 )
 """A question whether something is remembered; not an order to remember it."""
-
+_CONTINUES: Final = re.compile(
+    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles|[他她它])\b", re.IGNORECASE
+)
+"""A sentence about what the sentence before it named."""
+_CODE: Final = re.compile(
+    r"```|^\s*(?:def|class|import|from|function|const|let|var|SELECT|#include|public|package)\b.*[\w)\]};:]|[{};]\s*$|=>|</\w+>|^\s*[$>]\s",
+    re.MULTILINE,
+)
 
 _ABBREVIATION: Final = re.compile(
     r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
@@ -89,72 +99,110 @@ class _Table:
     corrections: tuple[re.Pattern[str], ...]
     lead: re.Pattern[str]
     forget: re.Pattern[str]
-    everything: re.Pattern[str]
+
+
+def _rows(kind: str) -> list[tuple[str, dict[str, str]]]:
+    return [(code, row) for code in CODES for row in language(code).table[kind]]
 
 
 @cache
 def _table() -> _Table:
-    rows = tomllib.loads(resource_text("kept.agent", "statements.toml"))
-    of = {kind: "|".join(row["pattern"] for row in rows[kind]) for kind in ("lead", "forget", "everything")}
+    lead, forget = ("|".join(row["pattern"] for _, row in _rows(kind)) for kind in ("lead", "forget"))
     return _Table(
         tuple(
             _Order(
-                row["lang"],
+                code,
                 re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS),
-                asks=row.get("asks", False),
+                asks=bool(row.get("asks")),
             )
-            for row in rows["order"]
+            for code, row in _rows("order")
         ),
         tuple(
-            (row["lang"] if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for row in rows["person"]
+            (code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in _rows("person")
         ),
-        tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"]),
-        tuple(re.compile(row["pattern"], _FLAGS) for row in rows["inferred"] if row.get("corrects")),
-        re.compile(rf"^\s*(?:¡?(?:{of['lead']})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS),
-        re.compile(rf"^\s*{_POLITE}(?:{of['forget']})\s*(?P<text>\S.*)$", _FLAGS),
-        re.compile(rf"\s*¿?\s*(?:{of['everything']})[\s?\uff1f.!]*", _FLAGS),
+        tuple(re.compile(row["pattern"], _FLAGS) for _, row in _rows("inferred") if not row.get("corrects")),
+        tuple(re.compile(row["pattern"], _FLAGS) for _, row in _rows("inferred") if row.get("corrects")),
+        re.compile(rf"^\s*(?:¡?(?:{lead})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS),
+        re.compile(rf"^\s*{_POLITE}(?:{forget})\s*(?P<text>\S.*)$", _FLAGS),
     )
 
 
-def statements(text: str) -> list[Statement]:
-    """Return the statements of a message: an order as one statement, or each sentence that states a fact."""
-    order = parse_order(text)
-    if order is not None:
-        return [order]
-    if _QUESTION.search(text) and len(_sentences(text)) == 1:
-        return []
-    found = []
+def statements(text: str, code: str | None = None) -> list[Statement]:
+    """Return what a message orders to remember and the facts that it states, one statement for each.
+
+    Of two parts that contradict each other the later one counts.
+    """
+    if len(text) > MOST_CHARACTERS or _CODE.search(text):
+        order = parse_order(text)
+        return [order] if order is not None else []
+    code = code or detect(text) or "en"
+    found: list[Statement] = []
     before = ""
-    for said in _sentences(text):
+    for said in _split_facts(text, code):
         sentence = strip_greeting(said)
-        order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+        statement = _read_sentence(sentence, before, code)
+        if before and (whole := name_subject(before, sentence)) is not None:
+            statement = _take_back(found, before, whole)
+        elif statement is None and found and _CONTINUES.match(sentence) and not _QUESTION.search(sentence):
+            found[-1] = replace(found[-1], text=f"{found[-1].text}. {_tidy(sentence)}")
+        elif statement is None and found and found[-1].is_open and not _QUESTION.search(sentence):
+            statement = replace(found[-1], text=_tidy(sentence))
+        if statement is not None and found and found[-1].text == statement.text:
+            found.pop()  # "We ship on Mondays. Remember that." is one order
         before = sentence
-        if order is not None:
-            found.append(order)
-        elif not _QUESTION.search(sentence) and any(pattern.search(sentence) for pattern in _table().inferred):
-            found.append(Statement(Kind.INFERRED, _tidy(sentence), Target.USER))
+        if statement is not None:
+            found.append(statement)
     return found
+
+
+def _take_back(found: list[Statement], before: str, whole: str) -> Statement:
+    """Remove the statement that the whole one contradicts, and return the one that takes its place."""
+    if found and found[-1].text in before:
+        return replace(found.pop(), text=whole)
+    return Statement(Kind.INFERRED, whole, Target.USER if _is_about_person(whole, "") else Target.MEMORY)
+
+
+def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
+    order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+    if order is not None:
+        return order
+    if _QUESTION.search(sentence) or not is_fact(sentence, code):
+        return None
+    return Statement(Kind.INFERRED, _tidy(sentence), _choose_page(sentence, code))
+
+
+def _choose_page(sentence: str, code: str) -> Target:
+    """Return the page of an inferred fact: facts about things that are not the person's go to the other one."""
+    spoken = language(code)
+    is_third = spoken.pattern("third").search(sentence) is not None and not _is_about_person(sentence, code)
+    return Target.MEMORY if is_third and not spoken.pattern("standing").search(sentence) else Target.USER
+
+
+def is_fact(sentence: str, code: str) -> bool:
+    """Whether a sentence states something that lasts: about the speaker, about their work, or how to answer them."""
+    table, spoken = _table(), language(code)
+    if is_correction(sentence) or spoken.pattern("standing").search(sentence):
+        return True
+    classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
+    if "moment" in classes:
+        return False
+    if any(pattern.search(sentence) for pattern in table.inferred):
+        return True
+    if "passing" in classes or (len(WORD.findall(sentence)) < _LEAST_WORDS and code != "zh"):
+        return False
+    lasting = spoken.pattern("first").search(sentence) and not spoken.pattern("past").search(sentence)
+    return bool(lasting) or spoken.pattern("third").search(sentence) is not None
 
 
 def strip_greeting(text: str) -> str:
     """Return the text after a greeting or a "by the way"."""
-    return _table().lead.sub("", text)
-
-
-def asks_everything(text: str) -> bool:
-    """Whether a message asks for everything that is known."""
-    return _table().everything.fullmatch(text) is not None
+    return _table().lead.sub("", text[:READ_CHARS]) + text[READ_CHARS:]
 
 
 def forget_request(text: str) -> str | None:
     """Return what the user wants forgotten, or None."""
     match = _table().forget.match(strip_greeting(text))
     return _tidy(match["text"]) if match is not None and not _QUESTION.search(text) else None
-
-
-def is_question(text: str) -> bool:
-    """Whether a message is a question."""
-    return bool(_QUESTION.search(text) or _QUESTION_WORD.match(text))
 
 
 def is_correction(text: str) -> bool:
@@ -173,14 +221,37 @@ def parse_order(text: str) -> Statement | None:
             continue
         fact = _tidy(_QUESTION_ENDING.sub("", match["text"]) if order.asks else match["text"])
         if re.search(r"\w", fact):
+            if order.language == "de" and "dass" in bare[: match.start("text")].lower():
+                fact = make_main_clause(fact)
             target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
-            return Statement(Kind.ORDER, fact, target)
+            is_open = bare[: match.start("text")].rstrip().endswith((":", "\uff1a"))
+            return Statement(Kind.ORDER, fact, target, is_open)
     return None
 
 
-def _is_about_person(text: str, language: str) -> bool:
+def _is_about_person(text: str, code: str) -> bool:
     """Whether a fact is about the speaker; some languages mark this only in the verb."""
-    return any(pattern.search(text) for only, pattern in _table().persons if only in {None, language})
+    return any(pattern.search(text) for only, pattern in _table().persons if only in {None, code})
+
+
+def _split_facts(text: str, code: str) -> list[str]:
+    """Return the sentences, each fact of an order as one: "remember that … and that …" are two orders."""
+    spoken, found = language(code), []
+    for sentence in _sentences(text):
+        parts = spoken.pattern("split").split(sentence) if parse_order(sentence) is not None else [sentence]
+        head = _order_words(parts[0])
+        for place, part in enumerate(parts):
+            pieces = spoken.pattern("retract").split(part, maxsplit=1)
+            whole = correct_value(pieces[0], pieces[1], spoken) if len(pieces) == 2 else None
+            found.append((head if place else "") + (whole or part))
+    return found
+
+
+def _order_words(sentence: str) -> str:
+    """Return the order before a fact; empty for a sentence that is none."""
+    bare = strip_greeting(sentence)
+    matches = (order.pattern.match(bare) for order in _table().orders)
+    return next((bare[: match.start("text")] for match in matches if match is not None), "")
 
 
 def _sentences(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from kept.agent.compact import CompactionRequest
+from kept.agent.dialogue import answer_without_model
 from kept.agent.model_call import StreamedText, add_background, build_request, build_user_message, stream_answer
 from kept.agent.offload import offload
 from kept.agent.settings import LimitSettings
@@ -245,7 +246,7 @@ def _stop(conversation: "Conversation", turn: Turn, limit: str) -> None:
 async def _answer(conversation: "Conversation", turn: Turn) -> None:
     """Call the model and run its tools until it answers or a limit is reached."""
     if conversation.parts.model is None:
-        await _answer_without_model(conversation, turn)
+        await answer_without_model(conversation, turn)
         return
     while True:
         response = await _call_model(conversation, turn)
@@ -266,16 +267,6 @@ async def _answer(conversation: "Conversation", turn: Turn) -> None:
             return
         if conversation.should_compact(conversation.last_prompt_tokens):
             await offload(conversation.compact, CompactionRequest(current_tokens=conversation.last_prompt_tokens))
-
-
-async def _answer_without_model(conversation: "Conversation", turn: Turn) -> None:
-    record = conversation.record
-    stored = record.store is not None and not record.trouble
-    reply = await offload(conversation.parts.assistant.reply, turn.text, record.session.id, is_stored=stored)
-    turn.answer = reply.text
-    turn.saved += reply.saved
-    turn.unsaved = reply.unsaved
-    conversation.parts.sink(TextStreamed(reply.text))
 
 
 async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:

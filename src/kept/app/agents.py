@@ -2,7 +2,7 @@
 
 from __future__ import annotations  # most of these types are imported only when an agent is built
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from kept.core.events import Event, ModelCalled, Warned
@@ -13,8 +13,8 @@ from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
+    from kept.agent.assistant import Sources
     from kept.agent.parts import Parts
-    from kept.agent.passages import Passage
     from kept.agent.toolbox import Toolbox
     from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
@@ -169,9 +169,8 @@ class AgentBuilder:
             assistant=Assistant(
                 self._space.memory,
                 self._space.approvals,
-                look_up=self._make_lookup(sessions),
-                suggest=self._skill_hint,
-                writes=not opening.incognito,
+                self._make_sources(sessions),
+                actions=None if opening.incognito else opening.actions,
             ),
             toolbox=box,
             gauge=gauge,
@@ -347,7 +346,14 @@ class AgentBuilder:
             return ""
         return f"A skill fits: /{best.name} — {best.description}"
 
-    def _make_lookup(self, sessions: Sessions | None) -> Callable[[str, SessionId | None], Sequence[Passage]] | None:
-        from kept.agent.passages import look_up
+    def _make_sources(self, sessions: Sessions | None) -> Sources:
+        from kept.agent.assistant import Sources
+        from kept.agent.passages import list_said, look_up
 
-        return (lambda question, current: look_up(sessions, question, current)) if sessions is not None else None
+        if sessions is None:
+            return Sources(suggest=self._skill_hint)
+        return Sources(
+            lambda question, current: look_up(sessions, question, current),
+            lambda: list_said(sessions),
+            self._skill_hint,
+        )

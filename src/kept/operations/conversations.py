@@ -68,6 +68,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     """
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
+    from kept.operations.spoken_orders import SpokenOrders
 
     opening = Opening(
         resume=resume,
@@ -75,6 +76,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
         system_message=system_message,
         incognito=incognito,
         approve=approve,
+        actions=SpokenOrders(caller),
         defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink

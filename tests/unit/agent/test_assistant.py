@@ -1,26 +1,56 @@
 """The assistant without a model, on real pages."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
-from kept.agent.assistant import Assistant
+from kept.agent.assistant import Assistant, Sources
+from kept.agent.dialogue import Memo
+from kept.agent.language import language
 from kept.agent.passages import Passage, relevances
-from kept.memory.approval import Approvals
+from kept.app import open_app
 from kept.memory.edits import Target
-from kept.memory.store import MemoryStore
+from kept.operations.spoken_orders import SpokenOrders
+
+
+class Talk:
+    """A conversation with the assistant: each message comes after the one before it."""
+
+    def __init__(self, app, *, is_incognito=False, **sources):
+        actions = None if is_incognito else SpokenOrders(app.caller())
+        self.assistant = Assistant(app.owner.memory, app.owner.approvals, Sources(**sources), actions=actions)
+        self.memo = Memo()
+        self.number = 0
+
+    def reply(self, text):
+        self.number += 1
+        reply = self.assistant.reply(text, memo=self.memo)
+        done_at = self.number if reply.memo.done != self.memo.done else reply.memo.done_at
+        self.memo = replace(reply.memo, message=self.number, done_at=done_at)
+        return reply
 
 
 @pytest.fixture
-def memory(tmp_path):
-    store = MemoryStore(tmp_path / "memories")
-    yield store
-    store.close()
+def app(tmp_path):
+    app = open_app(str(tmp_path / "home"), environ={"HOME": str(tmp_path)})
+    yield app
+    app.close()
 
 
 @pytest.fixture
-def assistant(memory, tmp_path):
-    return Assistant(memory, Approvals(tmp_path / "pending", memory))
+def memory(app):
+    return app.owner.memory
+
+
+@pytest.fixture
+def approvals(app):
+    return app.owner.approvals
+
+
+@pytest.fixture
+def assistant(app):
+    return Talk(app)
 
 
 FACTS = [
@@ -50,7 +80,7 @@ FACTS = [
         ("tabs or spaces?", "I prefer tabs over spaces"),
         ("when was bob born?", "Bob's birthday is May 3"),
         ("which database do we use", "the database is called orders"),
-        ("Wo wohne ich?", "ich in Hamburg wohne"),
+        ("Wo wohne ich?", "ich wohne in Hamburg"),
         ("¿Cómo se llama mi perro?", "mi perro se llama Toby"),
         ("Où est-ce que je travaille ?", "je travaille chez Acme"),
         ("我叫什么名字?", "我叫李明"),
@@ -74,7 +104,6 @@ def test_a_question_that_the_pages_answer_is_answered_with_its_source(assistant,
     [
         "who is the president of France?",
         "what is the weather like?",
-        "sing me a song",
         "我的猫叫什么?",
         "今天天气怎么样?",
     ],
@@ -87,7 +116,7 @@ def test_what_is_not_known_is_said(assistant, question):
     reply = assistant.reply(question)
 
     assert reply.passages == ()
-    assert "nothing on that" in reply.text
+    assert reply.text in {language(code).say("nothing") for code in ("en", "zh")}
 
 
 @pytest.mark.parametrize(
@@ -98,10 +127,10 @@ def test_what_is_not_known_is_said(assistant, question):
         ("我住在哪里？", "请记住：我的生日是五月四日", ["我住在上海"]),
     ],
 )
-def test_what_answers_much_worse_is_not_said_beside_the_answer(memory, tmp_path, question, past, answers):
+def test_what_answers_much_worse_is_not_said_beside_the_answer(app, question, past, answers):
     """Of the pages and past conversations the one that answers is heard, whichever it is."""
     said = [Passage(past, "you", 1.0)]
-    assistant = Assistant(memory, Approvals(tmp_path / "pending", memory), look_up=lambda *_: said)
+    assistant = Talk(app, look_up=lambda *_: said)
     for fact in ("Remember that the database is called orders", "Remember I use vim, not emacs", "别忘了我住在上海"):
         assistant.reply(fact)
 
@@ -117,15 +146,17 @@ def test_who_asks_what_is_known_hears_the_pages(assistant):
     assert [passage.text for passage in assistant.reply("Was weißt du über mich?").passages] == ["I deploy on Fridays"]
 
 
-def test_an_order_to_forget_names_the_commands(assistant, memory):
-    """Nothing is forgotten by a sentence; the person is told what removes the entry they mean."""
+def test_an_order_to_forget_names_what_would_go_and_waits_for_a_yes(assistant, memory):
+    """Nothing is forgotten by a sentence alone; after a yes to the question that named it, it is gone for good."""
     assistant.reply("Remember that my email is ana@example.org")
 
-    said = assistant.reply("Please forget my e-mail").text
+    asked = assistant.reply("Please forget my e-mail").text
 
-    assert "kept memory remove --target user 'my email is ana@example.org'" in said
-    assert "kept forget --query" in said
+    assert "my email is ana@example.org" in asked
     assert memory.entries(Target.USER) == ["my email is ana@example.org"]
+    assistant.reply("yes")
+    assert memory.entries(Target.USER) == []
+    assert "ana@example.org" not in str(memory.ledger.rows())
 
 
 @pytest.mark.speed
@@ -177,9 +208,9 @@ def test_an_attack_is_not_kept(assistant, memory):
     assert reply.saved == ()
 
 
-def test_incognito_keeps_nothing(memory, tmp_path):
+def test_incognito_keeps_nothing(app, memory):
     """An incognito assistant says so and writes nothing."""
-    assistant = Assistant(memory, Approvals(tmp_path / "pending", memory), writes=False)
+    assistant = Talk(app, is_incognito=True)
 
     assistant.reply("Remember that I deploy on Fridays")
 
@@ -195,10 +226,8 @@ def test_rare_words_weigh_more_than_common_ones():
     assert scores.index(max(scores)) == 1
 
 
-def test_a_correction_proposes_to_replace_the_entry(memory, tmp_path):
+def test_a_correction_proposes_to_replace_the_entry(assistant, memory, approvals):
     """It does not stand beside what it corrects, and a write that waited for the old value waits no longer."""
-    approvals = Approvals(tmp_path / "pending", memory)
-    assistant = Assistant(memory, approvals)
     assistant.reply("remember that I live in Leipzig")
 
     first = assistant.reply("I moved to Dresden last month")
@@ -211,9 +240,8 @@ def test_a_correction_proposes_to_replace_the_entry(memory, tmp_path):
     assert memory.entries(waiting.target) == ["I moved to Halle this week"]
 
 
-def test_an_order_with_a_new_value_replaces_at_once(memory, tmp_path):
+def test_an_order_with_a_new_value_replaces_at_once(assistant, memory):
     """The order is carried out, says what it replaced, and can be undone."""
-    assistant = Assistant(memory, Approvals(tmp_path / "pending", memory))
     assistant.reply("Merk dir, dass mein Geburtstag am 4. Mai ist")
     assistant.reply("remember that my favourite colour is green")
 
@@ -224,12 +252,10 @@ def test_an_order_with_a_new_value_replaces_at_once(memory, tmp_path):
     assert "my favourite colour is green" not in [*memory.entries(Target.USER), *memory.entries(Target.MEMORY)]
 
 
-def test_a_bare_no_corrects_the_statement_before_it(memory, tmp_path):
+def test_a_bare_no_corrects_the_statement_before_it(assistant, approvals):
     """What is staged is a whole statement."""
-    approvals = Approvals(tmp_path / "pending", memory)
-    assistant = Assistant(memory, approvals)
-    assistant.reply("My favourite colour is green", "s")
+    assistant.reply("My favourite colour is green")
 
-    assistant.reply("no, blue", "s")
+    assistant.reply("no, blue")
 
     assert [waiting.texts for waiting in approvals.waiting()] == [["My favourite colour is blue"]]

@@ -1,0 +1,155 @@
+"""A conversation without a model: what was asked, done and talked about last, and what the assistant may do."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from kept.agent.language import CODES
+from kept.agent.offload import offload
+from kept.core.events import TextStreamed
+from kept.core.messages import Role
+from kept.core.text import JSON
+from kept.core.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from kept.agent.conversation import Conversation
+    from kept.agent.turn import Turn
+    from kept.core.errors import Refused
+    from kept.memory.approval import Rejected
+    from kept.memory.store import Outcome
+    from kept.memory.undo import Undone
+
+_NOTE: Final = "dialogue"
+"""The key of the note; notes belong to the session, so every surface and process continues the same dialogue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgettable:
+    """How much would be forgotten, or was."""
+
+    entries: int
+    waiting: int
+    messages: int
+    sessions: int = 0
+    is_complete: bool = True
+    """Whether it was verified that nothing is left."""
+
+
+class Actions(Protocol):
+    """What the assistant does on an order of the person; an operation with the caller behind each."""
+
+    def approve(self, pending_id: str) -> "Outcome | Refused":
+        """Save what was proposed."""
+        ...
+
+    def reject(self, pending_id: str) -> "Rejected | Refused":
+        """Drop what was proposed."""
+        ...
+
+    def undo(self, ledger_id: int) -> "Undone | Refused":
+        """Undo one change of a page."""
+        ...
+
+    def plan_forgetting(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+        """Return what forgetting these texts would remove; None stands for everything of the person."""
+        ...
+
+    def forget(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+        """Remove these texts for good from every place; None stands for everything of the person."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What the next message may refer to."""
+
+    language: str = "en"
+    message: int = 0
+    """The message that this was written after; an open question counts only directly after it."""
+    asked: str = ""
+    """The open question: `keep`, `forget` or `forget_all`; empty for none."""
+    pending: tuple[str, ...] = ()
+    """The waiting writes that the question named."""
+    texts: tuple[str, ...] = ()
+    """The texts that the question named."""
+    done: tuple[int, ...] = ()
+    """The ledger rows of the last change, newest last."""
+    done_text: str = ""
+    done_at: int = 0
+    """The message that ordered it."""
+    statement: str = ""
+    """The last statement, which "no, blue" corrects."""
+    question: str = ""
+    """The last question, which "and when?" goes on with."""
+    answered: tuple[str, ...] = ()
+    """What the last answer quoted."""
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether the last message made the change that `done` names."""
+        return bool(self.done) and self.done_at == self.message
+
+    def close_question(self) -> "Memo":
+        """Return the memo without the open question."""
+        return replace(self, asked="", pending=(), texts=())
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the value to store with the session."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._fields()}
+
+    def _fields(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in _FIELDS]
+
+
+NO_MEMO: Final = Memo()
+_FIELDS: Final = (
+    "language", "message", "asked", "pending", "texts", "done", "done_text", "done_at", "statement", "question",
+    "answered",
+)  # fmt: skip
+
+
+def load_memo(value: JSON, last_message: int) -> Memo:
+    """Return a stored memo; without the open question when something else was said since."""
+    if not isinstance(value, Mapping):
+        return Memo()
+    known: dict[str, Any] = {}
+    for name in _FIELDS:
+        given, default = value.get(name), getattr(NO_MEMO, name)
+        if isinstance(default, tuple) and isinstance(given, list):
+            known[name] = tuple(given)
+        elif type(given) is type(default):
+            known[name] = given
+    memo = Memo(**known)
+    memo = memo if memo.language in CODES else replace(memo, language="en")
+    return memo if memo.message == last_message else replace(memo.close_question(), answered=(), done_at=0)
+
+
+async def answer_without_model(conversation: "Conversation", turn: "Turn") -> None:
+    """Let the assistant answer, and store what the next message may refer to."""
+    record = conversation.record
+    stored = record.store is not None and not record.trouble
+    said = [row.id for row in record.rows[: turn.first_row] if row.message.role is Role.USER]
+    memo = load_memo(record.read_note(conversation.root, _NOTE), said[-1] if said else 0)
+    current = record.rows[turn.first_row].id if turn.first_row < len(record.rows) else 0
+    reply = await offload(conversation.parts.assistant.reply, turn.text, record.session.id, is_stored=stored, memo=memo)
+    turn.answer = reply.text
+    turn.saved += reply.saved
+    turn.unsaved = reply.unsaved
+    if reply.has_forgotten:
+        await offload(_drop_forgotten, conversation)
+    done_at = current if reply.memo.done != memo.done else reply.memo.done_at
+    await offload(
+        record.note, conversation.root, _NOTE, replace(reply.memo, message=current, done_at=done_at).as_json()
+    )
+    conversation.parts.sink(TextStreamed(reply.text))
+
+
+def _drop_forgotten(conversation: "Conversation") -> None:
+    """Remove the forgotten messages from memory; a session that is gone begins again with its next message."""
+    record, store = conversation.record, conversation.parts.sessions
+    if store is None or not record.exists:
+        return
+    if store.session(record.session.id) is None:
+        record.exists, record.rows = False, []
+        return
+    left = {row.id for row in store.context(record.session.id)}
+    record.rows = [row for row in record.rows if row.id in left or row.id < 0]

@@ -1,0 +1,198 @@
+"""Keeping what a person says: save an order, propose a fact, and carry out the person's decision about it."""
+
+import shlex
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kept.agent.dialogue import Actions, Memo
+from kept.agent.statements import Kind, Statement
+from kept.agent.turn import SavedEntry
+from kept.core.errors import KeptError, NotFound, Reason, Refused
+from kept.core.ids import OWNER, SessionId
+from kept.core.values import dataclass, replace
+from kept.memory.approval import Approvals, Pending
+from kept.memory.edits import Add, Author, Replace, Target
+from kept.memory.store import MemoryStore, rules_in
+from kept.sessions.search.answers import Statement as Said
+from kept.sessions.search.answers import corrects
+
+if TYPE_CHECKING:
+    from kept.agent.language import Language
+
+SAID = "said in passing"
+"""Why an inferred statement waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a statement, in words and as values."""
+
+    text: str
+    saved: tuple[SavedEntry, ...] = ()
+    staged: tuple[Pending, ...] = ()
+    unsaved: str = ""
+    """Why something that the user asked to keep could not be written; empty when all was."""
+
+
+class Keeper:
+    """Writes to the pages of one user, at once or as a proposal, and answers in one language."""
+
+    def __init__(self, memory: MemoryStore, approvals: Approvals, actions: Actions | None, spoken: "Language") -> None:
+        self._memory = memory
+        self._approvals = approvals
+        self._actions = actions
+        self._spoken = spoken
+        # the program as hints name it: without `--as` their commands would change the pages of the owner
+        self.program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
+
+    def keep(self, statements: Sequence[Statement], session_id: SessionId | None) -> Kept:
+        """Save orders, propose facts with one question for all of them, and report the results."""
+        results = [self._keep_one(statement, session_id) for statement in statements]
+        staged = tuple(pending for result in results for pending in result.staged)
+        proposed = tuple(pending for pending in staged if pending.why == SAID)
+        lines = [result.text for result in results]
+        if proposed:
+            lines.append(f"  {self.ask(proposed)}")
+        return Kept(
+            "\n".join(lines),
+            tuple(saved for result in results for saved in result.saved),
+            staged,
+            next((result.unsaved for result in results if result.unsaved), ""),
+        )
+
+    def ask(self, proposed: Sequence[Pending]) -> str:
+        """Return the question whether to keep what was just named, with the command that does the same."""
+        which = proposed[0].id if len(proposed) == 1 else "all"
+        name = "keep_question" if len(proposed) == 1 else "keep_question_many"
+        return self._spoken.say(name, command=f"{self.program} memory approve {which}")
+
+    def _keep_one(self, statement: Statement, session_id: SessionId | None) -> Kept:
+        is_order = statement.kind is Kind.ORDER
+        author = Author(origin="user" if is_order else "agent", session_id=session_id)
+        try:
+            return self._save(statement, author) if is_order else self._stage(statement, author)
+        except KeptError as error:
+            reason = f"{error.message}. {error.remedy}".strip()
+            return Kept(self._spoken.say("failed", reason=reason), unsaved=error.message)
+
+    def _stage(self, statement: Statement, author: Author) -> Kept:
+        target, edit, instead = self._make_edit(statement)
+        refused = self._memory.check(target, (edit,), author)
+        if refused is not None:  # what the scanner holds is proposed by nobody; an order for it would be
+            return Kept(self._refuse(refused))
+        if statement.text in self._memory.page(statement.target).entries:
+            return Kept(self._spoken.say("known_already", text=statement.text))
+        instead += self._withdraw_corrected(statement)
+        pending = self._approvals.stage(target, (edit,), author, why=SAID)
+        return Kept(f"{self._spoken.say('proposed', text=statement.text)}{instead}", staged=(pending,))
+
+    def _save(self, statement: Statement, author: Author) -> Kept:
+        target, edit, instead = self._make_edit(statement)
+        outcome = self._memory.apply(target, edit, author)
+        if isinstance(outcome, Refused):
+            return self._report_refusal(statement, outcome, author)
+        if not outcome.ledger_ids and not outcome.change.steps:
+            return Kept(self._spoken.say("known_already", text=statement.text))
+        ledger_id = outcome.ledger_ids[0] if outcome.ledger_ids else None
+        said = self._spoken.say("saved", page=self._memory.pages.name(target), text=statement.text) + instead
+        if ledger_id:
+            said += f" {self._spoken.say('undo_hint', command=f'{self.program} memory undo {ledger_id}')}"
+        saved = SavedEntry(ledger_id, target.value, statement.text)
+        return Kept(f"{said}\n{outcome.note}" if outcome.note else said, (saved,))
+
+    def _report_refusal(self, statement: Statement, refused: Refused, author: Author) -> Kept:
+        if refused.reason is not Reason.HELD:
+            return Kept(self._refuse(refused))
+        names = sorted(rules_in(refused))
+        pending = self._approvals.stage(statement.target, (Add(statement.text),), author, why="suspicious", rules=names)
+        command = f"{self.program} memory approve {pending.id}"
+        return Kept(self._spoken.say("held", reason=refused.error, command=command), staged=(pending,))
+
+    def _refuse(self, refused: Refused) -> str:
+        return self._spoken.say("refused", reason=f"{refused.error} {refused.remedy}".strip())
+
+    def _make_edit(self, statement: Statement) -> tuple[Target, Add | Replace, str]:
+        """Return the edit that keeps a statement, its page, and a line that says what it replaces."""
+        corrected = self._find_corrected(statement)
+        if corrected is None:
+            return statement.target, Add(statement.text), ""
+        target, entry = corrected
+        shown = self._memory.mask(target, (entry,))[0]
+        return target, Replace(entry, statement.text), f"\n  {self._spoken.say('instead', text=shown)}"
+
+    def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
+        """Return the entry that a statement corrects, with its page."""
+        said = Said(statement.text, time.time())
+        for target in self._memory.targets:
+            if not self._memory.is_enabled(target):
+                continue
+            try:
+                entries = self._memory.entries(target)
+            except KeptError:
+                continue  # an unreadable page is reported when the chat starts; the other one can still be written
+            for entry in entries:
+                if corrects(Said(entry, 0.0), said):
+                    return target, entry
+        return None
+
+    def _withdraw_corrected(self, statement: Statement) -> str:
+        """Withdraw waiting writes that the statement corrects, so that nobody approves both; say which."""
+        said, lines = Said(statement.text, time.time()), ""
+        for waiting in self._approvals.waiting():
+            if waiting.why == SAID and any(corrects(Said(text, 0.0), said) for text in waiting.texts):
+                self._approvals.reject(waiting.id)
+                lines += f"\n  {self._spoken.say('withdrawn', text=waiting.summary)}"
+        return lines
+
+    def withdraw(self, pending_ids: Sequence[str]) -> None:
+        """Withdraw proposals that the person has just corrected."""
+        for waiting in self._approvals.waiting():
+            if waiting.id in pending_ids and waiting.why == SAID:
+                self._approvals.reject(waiting.id)
+
+    def accept(self, pending_ids: Sequence[str], memo: Memo) -> tuple[Kept, Memo]:
+        """Save what was proposed, after a yes to the question that named it."""
+        assert self._actions is not None
+        lines, saved, done = [], [], list[int]()
+        for waiting in self._list_waiting(pending_ids):
+            outcome = self._actions.approve(waiting.id)
+            if isinstance(outcome, Refused):
+                lines.append(self._refuse(outcome))
+                continue
+            text = "; ".join(waiting.texts) or waiting.summary
+            lines.append(self._spoken.say("saved", page=self._memory.pages.name(waiting.target), text=text))
+            done += outcome.ledger_ids
+            saved += [SavedEntry(number, waiting.target.value, text) for number in outcome.ledger_ids[:1]]
+        memo = replace(memo.close_question(), done=tuple(done), done_text="; ".join(one.text for one in saved))
+        return Kept("\n".join(lines) or self._spoken.say("nothing_open"), tuple(saved)), memo
+
+    def decline(self, pending_ids: Sequence[str], memo: Memo) -> tuple[Kept, Memo]:
+        """Drop what was proposed, after a no."""
+        assert self._actions is not None
+        lines = []
+        for waiting in self._list_waiting(pending_ids):
+            rejected = self._actions.reject(waiting.id)
+            if isinstance(rejected, Refused):
+                lines.append(self._refuse(rejected))
+            else:
+                lines.append(self._spoken.say("rejected", text="; ".join(waiting.texts) or waiting.summary))
+        return Kept("\n".join(lines) or self._spoken.say("nothing_open")), memo.close_question()
+
+    def _list_waiting(self, pending_ids: Sequence[str]) -> list[Pending]:
+        """Return what still waits of these; another process may have decided meanwhile."""
+        return [waiting for waiting in self._approvals.waiting() if waiting.id in pending_ids]
+
+    def undo(self, memo: Memo) -> tuple[Kept, Memo]:
+        """Undo the last change of this conversation."""
+        assert self._actions is not None
+        for ledger_id in reversed(memo.done):
+            try:
+                outcome = self._actions.undo(ledger_id)
+            except NotFound as error:
+                return Kept(self._spoken.say("undo_failed", reason=error.message)), replace(memo, done=(), done_text="")
+            if isinstance(outcome, Refused):
+                reason = f"{outcome.error} {outcome.remedy}".strip()
+                return Kept(self._spoken.say("undo_failed", reason=reason)), memo
+        said = self._spoken.say("undone", text=memo.done_text)
+        return Kept(said), replace(memo.close_question(), done=(), done_text="")

@@ -1,0 +1,101 @@
+"""The wording of facts: a German clause as a sentence, a bare correction as a statement, a pronoun by its name."""
+
+import re
+from typing import Final
+
+from kept.agent.language import Language
+from kept.core.text import WORD
+from kept.sessions.search.answers import Statement, complete, corrects
+
+_MOST_WORDS: Final = 5
+"""A correction with more words is a statement of its own."""
+_PRONOUN: Final = re.compile(r"(?:ich|du|er|sie|es|wir|ihr|man|das|dies)\b", re.IGNORECASE)
+_PHRASE: Final = re.compile(
+    r"(?:(?:der|die|das|ein|eine|mein|meine|unser|unsere|sein|seine|ihr|ihre|kein|keine|alle|dein|deine)\s+)?"
+    r"(?:[a-zäöüß]+\s+)*?(?-i:[A-ZÄÖÜ][\w-]*)(?:\s+(?-i:[A-ZÄÖÜ][\w-]*))*"
+    r"(?:\s+(?:von|des|der|meiner|meines|unseres|unserer)\s+(?:[a-zäöüß]+\s+)?(?-i:[A-ZÄÖÜ][\w-]*))*"
+)
+"""A German subject: article, adjectives, noun or name, and what belongs to it."""
+_FINITE: Final = re.compile(
+    r"(?:bin|ist|sind|seid|hat|habe?|haben|war\w*|mag|m[oö]gen|muss|kann|will|soll|darf|wei[sß]+|\w{2,}(?:e|t|st|en|n))$"
+)
+_SEPARABLE: Final = re.compile(
+    r"(auf|an|ab|aus|ein|mit|vor|zu|weg|los|zur[uü]ck|fern|teil|statt|um|her|hin)(?!wort|kunft)([a-zäöüß]{4,})$"
+)
+
+
+def make_main_clause(clause: str) -> str:
+    """Return a German clause after "dass" as a sentence: "ich keinen Kaffee trinke" is "ich trinke keinen Kaffee".
+
+    A clause whose parts are not recognised is returned as it is.
+    """
+    head, comma, tail = clause.partition(",")
+    joined = re.split(r"\s+und\s+", head)
+    if len(joined) == 2 and _is_verb(joined[0].split()[-1]) and _is_verb(joined[1].split()[-1]):
+        second = joined[1].split()
+        return f"{_move_verb(joined[0])} und {' '.join([second[-1], *second[:-1]])}{comma}{tail}"
+    return f"{_move_verb(head)}{comma}{tail}"
+
+
+def _is_verb(word: str) -> bool:
+    return word[:1].islower() and _FINITE.fullmatch(word) is not None
+
+
+def _move_verb(clause: str) -> str:
+    body, _, verb = clause.strip().rpartition(" ")
+    if not body or not _is_verb(verb):
+        return clause
+    subject = _PRONOUN.match(body) or _PHRASE.match(body)
+    if subject is None or subject.end() == 0:
+        return clause
+    end = _shorten_subject(body, subject.end())
+    separable = _SEPARABLE.match(verb)
+    finite, particle = (separable[2], f" {separable[1]}") if separable else (verb, "")
+    return " ".join(f"{body[:end]} {finite} {body[end:].strip()}{particle}".split())
+
+
+def _shorten_subject(body: str, end: int) -> int:
+    """Return where the subject ends: "mein Hund Bello heißt" names the dog, so the last name is no part of it."""
+    if end < len(body) or " " not in body:
+        return end
+    return body.rstrip().rfind(" ")
+
+
+def correct_value(earlier: str, later: str, spoken: Language) -> str | None:
+    """Return the earlier statement with the later value: "I drive a Volvo", "no, a Saab"; None if it has none."""
+    value = spoken.pattern("copula").sub("", later.strip()).strip().rstrip(".!。\uff01")
+    if not value or len(WORD.findall(value)) > _MOST_WORDS or (spoken.code == "zh" and len(value) > 2 * _MOST_WORDS):
+        return None
+    earlier = earlier.strip().rstrip(".!?。\uff01\uff1f")
+    places = list(spoken.pattern("determiner").finditer(earlier))
+    starts = spoken.pattern("determiner").match(value)
+    if starts is not None and spoken.code != "zh" and places:
+        return f"{earlier[: places[-1].start()]}{value}"
+    whole = complete(earlier, f"{_NO[spoken.code]}{value}")
+    if whole != f"{_NO[spoken.code]}{value}":
+        return whole
+    return f"{earlier[: places[-1].end()]}{value}" if places else None
+
+
+_NO: Final = {"en": "no, ", "de": "nein, ", "es": "no, ", "fr": "non, ", "zh": "不对,"}
+_SUBJECT: Final = re.compile(
+    r"^(?P<subject>.{2,60}?)\s+(?:is|are|was|will|starts?|begins?|ist|sind|war|beginnt|findet|es|son|era|empieza|est|sont"
+    r"|[ée]tait|commence)\b|^(?P<chinese>[^\s,\uff0c]{1,12}?)(?:是|在|定)",
+    re.IGNORECASE,
+)
+_IT: Final = re.compile(
+    r"^(?:it|that|this|they|es|das|er|sie|ella|[eé]l|eso|se|il|elle|c['’]|[çc]a|它|那|这)(?:\s+|(?=[\u3400-\u9fff]))",
+    re.IGNORECASE,
+)
+
+
+def name_subject(earlier: str, later: str) -> str | None:
+    """Return a sentence that contradicts the one before it, with its subject: "it moved to 5" by its name."""
+    before = earlier.strip().rstrip("?.!。\uff1f\uff01")
+    subject = _SUBJECT.match(before)
+    if subject is None or _IT.match(later) is None:
+        return None
+    if not corrects(Statement(before, 0.0, "here", 1), Statement(later, 1.0, "here", 2)):
+        return None
+    rest = later.strip().rstrip(".!。\uff01")
+    return _IT.sub(f"{subject['subject']} " if subject["subject"] else subject["chinese"], rest, count=1)

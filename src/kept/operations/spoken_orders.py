@@ -1,0 +1,90 @@
+"""What a person orders in a conversation without a model: an operation with the caller behind each order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kept.core.values import dataclass
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kept.agent.dialogue import Forgettable
+    from kept.app.caller import Caller
+    from kept.core.errors import Refused
+    from kept.memory.approval import Rejected
+    from kept.memory.store import Outcome
+    from kept.memory.undo import Undone
+    from kept.operations.forget import ForgetProposal
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenOrders:
+    """Carries out the orders of one conversation; the port is `agent.dialogue.Actions`."""
+
+    caller: Caller
+
+    def approve(self, pending_id: str) -> Outcome | Refused:
+        """Save what was proposed."""
+        from kept.operations.pages import approve
+
+        return approve(self.caller, pending_id)
+
+    def reject(self, pending_id: str) -> Rejected | Refused:
+        """Drop what was proposed."""
+        from kept.operations.pages import reject
+
+        return reject(self.caller, pending_id)
+
+    def undo(self, ledger_id: int) -> Undone | Refused:
+        """Undo one change of a page."""
+        from kept.operations.pages import undo
+
+        return undo(self.caller, ledger_id=ledger_id)
+
+    def plan_forgetting(self, texts: Sequence[str] | None) -> Forgettable | Refused:
+        """Return what forgetting these texts, or everything, would remove."""
+        from kept.core.errors import Refused
+
+        plans = []
+        for plan in self._plan(texts):
+            if isinstance(plan, Refused):
+                return plan
+            plans.append(plan)
+        return _count(plans)
+
+    def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
+        """Remove these texts, or everything, for good; each is planned again, because the dialogue itself names it."""
+        from kept.core.errors import Refused
+        from kept.core.values import replace
+        from kept.operations.forget import forget
+
+        plans, is_complete = [], True
+        for text in [None] if texts is None else texts:
+            (plan,) = self._plan(None if text is None else [text])
+            if isinstance(plan, Refused):
+                if texts is None or len(texts) == 1:
+                    return plan
+                continue  # it went with another text that contains it
+            plans.append(plan)
+            is_complete = forget(self.caller, plan).is_complete and is_complete
+        return replace(_count(plans), is_complete=is_complete)
+
+    def _plan(self, texts: Sequence[str] | None) -> list[ForgetProposal | Refused]:
+        from kept.operations.forget import plan_forget_user, plan_forget_words
+
+        if texts is None:
+            return [plan_forget_user(self.caller)]
+        return [plan_forget_words(self.caller, text) for text in texts]
+
+
+def _count(proposals: Sequence[ForgetProposal]) -> Forgettable:
+    from kept.agent.dialogue import Forgettable
+
+    plans = [proposal.plan for proposal in proposals]
+    return Forgettable(
+        entries=len({entry for plan in plans for entry in plan.entries}),
+        waiting=len({pending.id for plan in plans for pending in plan.pending}),
+        messages=sum(plan.sessions.message_count for plan in plans),
+        sessions=sum(len(plan.sessions.sessions) for plan in plans),
+    )
