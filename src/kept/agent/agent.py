@@ -44,7 +44,7 @@ class Opening:
     session_id: SessionId | None = None
     """The id of a new session; None takes a new one."""
     actions: Actions | None = None
-    """What the assistant without a model may do for the person; None: it changes nothing."""
+    """What the assistant without a model may do for the person; None: what pages allow."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kept.agent.language import CODES
 from kept.agent.offload import offload
+from kept.core.errors import UsageError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
 from kept.core.text import JSON
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from kept.agent.conversation import Conversation
     from kept.agent.turn import Turn
     from kept.core.errors import Refused
-    from kept.memory.approval import Rejected
-    from kept.memory.store import Outcome
+    from kept.memory.approval import Approvals, Rejected
+    from kept.memory.store import MemoryStore, Outcome
     from kept.memory.undo import Undone
 
 _NOTE: Final = "dialogue"
@@ -56,6 +57,36 @@ class Actions(Protocol):
     def forget(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
         """Remove these texts for good from every place; None stands for everything of the person."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PageActions:
+    """The actions of an agent that no operation opened, such as one of a program that uses the library."""
+
+    memory: "MemoryStore"
+    approvals: "Approvals"
+
+    def approve(self, pending_id: str) -> "Outcome | Refused":
+        """Save what was proposed."""
+        return self.approvals.approve(pending_id)
+
+    def reject(self, pending_id: str) -> "Rejected | Refused":
+        """Drop what was proposed."""
+        return self.approvals.reject(pending_id)
+
+    def undo(self, ledger_id: int) -> "Undone | Refused":
+        """Undo one change of a page."""
+        from kept.memory.undo import undo
+
+        return undo(self.memory, ledger_id=ledger_id)
+
+    def plan_forgetting(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+        """Refuse: forgetting concerns every tier, which an operation knows and an agent does not."""
+        raise UsageError("only `kept forget` deletes for good here", "run it in a terminal")
+
+    def forget(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+        """Refuse, as `plan_forgetting` does."""
+        return self.plan_forgetting(texts)
 
 
 @dataclass(frozen=True, slots=True)

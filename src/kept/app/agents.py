@@ -14,6 +14,7 @@ from kept.core.values import dataclass, replace
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
     from kept.agent.assistant import Sources
+    from kept.agent.dialogue import Actions
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
     from kept.app.caller import UserSpace
@@ -170,7 +171,7 @@ class AgentBuilder:
                 self._space.memory,
                 self._space.approvals,
                 self._make_sources(sessions),
-                actions=None if opening.incognito else opening.actions,
+                actions=self._choose_actions(opening),
             ),
             toolbox=box,
             gauge=gauge,
@@ -345,6 +346,13 @@ class AgentBuilder:
         ):
             return ""
         return f"A skill fits: /{best.name} — {best.description}"
+
+    def _choose_actions(self, opening: Opening) -> Actions | None:
+        from kept.agent.dialogue import PageActions
+
+        if opening.incognito:
+            return None
+        return opening.actions or PageActions(self._space.memory, self._space.approvals)
 
     def _make_sources(self, sessions: Sessions | None) -> Sources:
         from kept.agent.assistant import Sources
