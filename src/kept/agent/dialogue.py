@@ -50,7 +50,7 @@ class Actions(Protocol):
         """Undo one change of a page."""
         ...
 
-    def plan_forgetting(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+    def plan_forgetting(self, texts: Sequence[str] | None, /) -> "Forgettable | Refused":
         """Return what forgetting these texts would remove; None stands for everything of the person."""
         ...
 
@@ -80,7 +80,7 @@ class PageActions:
 
         return undo(self.memory, ledger_id=ledger_id)
 
-    def plan_forgetting(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
+    def plan_forgetting(self, _texts: Sequence[str] | None, /) -> "Forgettable | Refused":
         """Refuse: forgetting concerns every tier, which an operation knows and an agent does not."""
         raise UsageError("only `kept forget` deletes for good here", "run it in a terminal")
 
