@@ -3,8 +3,8 @@
     python benchmarks/web.py [--messages 100000] [--edits 10000] [--runs 15] [--keep FOLDER]
 
 Starts `kept serve` on a made-up home and asks every screen in turn, so that all of them meet the same load. Prints the
-clock and the processor time of the server to the first byte, p50, and the size of the page. Ends with 1 when a screen takes
-more than 100 ms at p50; on a loaded machine only the processor time can be compared.
+clock and the processor time of the server to the first byte, p50, and the size of the page. Ends with 1 when a screen
+takes more than 100 ms at p50; on a loaded machine only the processor time can be compared.
 """
 
 import argparse
@@ -34,8 +34,9 @@ BAR = 0.1
 """Seconds to the first byte, p50."""
 TICK = os.sysconf("SC_CLK_TCK")
 SCREENS = (
-    "/", "/memory", "/memory/time", "/memory/stale", "/memory/archive", "/search", "/search?q=the+river+and+the+mountain",
-    "/sessions", "/chat", "/preview", "/preview?prompt=what+about+the+river", "/receipts", "/receipts?often=true", "/skills",
+    "/", "/memory", "/memory/time", "/memory/stale", "/memory/archive", "/search",
+    "/search?q=the+river+and+the+mountain", "/sessions", "/chat", "/preview", "/preview?prompt=what+about+the+river",
+    "/receipts", "/receipts?often=true", "/skills",
     "/agents", "/providers", "/usage", "/forget", "/settings", "/more",
 )  # fmt: skip
 

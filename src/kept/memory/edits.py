@@ -19,6 +19,22 @@ class Target(StrEnum):
     """What holds for one project only; there is one such page per project."""
 
 
+PROJECT_PREFIX = "project/"
+"""The page of a project is stored as this and its folder, so that rows of one page have one target."""
+
+
+def target_of(page: Target, project: str | None) -> str:
+    """Return the stored name of a page."""
+    return f"{PROJECT_PREFIX}{project or ''}" if page is Target.PROJECT else page.value
+
+
+def page_of(target: object) -> Target | None:
+    """Return the page of a stored name, None if it names none."""
+    if isinstance(target, str) and target.startswith(PROJECT_PREFIX):
+        return Target.PROJECT
+    return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
+
+
 @dataclass(frozen=True, slots=True)
 class Add:
     """Append `text` as a new entry."""

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,7 +11,17 @@ from kept.core.errors import StorageError
 from kept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from kept.core.ports import Database, UnitOfWork
 from kept.core.text import checksum
-from kept.memory.edits import Author, Change, EditRecord, LedgerRepair, Step, Target
+from kept.memory.edits import (
+    PROJECT_PREFIX,
+    Author,
+    Change,
+    EditRecord,
+    LedgerRepair,
+    Step,
+    Target,
+    page_of,
+    target_of,
+)
 from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
@@ -180,7 +190,7 @@ class SqliteLedger:
             "limit": _ALL if limit is None else limit,
         }
         with self._db.reading() as unit:
-            return [LedgerRow(*row).record() for row in _rows(unit, SQL.rows, bindings)]
+            return [_read_record(row) for row in _rows(unit, SQL.rows, bindings)]
 
     def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
         """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
@@ -216,6 +226,7 @@ class SqliteLedger:
         with self._db.writing() as unit:
             held = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
             self._seal(unit, held)
+        _read_record.cache_clear()
         return held
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
@@ -234,14 +245,13 @@ class SqliteLedger:
                     held.append(LedgerId(number))
                 if source and wanted.are_in(str(source)):
                     kind, colon, _ = str(source).partition(":")
-                    hidden[LedgerId(number)] = (
-                        f"{kind}:forgotten" if colon else "forgotten"
-                    )  # that there was one counts
+                    hidden[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"  # there was one
             for number in held:
                 unit.execute(SQL.blank_row, (number,))
             for number, name in hidden.items():
                 unit.execute(SQL.set_source, (name, number))
             self._seal(unit, sorted({*held, *hidden}))
+        _read_record.cache_clear()
         return held
 
     def damaged(self) -> list[LedgerId]:
@@ -288,21 +298,6 @@ def _numbers(unit: UnitOfWork, statement: str, bindings: Bindings = ()) -> list[
 
 
 _ACTIONS = frozenset(("add", "replace", "remove", "archive"))
-
-PROJECT_PREFIX = "project/"
-"""The page of a project is stored as this and its folder, so that rows of one page have one target."""
-
-
-def target_of(page: Target, project: str | None) -> str:
-    """Return the stored name of a page."""
-    return f"{PROJECT_PREFIX}{project or ''}" if page is Target.PROJECT else page.value
-
-
-def page_of(target: object) -> Target | None:
-    """Return the page of a stored name, None if it names none."""
-    if isinstance(target, str) and target.startswith(PROJECT_PREFIX):
-        return Target.PROJECT
-    return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
 
 
 class LedgerRow(NamedTuple):
@@ -377,17 +372,21 @@ class LedgerRow(NamedTuple):
             page_before=row.page_before,
             page_after=row.page_after,
             page_stamp=row.page_stamp,
-            is_damaged=self.is_damaged,
+            is_damaged=row is not self,
             project=row.target.removeprefix(PROJECT_PREFIX) if row.target.startswith(PROJECT_PREFIX) else None,
             source=SourceName(row.source) if row.source else None,
         )
 
 
+@lru_cache(maxsize=20_000)
+def _read_record(values: Values) -> EditRecord:
+    """Return the edit of a row. A server reads the same rows again and again; one that differs is another key."""
+    return LedgerRow(*values).record()
+
+
 def _rules(allowed: str | None) -> frozenset[str] | None:
-    if not allowed:
-        return frozenset()
     try:
-        found = json.loads(allowed)
+        found = json.loads(allowed) if allowed else []
     except ValueError:
         return None
     return frozenset(map(str, found)) if isinstance(found, list) else None

@@ -5,8 +5,8 @@ from typing import Any
 
 from kept.core.ids import LedgerId
 from kept.core.ports import UnitOfWork
-from kept.memory.edits import LedgerRepair, Target
-from kept.memory.ledger import LedgerRow, Values, page_of
+from kept.memory.edits import LedgerRepair, Target, page_of
+from kept.memory.ledger import LedgerRow, Values
 
 _MOST_BYTES = 4_096
 """Texts up to this length are searched for a flipped bit; entries are shorter, and the search grows with the square."""

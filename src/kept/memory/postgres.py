@@ -12,8 +12,8 @@ from typing import Any
 from kept.core.errors import Busy, UsageError
 from kept.core.ids import UserId
 from kept.core.ports import Database, UnitOfWork
-from kept.memory.edits import Target
-from kept.memory.ledger import PROJECT_PREFIX, SqliteLedger, target_of
+from kept.memory.edits import PROJECT_PREFIX, Target, target_of
+from kept.memory.ledger import SqliteLedger
 from kept.memory.page import StoredPage
 from kept.memory.store import Storage
 from kept.memory.writer import BACKUPS_KEPT, FILE_NAMES, PROJECTS

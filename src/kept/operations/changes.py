@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,8 @@ _MOST_KEPT = 1_000
 QUIET_DAYS = 3
 """An agent that was captured before and is silent for longer is named."""
 _DAY = 86_400.0
+_QUARTER = 900.0
+"""Days begin at a quarter of an hour in every zone, so that edits of one quarter are of one day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +191,11 @@ def read_step(caller: Caller, target: Target, number: int | None = None) -> Page
     store = caller.space.memory
     rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
     chosen = len(rows) if number is None else max(0, min(number, len(rows)))
+    counts = Counter((row.time // _QUARTER, row.origin) for row in rows)
     days: dict[str, dict[str, int]] = {}
-    for row in rows:
-        origins = days.setdefault(f"{from_epoch(row.time).astimezone():%Y-%m-%d}", {})
-        origins[row.origin] = origins.get(row.origin, 0) + 1
+    for (quarter, origin), count in counts.items():
+        origins = days.setdefault(f"{from_epoch(quarter * _QUARTER).astimezone():%Y-%m-%d}", {})
+        origins[origin] = origins.get(origin, 0) + count
     return PageStep(
         target,
         chosen,
