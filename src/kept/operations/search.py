@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.core.messages import StoredMessage
     from kept.core.search import FoundMessage
     from kept.core.text import JSON
+    from kept.sessions.arguments import Sort
     from kept.sessions.ports import Sessions
     from kept.sessions.search.discovery import Conversations
     from kept.sessions.search.why import Explanation
@@ -43,6 +44,8 @@ class Filters:
     sources: tuple[str, ...] = ()
     project: str | None = None
     session: str | None = None
+    sort: Sort | None = None
+    """The order of the conversations: by score, or by time."""
     profiles: tuple[str, ...] | None = None
     """Search these profiles, read-only, instead of the open home."""
 
@@ -64,10 +67,11 @@ class SearchAnswer:
     query: str
     limit: int
     profiles: tuple[ProfileHits, ...]
+    sort: Sort | None = None
 
     def as_json(self) -> dict[str, JSON]:
         """Return the answer with the text of the best messages, or of a time its conversations by day."""
-        value = {**self.as_line(), "passages": self._passages()}
+        value = {**self.as_line(), "passages": self._passages(), **self._conversations()}
         times = [hits.conversations for hits in self.profiles if hits.conversations.found.period is not None]
         if times:
             value["days"] = [day for each in times for day in _list_days(each)]
@@ -89,6 +93,25 @@ class SearchAnswer:
                 for one in messages[: self._most]
             ],
             "abstained": all(each.found.abstained for each in found),
+        }
+
+    def _conversations(self) -> dict[str, JSON]:
+        """Return the conversations in order of time, where that was asked for."""
+        if self.sort is None:
+            return {}
+        matches = [match for hits in self.profiles for match in hits.conversations.matches]
+        matches.sort(key=lambda match: match.message.timestamp, reverse=self.sort == "newest")
+        return {
+            "timeline": [
+                {
+                    "session_id": match.session.id,
+                    "title": match.session.title,
+                    "when": when(match.message.timestamp),
+                    "message_id": match.message.id,
+                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
+                }
+                for match in matches
+            ]
         }
 
     @property
@@ -144,9 +167,9 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
     request = _request(caller, chosen, query)
     answers = []
     for profile, store in _open_stores(caller, chosen):
-        found = find_conversations(store, request, listed=chosen.listed)
+        found = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
         answers.append(ProfileHits(profile, found, _read(store, found, max(chosen.limit, len(found.matches)))))
-    return SearchAnswer(query, chosen.limit, tuple(answers))
+    return SearchAnswer(query, chosen.limit, tuple(answers), chosen.sort)
 
 
 def explain_message(caller: Caller, message_id: int, query: str, filters: Filters | None = None) -> Explanation:

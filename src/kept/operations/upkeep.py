@@ -95,14 +95,16 @@ def sweep_trash(caller: Caller) -> None:
 
 
 def run_idle_work(caller: Caller) -> None:
-    """Do what waits for an idle moment: captured turns, the trash, unused skills, a backup that is due."""
+    """Do what waits for an idle moment: captured turns, the trash, unused skills, proposals, a backup that is due."""
     from kept.operations.backup import take_scheduled_backup
     from kept.operations.capture import drain_spool
     from kept.operations.conversations import run_due_curator
+    from kept.operations.proposals import propose_recent_facts
 
     drain_spool(caller)
     sweep_trash(caller)
     run_due_curator(caller)
+    propose_recent_facts(caller)
     take_scheduled_backup(caller)
 
 

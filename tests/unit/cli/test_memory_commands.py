@@ -586,3 +586,23 @@ def test_the_doctor_says_that_a_home_cannot_be_written(run, home, monkeypatch):
     ran = run("doctor", "--offline")
     assert ran.code == 1
     assert "cannot be written" in ran.out
+
+
+def test_preferences_of_past_conversations_are_proposed(run, tmp_path):
+    """Listed with the id under which each waits; a dry run stages nothing, and a bad date is refused."""
+    path = tmp_path / "talk.jsonl"
+    line = {"session_id": "a", "role": "user", "content": "I prefer tabs over spaces.", "timestamp": 1690000000}
+    path.write_text(json.dumps(line))
+    assert run("sessions", "import", str(path)).code == 0
+
+    dry = run("memory", "propose", "--dry-run")
+    shown = run("memory", "propose")
+    (waiting,) = json.loads(run("memory", "pending", "--json").out)
+    again = json.loads(run("memory", "propose", "--json").out)
+
+    assert "I prefer tabs over spaces" in dry.out
+    assert waiting["id"] in shown.out
+    assert again == {"facts": [], "more": 0, "dry_run": False}
+    assert run("memory", "propose", "--after", "whenever").code == 2
+    assert run("memory", "approve", waiting["id"]).code == 0
+    assert "I prefer tabs over spaces" in run("memory", "show").out

@@ -393,3 +393,13 @@ def test_a_search_needs_no_query_when_a_time_is_given(weeks):
     assert [line.split("  ")[-1] for line in shown.splitlines() if line.startswith("  ")] == ["lw-friday", "lw-tuesday"]
     assert nothing.code == 2
     assert "give a query, a time or --batch" in json.loads(nothing.out)["error"]
+
+
+def test_a_question_is_answered_in_order_of_time(kept):
+    """`--sort` gives a time line of the conversations about it, printed and as JSON."""
+    shown = kept("sessions", "search", "Caroline OR deployment", "--sort", "newest")
+    found = json.loads(kept("sessions", "search", "Caroline OR deployment", "--sort", "oldest", "--json").out)
+
+    assert shown.out.index("conv2") < shown.out.index("conv1")
+    assert [one["session_id"] for one in found["timeline"]] == ["conv1", "conv2"]
+    assert kept("sessions", "search", "Caroline", "--sort", "best").code == 2

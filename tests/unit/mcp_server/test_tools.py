@@ -271,3 +271,16 @@ def test_an_unknown_tool_is_a_result_with_the_known_ones(wire):
 def test_clients_have_the_names_that_connect_gives_them(told, ours):
     """So that receipts and captured turns of one program belong together."""
     assert known_client(told) == ours
+
+
+def test_a_time_line_is_given_over_mcp(wire):
+    """`sort` with a query: the conversations about it, in order of time."""
+    for session, said in (("b", "The greenhouse heater broke."), ("a", "We repaired the greenhouse heater.")):
+        wire.value("remember_turn", session=session, user=said, assistant="I see.")
+
+    oldest = wire.value("session_search", query="greenhouse heater", sort="oldest")["results"]
+    newest = wire.value("session_search", query="greenhouse heater", sort="newest")["results"]
+
+    assert [one["when"] for one in oldest] == sorted(one["when"] for one in oldest)
+    assert len(oldest) == 2
+    assert [one["session_id"] for one in newest] == [one["session_id"] for one in oldest][::-1]

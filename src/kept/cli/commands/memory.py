@@ -14,6 +14,7 @@ from kept.cli.terminal import (
     complete_hint,
     confirm,
     join_groups,
+    moment,
     note,
     open_caller,
     print_json,
@@ -254,6 +255,37 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
         for source in dict.fromkeys(item.sources.values()):
             say(f"          from {source}")
     say(f"{len(waiting)} waiting." + (complete_hint(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
+
+
+@app.command()
+def propose(
+    after: Annotated[str | None, typer.Option("--after", help="Only what was said since then.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be proposed.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Propose preferences and instructions that you said in past conversations; each waits for your approval."""
+    from kept.operations import proposals
+
+    with open_caller() as caller:
+        since = None if after is None else moment(after, now=caller.app.clock.now().timestamp())
+        done = proposals.propose_facts(caller, limit=limit, after=since, dry_run=dry_run)
+    if isinstance(done, Refused):
+        refuse(done, as_json=as_json)
+    if as_json:
+        print_json(done.as_json())
+        return
+    for fact in done.facts:
+        day = f"{from_epoch(fact.moment).astimezone():%Y-%m-%d}"
+        often = f", said in {fact.times} conversations" if fact.times > 1 else ""
+        instead = f"  instead of: {fact.replaces}" if fact.replaces else ""
+        waiting = f"{fact.pending.id}  " if fact.pending is not None else ""
+        say(f"{waiting}{fact.statement.target.value}  {fact.statement.text}{instead}  ({day}{often})")
+    more = f", {done.more:,} more with a greater --limit" if done.more else ""
+    if dry_run or not done.facts:
+        say(f"{len(done.facts)} {'would be ' if dry_run else ''}proposed{more}.")
+    else:
+        say(complete_hint(f"{len(done.facts)} proposed{more}. `kept memory approve ID`, `approve all` or `reject ID`."))
 
 
 @app.command("confirm")

@@ -4,7 +4,7 @@ import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -148,6 +148,9 @@ def search(
     source: Sources = None,
     project: Project = None,
     session: InSession = None,
+    sort: Annotated[
+        Literal["newest", "oldest"] | None, typer.Option("--sort", help="By time instead of by relevance.")
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", help="This user's sessions instead of the owner's.")] = None,
     profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
     as_json: JsonFlag = False,
@@ -166,7 +169,7 @@ def search(
     with open_caller(user) as caller:
         profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
         narrowing = _Narrowing(limit, after, before, role, source, project, session, on)
-        filters = replace(narrowing.filters(caller), profiles=profiles)
+        filters = replace(narrowing.filters(caller), profiles=profiles, sort=sort)
         if batch is not None:
             for answer in search_many(caller, _lines(batch), filters):
                 print_json_line(answer.as_line())

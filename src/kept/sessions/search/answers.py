@@ -184,6 +184,11 @@ def complete(earlier: str, later: str) -> str:
     return later
 
 
+def begins_correction(text: str) -> bool:
+    """Return whether a message begins like an answer to the one before it: "no, use 2 spaces"."""
+    return any(language.lead.match(text) is not None for language in _languages())
+
+
 def is_bare_correction(text: str) -> bool:
     """Return whether a message has a meaning only after the statement that it corrects: "no, blue"."""
     leads = [match for language in _languages() if (match := language.lead.match(text)) is not None]

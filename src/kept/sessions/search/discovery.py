@@ -12,7 +12,7 @@ from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
 from kept.sessions.search.periods import by_day, describe
-from kept.sessions.search.query import is_asking
+from kept.sessions.search.query import is_asking, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +31,8 @@ OVERSAMPLING = 4
 NEAREST = 3
 BOOKEND = 3
 """Messages that are shown of each end of a session."""
+_SHARE_OF_BEST = 1 / 3
+"""In an order by time: the least score, of the best one, with which a conversation is about the question at all."""
 _NOT_GOOD_ENOUGH = (
     "nothing matched well enough; `nearest` names the closest sessions: try other words, or read one of them"
 )
@@ -139,12 +141,21 @@ def _matches(
     if request.session_id is not None:
         hits = [(hit.message_id, hit.score) for hit in answers.found.messages]
     if sort is not None:
-        bare = passages.match(hits, only_match=True)
+        bare = passages.match(_keep_relevant(hits, request.query), only_match=True)
         by_time = sorted(bare, key=lambda match: match.message.timestamp, reverse=sort == "newest")
         hits = [(match.message.id, match.score) for match in by_time[: request.limit]]
     chosen = islice(passages.match(hits), request.limit)
     later = answers.superseded
     return tuple(replace(match, superseded_by=later.get(match.message.id)) if later else match for match in chosen)
+
+
+def _keep_relevant(hits: Sequence[tuple[MessageId, float]], query: str) -> Sequence[tuple[MessageId, float]]:
+    """Return what is about the question: an order by time would put the weakest matches first.
+
+    What fulfils an explicit query is about it, whatever its score.
+    """
+    least = _SHARE_OF_BEST * max((score for _, score in hits), default=0.0)
+    return hits if parse(query).condition is not None else [hit for hit in hits if hit[1] >= least]
 
 
 def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple[FoundSession, ...]:

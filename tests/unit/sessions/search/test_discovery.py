@@ -74,3 +74,16 @@ def test_what_is_not_good_enough_is_named_as_nearest(store: SqliteSessionStore) 
     assert found.matches == ()
     assert len(found.nearest) == 1
     assert found.reason is not None
+
+
+def test_an_order_by_time_holds_only_what_is_about_the_question(store: SqliteSessionStore) -> None:
+    """Otherwise the oldest of forty weak matches would come first; an explicit query keeps all that fulfil it."""
+    say(store, "weak", ["A violin was mentioned among many other things that were found in the attic."], at=NOW)
+    say(store, "first", ["Violin lessons with Marta begin in May."], at=NOW + 100)
+    say(store, "second", ["The violin lessons with Marta moved to June."], at=NOW + 200)
+
+    timeline = find_conversations(store, SearchRequest("violin lessons Marta", limit=3), sort="oldest")
+    explicit = find_conversations(store, SearchRequest('"violin" OR attic', limit=3), sort="oldest")
+
+    assert names(timeline) == ["first", "second"]
+    assert names(explicit) == ["weak", "first", "second"]

@@ -1,0 +1,217 @@
+"""Standing facts: preferences, instructions and facts that were said in past conversations, proposed for the pages."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kept.app.caller import Scope
+from kept.core.clock import from_epoch, iso
+from kept.core.errors import KeptError, Reason, Refused
+from kept.core.events import Progressed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kept.agent.statements import Statement
+    from kept.app.caller import Caller
+    from kept.core.ids import MessageId, SessionId, SourceName
+    from kept.core.messages import Session
+    from kept.core.text import JSON
+    from kept.memory.approval import Pending
+    from kept.memory.edits import Add, Replace, Target
+
+MOST: Final = 20
+"""Proposals of one run: more are not read."""
+_WAITING: Final = 5
+"""Proposals that may wait when nobody asked for them."""
+_RECENT_SECONDS: Final = 2 * 86_400.0
+"""Idle work looks at conversations of the last days; `kept memory propose` at all of them."""
+_MOST_SESSIONS: Final = 5_000
+_MOST_CHARACTERS: Final = 300
+"""A longer statement is a paste or a story."""
+SAID_BEFORE: Final = "said in a past conversation"
+"""Why such a write waits."""
+_MOMENTARY: Final = re.compile(
+    r"^i (?:\w+ )?(?:like|love|hate|dislike) (?:the|that|this|these|those|your|how|it|what|both|all)\b"
+    r"|^i(?:['’]m| am) (?:a (?:bit|little|huge|big)|the one|\w+ing)\b|^i(?:['’]d| would) (?:love|like|prefer) to\b"
+    r"|^ich (?:mag|liebe|hasse) (?:das|die|den|diese\w*|deine?n?|es|wie)\b"
+    r"|^me (?:gustan?|encantan?) (?:eso|esto|tu|c[oó]mo|la idea)\b"
+    r"|^j['’](?:aime|adore) (?:bien )?(?:[çc]a|ta|ton|cette|ce|comment|l['’]id[eé]e)\b"
+    r"|^我(?:很|也)?(?:喜欢|爱)(?:这|那|你)",
+    re.IGNORECASE,
+)
+"""A liking of what was just shown; it says nothing later."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingFact:
+    """A statement of the person that still means something without its conversation."""
+
+    statement: Statement
+    message_id: MessageId
+    session_id: SessionId
+    moment: float
+    source: SourceName | None
+    times: int = 1
+    """In how many conversations it was said."""
+    replaces: str | None = None
+    """The entry that it corrects."""
+    pending: Pending | None = None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the fact, where it was said, and the id under which it waits."""
+        return {
+            "text": self.statement.text,
+            "target": self.statement.target.value,
+            "replaces": self.replaces,
+            "message_id": self.message_id,
+            "session_id": self.session_id,
+            "when": iso(from_epoch(self.moment)),
+            "times": self.times,
+            "source": self.source,
+            "pending_id": None if self.pending is None else self.pending.id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """What was found in past conversations."""
+
+    facts: tuple[StandingFact, ...]
+    more: int
+    """How many more were found than are proposed."""
+    dry_run: bool
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the facts."""
+        return {"facts": [one.as_json() for one in self.facts], "more": self.more, "dry_run": self.dry_run}
+
+
+def propose_facts(
+    caller: Caller, *, limit: int = MOST, after: float | None = None, dry_run: bool = False
+) -> Proposed | Refused:
+    """Stage standing facts of past conversations as writes that wait for approval; needs no model.
+
+    What is on a page, waits, or was rejected or removed before is not proposed again. A fact that a later one corrects
+    is left out. Those that were said most often come first.
+    """
+    caller.require(Scope.WRITE)
+    if not caller.space.memory.targets:
+        return Refused(Reason.DISABLED, "both pages are switched off", "see memory.memory_enabled")
+    found = _choose(caller, _read_facts(caller, after))
+    chosen = [_stage(caller, one, dry_run=dry_run) for one in found[:limit]]
+    return Proposed(tuple(one for one in chosen if one is not None), max(0, len(found) - limit), dry_run)
+
+
+def propose_recent_facts(caller: Caller) -> None:
+    """Propose what was said in the last days, as long as few such proposals wait; a part of idle work."""
+    if not caller.app.settings.review.enabled:
+        return
+    waiting = sum(one.why == SAID_BEFORE for one in caller.space.approvals.waiting())
+    if waiting < _WAITING:
+        now = caller.app.clock.now().timestamp()
+        propose_facts(caller, limit=_WAITING - waiting, after=now - _RECENT_SECONDS)
+
+
+def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
+    """Return every standing fact of the person's own messages, oldest first."""
+    store = caller.space.sessions
+    between = None if after is None else (after, float("inf"))
+    sessions = store.upkeep.browse(limit=_MOST_SESSIONS, archived=True, between=between)
+    found: list[StandingFact] = []
+    for number, session in enumerate(sessions, start=1):
+        found += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
+        caller.space.listeners(Progressed("reading conversations", number, len(sessions)))
+    return sorted(found, key=lambda one: (one.moment, one.message_id))
+
+
+def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
+    from kept.agent.statements import statements
+    from kept.core.messages import Origin, Role
+    from kept.sessions.search.answers import begins_correction
+
+    for row in caller.space.sessions.messages(session.id):
+        if row.message.role is not Role.USER or row.origin is not Origin.PERSON or row.is_damaged:
+            continue
+        for statement in statements(row.message.text):
+            text = statement.text
+            if len(text) <= _MOST_CHARACTERS and not _MOMENTARY.search(text) and not begins_correction(text):
+                yield StandingFact(statement, row.id, session.id, row.timestamp, row.source)
+
+
+def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]:
+    """Return each fact once, in its newest wording, without what is known, waits, was rejected or is corrected."""
+    from kept.core.values import replace
+    from kept.sessions.search.answers import Statement as Said
+    from kept.sessions.search.answers import find_superseded
+
+    known = _list_known(caller)
+    newest: dict[frozenset[str], StandingFact] = {}
+    sessions: dict[frozenset[str], set[SessionId]] = {}
+    for fact in facts:
+        key = _key(fact.statement.text)
+        sessions.setdefault(key, set()).add(fact.session_id)
+        newest.pop(key, None)
+        newest[key] = fact
+    new = [replace(fact, times=len(sessions[key])) for key, fact in newest.items() if key not in known]
+    said = [Said(one.statement.text, one.moment, one.session_id, one.message_id) for one in new]
+    corrected = find_superseded(said)
+    current = [one for place, one in enumerate(new) if place not in corrected]
+    return sorted(current, key=lambda one: (-one.times, -one.moment))
+
+
+def _key(text: str) -> frozenset[str]:
+    from kept.sessions.search.occurrences import content_words
+
+    return content_words(text) or frozenset({text.casefold()})
+
+
+def _list_known(caller: Caller) -> set[frozenset[str]]:
+    """Return the words of every text that is or was on a page, waits, or was rejected."""
+    from kept.memory.history import History
+
+    memory = caller.space.memory
+    texts = [text for row in History(memory).rows() for text in (row.step.before, row.step.after) if text]
+    for target in memory.targets:
+        try:
+            texts += memory.entries(target)
+        except KeptError:
+            continue  # an unreadable page is reported by whatever shows it
+    texts += [text for one in caller.space.approvals.waiting() for text in one.texts]
+    return {_key(text) for text in texts}
+
+
+def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact | None:
+    """Let a fact wait for approval; None where no page can take it."""
+    from kept.core.values import replace
+    from kept.memory.edits import Author
+
+    target, edit = _make_edit(caller, fact)
+    text = fact.statement.text
+    sources = {} if fact.source is None else {text: fact.source}
+    author = Author(origin="background_review", session_id=fact.session_id, sources=sources)
+    memory, approvals = caller.space.memory, caller.space.approvals
+    refused = memory.check(target, (edit,), author)
+    if refused is not None and refused.reason is not Reason.HELD:
+        return None
+    replaced = None if not hasattr(edit, "needle") else edit.needle
+    pending = None if dry_run else approvals.stage(target, (edit,), author, why=SAID_BEFORE)
+    return replace(fact, replaces=replaced, pending=pending)
+
+
+def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replace]:
+    """Return the edit that keeps a fact: in place of the entry that it corrects, or beside the others."""
+    from kept.memory.edits import Add, Replace
+    from kept.memory.history import History
+    from kept.sessions.search.answers import Statement as Said
+    from kept.sessions.search.answers import corrects
+
+    memory = caller.space.memory
+    said = Said(fact.statement.text, fact.moment)
+    for target in memory.targets:
+        for entry, story in History(memory).metadata(target).items():
+            if story.changed < fact.moment and corrects(Said(entry, story.changed), said):
+                return target, Replace(entry, said.text)
+    return fact.statement.target, Add(said.text)
