@@ -24,3 +24,21 @@ class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferCont
     def store(self, *, clock=None, sink=ignore) -> Sessions:
         self.opened.append(SqliteSessionStore(self.path / f"{len(self.opened)}.db", clock=clock, sink=sink))
         return self.opened[-1]
+
+
+class TestPostgres(LineageContract, ReadingContract, KeepingContract, TransferContract, UserContract, ReceiptsContract):
+    @pytest.fixture(autouse=True)
+    def server(self, postgres_server):
+        self.embedded = postgres_server
+        self.opened = []
+        yield
+        for store in self.opened:
+            store.close()
+
+    def store(self, *, clock=None, sink=ignore) -> Sessions:
+        from kept.sessions.postgres.store import PostgresSessionStore
+        from kept.storage.postgres.database import PostgresServer
+
+        server = PostgresServer(self.embedded.create_database())
+        self.opened.append(PostgresSessionStore(server, clock=clock, sink=sink))
+        return self.opened[-1]

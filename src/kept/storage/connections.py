@@ -312,11 +312,11 @@ class Statements:
     def __init__(self, source: str, text: str) -> None:
         self._source = source
         pieces = _NAME.split(text)
-        self._by_name = {name: body.strip().rstrip(";") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}
+        self.by_name = {name: body.strip().rstrip(";") for name, body in zip(pieces[1::2], pieces[2::2], strict=True)}
 
     def __getattr__(self, name: str) -> str:
         try:
-            return self._by_name[name]
+            return self.by_name[name]
         except KeyError:
             raise AttributeError(f"no statement {name!r} in {self._source}") from None
 

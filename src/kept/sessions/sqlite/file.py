@@ -31,6 +31,7 @@ FRAGMENTED_SHARE = 1 / 8
 FREE_SHARE = 1 / 25
 """Share of free pages above which a vacuum is worth it."""
 WAIT_SECONDS = 0.1
+_UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
 
@@ -196,6 +197,11 @@ class SessionFile:
             index.drain(self.database)
         except Busy:
             return
+
+    def erase(self) -> None:
+        """Remove every byte of what was deleted from index and file; raise Busy while a reader holds the log."""
+        index.drain(self.database, seconds=_UNTIL_DONE)
+        erase(self.database)
 
     def rebuild_damaged(self) -> bool:
         """Rebuild damaged derived tables; False if the damage is elsewhere or the file is read-only."""

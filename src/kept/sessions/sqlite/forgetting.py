@@ -13,7 +13,7 @@ from kept.core.text import dumps, find_quoted_messages, quotes_a_page
 from kept.sessions.damage import parse
 from kept.sessions.records import Row, fingerprint, source_id
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
-from kept.sessions.sqlite import file, index, message_rows, receipts, removal, session_rows
+from kept.sessions.sqlite import message_rows, receipts, removal, session_rows
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
@@ -174,9 +174,8 @@ class SqliteForgetting:
             _blank(connection, plan, user=self._user)
         removed = removal.purge_sessions(self._database, plan.sessions, keep_borrowed=False)
         removed.blobs += self._remove_single(plan.messages)
-        index.drain(self._database, seconds=3_600)
         try:
-            file.erase(self._database)
+            self._store.file.erase()
             bytes_gone = True
         except Busy:
             bytes_gone = False

@@ -6,6 +6,7 @@ indexes beside the old ones, in small steps, and swaps them in at the end.
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from kept.core.errors import Busy
 from kept.core.ports import Clock, EventSink
@@ -43,8 +44,32 @@ def drop(connection: Connection) -> None:
         connection.execute(sql)
 
 
+class OtherIndex(Protocol):
+    """The index of a database other than SQLite, which comes with its transaction as `text_index`."""
+
+    def add(self, rows: Sequence[tuple[int, MessageRow]]) -> None:
+        """Index inserted rows, each given with its id."""
+        ...
+
+    def remove(self, message_ids: Sequence[int]) -> None:
+        """Let no search find these messages any more."""
+        ...
+
+    def queue(self, message_ids: Sequence[int]) -> None:
+        """Index messages again, in their new state."""
+        ...
+
+
+def _find_other(connection: Connection) -> OtherIndex | None:
+    found: OtherIndex | None = getattr(connection, "text_index", None)
+    return found
+
+
 def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
     """Index inserted rows, each given with its id; the caller's transaction is open."""
+    if (other := _find_other(connection)) is not None:
+        other.add(rows)
+        return
     read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
     add_texts(connection, texts(read))
 
@@ -58,6 +83,9 @@ def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
 
 def remove(connection: Connection, message_ids: Sequence[int]) -> None:
     """Remove messages from both indexes and from the queue; `merge` removes their bytes."""
+    if (other := _find_other(connection)) is not None:
+        other.remove(message_ids)
+        return
     _unindex(connection, message_ids)
     connection.executemany(SQL.done, [(number,) for number in message_ids])
 
@@ -70,6 +98,9 @@ def _unindex(connection: Connection, message_ids: Iterable[int]) -> None:
 
 def queue(connection: Connection, message_ids: Sequence[int]) -> None:
     """Queue messages to be indexed again, in their new state, before the next search."""
+    if (other := _find_other(connection)) is not None:
+        other.queue(message_ids)
+        return
     connection.executemany(SQL.again, [(number,) for number in message_ids])
 
 

@@ -50,7 +50,7 @@ FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
 ORDER BY q.message_id LIMIT ?;
 
 -- name: again
-INSERT OR IGNORE INTO index_queue (message_id) VALUES (?);
+INSERT INTO index_queue (message_id) VALUES (?) ON CONFLICT DO NOTHING;
 
 -- name: done
 DELETE FROM index_queue WHERE message_id = ?;

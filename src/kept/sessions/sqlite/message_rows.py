@@ -56,9 +56,7 @@ def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> Non
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
     """Insert prepared rows with their blobs and index rows, and return their ids."""
-    # nobody else writes inside an immediate transaction, so the ids are known before the rows are inserted
-    ((newest,),) = connection.execute(SQL.newest_id)
-    ids = [MessageId(int(str(newest)) + number) for number in range(1, len(rows) + 1)]
+    ids = [MessageId(int(str(number))) for (number,) in connection.execute(SQL.new_ids, (len(rows),)).fetchall()]
     whole = [(message_id, *row) for message_id, (row, _) in zip(ids, rows, strict=True)]
     connection.executemany(SQL.insert, [(*values, damage.checksum(values)) for values in whole])
     for message_id, (_, blobs) in zip(ids, rows, strict=True):

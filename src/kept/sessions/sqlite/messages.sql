@@ -16,19 +16,25 @@ UPDATE messages SET role = ?, content = ?, timestamp = ?, origin = ?, tool_name 
   reasoning = ?, parts = ?, token_count = ?, api_content = ?, external_id = ?, interrupted = ?, source = ?, checksum = ?
 WHERE id = ?;
 
--- name: newest_id
--- ids are never given twice, not even after the newest message was deleted
-SELECT max(coalesce((SELECT max(id) FROM messages), 0),
-  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0));
+-- name: new_ids
+-- nobody else writes inside an immediate transaction; ids are never given twice, not even after the newest message was
+-- deleted
+WITH RECURSIVE given (id, rest) AS (
+  SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0)), ?
+  UNION ALL
+  SELECT id + 1, rest - 1 FROM given WHERE rest > 1
+)
+SELECT id FROM given;
 
 -- name: insert_blob
-INSERT OR IGNORE INTO blobs (hash, data) VALUES (?, ?);
+INSERT INTO blobs (hash, data) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: insert_blob_use
-INSERT OR IGNORE INTO blob_uses (message_id, hash) VALUES (?, ?);
+INSERT INTO blob_uses (message_id, hash) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: insert_source
-INSERT OR IGNORE INTO sources (id, name) VALUES (?, ?);
+INSERT INTO sources (id, name) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: source
 SELECT name FROM sources WHERE id = ?;
@@ -105,7 +111,7 @@ FROM sessions WHERE id = ?1 AND user_id = ?3 AND trashed IS NULL;
 
 -- name: preview
 SELECT substr(content, 1, 400) FROM messages
-WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS NOT 'synthetic' ORDER BY id LIMIT 1;
+WHERE session_id = ? AND role = 'user' AND state <> 'rewound' AND origin IS DISTINCT FROM 'synthetic' ORDER BY id LIMIT 1;
 
 -- name: carried
 SELECT m.id, m.session_id, m.role, m.content, m.timestamp, m.origin, m.tool_name, m.tool_calls,
@@ -128,7 +134,7 @@ SELECT message_id, owner FROM (
   UNION ALL
   SELECT 1, id, id, session_id FROM messages
   WHERE session_id = ?1 AND state = 'active' AND id > (SELECT context_from FROM sessions WHERE id = ?1)
-) ORDER BY part, place;
+) AS context ORDER BY part, place;
 
 -- name: clear_carried
 DELETE FROM carried WHERE session_id = ?;
@@ -169,7 +175,7 @@ SELECT max(run) FROM (
   SELECT max(rewind_run) AS run FROM messages WHERE session_id = ?1 AND state = 'rewound'
   UNION ALL
   SELECT max(rewind_run) FROM carried WHERE session_id = ?1
-);
+) AS runs;
 
 -- name: run_rows
 SELECT id, session_id FROM messages WHERE session_id = ?1 AND state = 'rewound' AND rewind_run = ?2
@@ -189,7 +195,7 @@ UPDATE carried SET rewind_run = NULL WHERE session_id = ? AND rewind_run = ?;
 
 -- name: original_ids
 SELECT id FROM messages
-WHERE session_id = ? AND id <= ? AND state <> 'rewound' AND origin IS NOT 'synthetic' ORDER BY id;
+WHERE session_id = ? AND id <= ? AND state <> 'rewound' AND origin IS DISTINCT FROM 'synthetic' ORDER BY id;
 
 -- name: owner
 SELECT session_id FROM messages WHERE id = ? AND state <> 'rewound';

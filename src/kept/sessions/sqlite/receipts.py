@@ -139,8 +139,8 @@ class SqliteReceipts:
 def _insert(connection: Connection, receipt: NewReceipt, *, user: UserId, created: float) -> int:
     head = (receipt.kind, receipt.client, receipt.query, receipt.session_id, receipt.project)
     figures = (receipt.candidates, receipt.tokens, receipt.milliseconds)
-    connection.execute(SQL.add, (user, created, *head, *figures))
-    number = connection.last_insert_rowid()
+    ((given,),) = connection.execute(SQL.add, (user, created, *head, *figures)).fetchall()
+    number = int(str(given))
     items = [(number, place, *_columns(shown)) for place, shown in enumerate(receipt.shown)]
     connection.executemany(SQL.add_item, items)
     return number

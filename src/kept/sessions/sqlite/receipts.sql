@@ -1,6 +1,6 @@
 -- name: add
 INSERT INTO receipts (user_id, created, kind, client, query, session_id, project, candidates, tokens, milliseconds)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id;
 
 -- name: add_item
 INSERT INTO receipt_items (receipt_id, position, message_id, session_id, page, score, parts)

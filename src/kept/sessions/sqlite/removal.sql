@@ -47,12 +47,12 @@ SELECT user_id, '', day, model, task, api_call_count,
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
 FROM usage WHERE session_id = ?1 AND user_id = (SELECT s.user_id FROM sessions AS s WHERE s.id = ?1)
 ON CONFLICT (user_id, session_id, day, model, task) DO UPDATE SET
-  api_call_count = api_call_count + excluded.api_call_count,
-  input_tokens = input_tokens + excluded.input_tokens,
-  output_tokens = output_tokens + excluded.output_tokens,
-  cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
-  cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,
-  cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + coalesce(excluded.cost, 0) END;
+  api_call_count = usage.api_call_count + excluded.api_call_count,
+  input_tokens = usage.input_tokens + excluded.input_tokens,
+  output_tokens = usage.output_tokens + excluded.output_tokens,
+  cache_read_tokens = usage.cache_read_tokens + excluded.cache_read_tokens,
+  cache_write_tokens = usage.cache_write_tokens + excluded.cache_write_tokens,
+  cost = CASE WHEN usage.cost IS NULL THEN excluded.cost ELSE usage.cost + coalesce(excluded.cost, 0) END;
 
 -- name: drop_usage
 DELETE FROM usage WHERE session_id = ?1 AND user_id = (SELECT s.user_id FROM sessions AS s WHERE s.id = ?1);
@@ -67,10 +67,10 @@ DELETE FROM sessions WHERE id = ?;
 SELECT value FROM state_meta WHERE key = 'tombstone_salt';
 
 -- name: make_salt
-INSERT OR IGNORE INTO state_meta (key, value) VALUES ('tombstone_salt', ?);
+INSERT INTO state_meta (key, value) VALUES ('tombstone_salt', ?) ON CONFLICT DO NOTHING;
 
 -- name: add
-INSERT OR IGNORE INTO tombstones (hash, forgotten) VALUES (?, ?);
+INSERT INTO tombstones (hash, forgotten) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: has
 SELECT 1 FROM tombstones WHERE hash = ?;

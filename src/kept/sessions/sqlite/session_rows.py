@@ -278,8 +278,9 @@ def add_node(
     connection: Connection, session_id: SessionId, *, depth: int, text: str, children: Sequence[int], now: float
 ) -> int:
     """Store a node over messages or nodes, and return its id."""
-    connection.execute(SQL.add_node, (session_id, depth, storable(text), json.dumps(list(children)), now))
-    return connection.last_insert_rowid()
+    bindings = (session_id, depth, storable(text), json.dumps(list(children)), now)
+    ((number,),) = connection.execute(SQL.add_node, bindings).fetchall()
+    return int(str(number))
 
 
 def read_nodes(connection: Connection, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:

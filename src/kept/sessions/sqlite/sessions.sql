@@ -78,7 +78,7 @@ UPDATE sessions SET title = ? WHERE id = ?;
 SELECT p.text FROM sessions AS s JOIN prompts AS p ON p.hash = s.prompt_hash WHERE s.id = ?;
 
 -- name: insert_prompt
-INSERT OR IGNORE INTO prompts (hash, text) VALUES (?, ?);
+INSERT INTO prompts (hash, text) VALUES (?, ?) ON CONFLICT DO NOTHING;
 
 -- name: set_prompt
 UPDATE sessions SET prompt_hash = ? WHERE id = ?;
@@ -106,7 +106,8 @@ DELETE FROM notes WHERE session_id = ? AND key = ?;
 SELECT value FROM notes WHERE session_id = ? AND key = ?;
 
 -- name: lease
-INSERT OR REPLACE INTO leases (name, holder, expires) VALUES (?, ?, ?);
+INSERT INTO leases (name, holder, expires) VALUES (?, ?, ?)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires = excluded.expires;
 
 -- name: held_lease
 SELECT holder, expires FROM leases WHERE name = ?;
@@ -120,12 +121,12 @@ INSERT INTO usage (
   input_tokens, output_tokens, cache_read_tokens, cache_write_tokens, cost
 ) VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)
 ON CONFLICT (user_id, session_id, day, model, task) DO UPDATE SET
-  api_call_count = api_call_count + 1,
-  input_tokens = input_tokens + excluded.input_tokens,
-  output_tokens = output_tokens + excluded.output_tokens,
-  cache_read_tokens = cache_read_tokens + excluded.cache_read_tokens,
-  cache_write_tokens = cache_write_tokens + excluded.cache_write_tokens,
-  cost = CASE WHEN cost IS NULL THEN excluded.cost ELSE cost + coalesce(excluded.cost, 0) END;
+  api_call_count = usage.api_call_count + 1,
+  input_tokens = usage.input_tokens + excluded.input_tokens,
+  output_tokens = usage.output_tokens + excluded.output_tokens,
+  cache_read_tokens = usage.cache_read_tokens + excluded.cache_read_tokens,
+  cache_write_tokens = usage.cache_write_tokens + excluded.cache_write_tokens,
+  cost = CASE WHEN usage.cost IS NULL THEN excluded.cost ELSE usage.cost + coalesce(excluded.cost, 0) END;
 
 -- name: usage
 SELECT day, model, task, session_id, api_call_count,
@@ -133,7 +134,7 @@ SELECT day, model, task, session_id, api_call_count,
 FROM usage WHERE user_id = :user AND (:session IS NULL OR session_id = :session) AND day >= :since ORDER BY day, model, task;
 
 -- name: add_node
-INSERT INTO nodes (session_id, depth, text, children, created) VALUES (?, ?, ?, ?, ?);
+INSERT INTO nodes (session_id, depth, text, children, created) VALUES (?, ?, ?, ?, ?) RETURNING id;
 
 -- name: nodes
 SELECT id, depth, text, children FROM nodes WHERE session_id = ? ORDER BY id;

@@ -11,8 +11,10 @@
         ...
     server.close()
 
-- Statements use the notation of SQLite: `?`, `?1`, `:name`. Values are inserted by the driver's client-side binding,
-  so that nothing is prepared (PgBouncer in transaction mode) and a NULL needs no type. `= ANY(:names)` takes a list.
+- Statements use the notation of SQLite: `?`, `?1`, `:name`. One that PostgreSQL needs in other words has the same name
+  in `FILE.postgres.sql` beside its `FILE.sql` (listed in `PACKAGES` of `statements.py`), and its caller need not
+  know. Values are inserted by the driver's client-side binding, so that nothing is prepared (PgBouncer in transaction
+  mode) and a NULL needs no type. `= ANY(:names)` takes a list.
 - The first statement of every transaction sets `kept.tenant`, `kept.user` and `search_path` for that transaction only;
   row-level security reads the first two. `tenant` and `user_id` of a new row default to them.
 - `user_id` holds `database.key`, not the id: `make_key` shortens an id that no index could hold.
@@ -23,13 +25,10 @@
 - The first connection checks version, schema and role: an owner, a superuser or a role with BYPASSRLS is refused.
 """
 
-import re
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from hashlib import sha256
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import psycopg
@@ -38,8 +37,8 @@ from psycopg.types.string import StrDumper
 
 from kept.core.errors import Busy, ConfigError
 from kept.core.ids import UserId
-from kept.core.text import is_encodable
 from kept.storage.postgres.errors import Place, is_lost, translate
+from kept.storage.postgres.statements import adapt, by_name, escape, make_key, unescape
 
 SCHEMA = "kept"
 MOST_CONNECTIONS = 10
@@ -49,12 +48,9 @@ WAIT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 _CONNECT_SECONDS = 5
 _IDLE_SECONDS = 300.0
-_MOST_KEY_BYTES = 256
-"""Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
 _ROWS_AT_ONCE = 500
 _READ_ONLY = "25006"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
-_HASH_MARK = "~sha256:"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 
@@ -80,58 +76,6 @@ def parse_url(url: str) -> tuple[str, Place]:
     options.setdefault("application_name", "kept")
     place = Place(host=host, port=str(port or options.get("port", 5432)), database=database, role=role)
     return parts._replace(query=urlencode(options)).geturl(), place
-
-
-def make_key(identity: str) -> str:
-    """Return the text that stands for a user in every key; two ids never share one.
-
-    A long id, and one with NUL, is cut and gets its hash; so does one that looks as if it had been.
-    """
-    data = identity.encode("utf-8", "surrogatepass")
-    is_short = 0 < len(data) <= _MOST_KEY_BYTES and is_encodable(identity)
-    if is_short and "\0" not in identity and _ESCAPE not in identity and _HASH_MARK not in identity:
-        return identity
-    begin = escape(data[:64].decode("utf-8", "ignore"))
-    return f"{begin}{_HASH_MARK}{sha256(data).hexdigest()}"
-
-
-_TOKENS = re.compile(r"'[^']*'|--[^\n]*|::|:([a-z_]\w*)|\?(\d*)|%", re.IGNORECASE)
-
-
-@cache
-def adapt(statement: str) -> str:
-    """Return a statement with the driver's placeholders; strings, comments and casts stay as they are."""
-    asked = 0
-
-    def replace(match: re.Match[str]) -> str:
-        nonlocal asked
-        text, name, number = match[0], match[1], match[2]
-        if name:
-            return f"%({name})s"
-        if text.startswith("?"):
-            asked += 1
-            return f"%(p{number or asked})s"
-        return text.replace("%", "%%")
-
-    return _TOKENS.sub(replace, statement)
-
-
-_ESCAPE = "\ufdd0"
-"""A code point that is no character, so that texts hardly contain it; one that does is escaped as well."""
-
-
-def escape(text: str) -> str:
-    """Return `text` without NUL, which PostgreSQL stores in no text."""
-    if "\0" not in text and _ESCAPE not in text:
-        return text
-    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
-
-
-def unescape(text: str) -> str:
-    """Return what `escape` was given."""
-    if _ESCAPE not in text:
-        return text
-    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
 
 
 class _Text(Loader):
@@ -163,23 +107,29 @@ class Unit:
     def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool) -> None:
         self.connection = connection
         self.is_writing = is_writing
+        self.ran: set[str] = set()
+        """The statements that were run in this transaction."""
+        self.text_index: object | None = None
+        """What `sessions/postgres` has to do before the commit."""
         self._changes = 0
 
     def execute(
         self, sql: str, bindings: Sequence[object] | Mapping[str, object] = ()
     ) -> psycopg.Cursor[tuple[object, ...]]:
         """Run one statement and return its cursor, which has all rows."""
-        cursor = self.connection.execute(adapt(sql).encode(), _by_name(bindings))
+        self.ran.add(sql)
+        cursor = self.connection.execute(adapt(sql).encode(), by_name(bindings))
         self._changes = cursor.rowcount
         return cursor
 
     def executemany(self, sql: str, rows: Sequence[Sequence[object] | Mapping[str, object]]) -> None:
         """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
+        self.ran.add(sql)
         statement = adapt(sql).encode()
         with psycopg.ClientCursor(self.connection) as cursor:
             for start in range(0, len(rows), _ROWS_AT_ONCE):
                 part = rows[start : start + _ROWS_AT_ONCE]
-                cursor.execute(";\n".join(cursor.mogrify(statement, _by_name(row)) for row in part).encode())
+                cursor.execute(";\n".join(cursor.mogrify(statement, by_name(row)) for row in part).encode())
 
     def read_bytes(self, sql: str, bindings: Sequence[object]) -> list[tuple[object, ...]]:
         """Return rows as the server stores them, without the text form that doubles the size of bytes.
@@ -193,11 +143,10 @@ class Unit:
         """Return how many rows the last statement changed."""
         return max(self._changes, 0)
 
-
-def _by_name(bindings: Sequence[object] | Mapping[str, object]) -> Mapping[str, object]:
-    if isinstance(bindings, Mapping):
-        return bindings
-    return {f"p{place}": value for place, value in enumerate(bindings, start=1)}
+    @property
+    def filename(self) -> str:
+        """Return what errors name in place of a file."""
+        return self.connection.info.dbname
 
 
 class PostgresServer:

@@ -1,0 +1,268 @@
+"""The search index on PostgreSQL: new texts wait, hundreds of them become a segment, segments are merged.
+
+Writers add prepared texts to `fresh_words` and `fresh_substrings`. `merge` cuts them into terms and writes segments
+(`sessions/search/segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
+which win over a segment that still names it; one that was removed is listed in `gone_messages` until `rewrite` has
+written the segments without it.
+"""
+
+import threading
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple, Protocol, cast
+
+from kept.sessions.records import MessageRow, Row
+from kept.sessions.search import segments
+from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
+from kept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
+from kept.storage.connections import statements
+from kept.storage.postgres.database import Unit
+
+SQL = statements("kept.sessions.postgres", "index.sql")
+FRESH_MOST = 256
+"""Texts that a search reads one by one."""
+_SMALL = 4_096
+_PARTS = 16
+"""Segments of one size that are merged into one of the next."""
+_BATCH = 1_000
+_LOOK_EVERY = 32
+"""Ids of all users between two looks at how many texts of one user wait: the look is a question to the server."""
+WORDS_TOKENIZER = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
+_SUBSTRINGS_TOKENIZER = ("trigram", "remove_diacritics", "1")
+_FLAGS = 0x0004
+"""FTS5_TOKENIZE_DOCUMENT."""
+
+
+class _Tokenize(Protocol):
+    def __call__(
+        self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
+    ) -> Iterable[object]: ...
+
+
+_local = threading.local()
+
+
+def _tokenizer(name: str, arguments: Sequence[str]) -> _Tokenize:
+    """Return a tokenizer of SQLite, one for each thread: both databases must cut texts alike."""
+    known: dict[str, _Tokenize] = _local.__dict__.setdefault("tokenizers", {})
+    if name not in known:
+        from kept.storage.versions import build_reference
+
+        if "memory" not in _local.__dict__:
+            _local.memory = build_reference((), 0)
+        known[name] = _local.memory.fts5_tokenizer(name, list(arguments))
+    return known[name]
+
+
+def cut_text(tokenizer: Sequence[str], text: str) -> list[str]:
+    """Return the tokens of `text`; the stemmer may cut a character in two, and such a word has none."""
+    tokenize = _tokenizer(tokenizer[0], tokenizer[1:])
+
+    def run(part: str) -> list[str]:
+        utf8 = part.encode("utf-8", "replace")
+        return cast("list[str]", tokenize(utf8, _FLAGS, None, include_offsets=False, include_colocated=False))
+
+    try:
+        return run(text)
+    except UnicodeDecodeError:
+        found: list[str] = []
+        for word in text.split():
+            try:
+                found += run(word)
+            except UnicodeDecodeError:
+                continue
+        return found
+
+
+@lru_cache(maxsize=4_096)
+def cut_words(words: str, marks: str) -> tuple[int, frozenset[str]]:
+    """Return the length of a message and its terms."""
+    own = cut_text(WORDS_TOKENIZER, words)
+    return len(own), frozenset(own).union(cut_text(WORDS_TOKENIZER, marks))
+
+
+@lru_cache(maxsize=1_024)
+def cut_substrings(text: str) -> frozenset[str]:
+    """Return the terms of three characters each that a text contains."""
+    return frozenset(SUBSTRING + token for token in cut_text(_SUBSTRINGS_TOKENIZER, text))
+
+
+class UnitIndex:
+    """The index as one transaction changes it; `sqlite/index.py` hands its work over to it."""
+
+    def __init__(self, unit: Unit, user: str) -> None:
+        self._unit = unit
+        self._user = user
+        self.is_queued = False
+        self.is_merge_due = False
+
+    def add(self, rows: Sequence[tuple[int, MessageRow]]) -> None:
+        """Index inserted rows, each given with its id."""
+        read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
+        self.add_texts(list(_texts(read)))
+
+    def add_texts(self, texts: Sequence[IndexedText]) -> None:
+        """Index texts, or index them again."""
+        ready = [prepare(text) for text in texts]
+        self._unit.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
+        self._unit.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+        self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
+
+    def remove(self, message_ids: Sequence[int]) -> None:
+        """Let no search find these messages any more."""
+        if message_ids:
+            named = {"user": self._user, "ids": list(message_ids)}
+            for statement in (SQL.drop_words, SQL.drop_substrings, SQL.set_gone, SQL.done):
+                self._unit.execute(statement, named)
+
+    def queue(self, message_ids: Sequence[int]) -> None:
+        """Index messages again, in their new state, before the transaction ends."""
+        self.is_queued = True
+        if message_ids:
+            self._unit.execute(SQL.queue, {"ids": list(message_ids)})
+
+    def finish(self) -> None:
+        """Do what the statements of this transaction made necessary; call it before the commit."""
+        from kept.sessions.sqlite import checksums
+
+        if self.is_queued or any("UPDATE messages" in sql for sql in self._unit.ran):
+            while waiting := self._unit.execute(SQL.waiting, {"user": self._user, "limit": _BATCH}).fetchall():
+                there: list[Row] = [row for row in waiting if row[1] is not None]
+                self.remove([int(str(row[0])) for row in waiting if row[1] is None])
+                self.add_texts(list(_texts(row[:1] + row[2:] for row in there)))
+                ids = [int(str(row[0])) for row in there]
+                # a message that was removed before came back
+                self._unit.execute(SQL.not_gone, {"user": self._user, "ids": ids})
+                checksums.update(self._unit, ids)  # type: ignore[arg-type] # what it needs of a connection, a unit has
+                self._unit.execute(SQL.done, {"user": self._user, "ids": [int(str(row[0])) for row in waiting]})
+        if self.is_merge_due:
+            merge(self._unit, self._user)
+
+
+def _texts(rows: Iterable[Row]) -> Iterable[IndexedText]:
+    for number, role, content, origin, tool_name, tool_calls in rows:
+        yield indexed_text(
+            number, role, content=content or "", origin=origin, tool_name=tool_name, tool_calls=tool_calls
+        )
+
+
+class Stored(NamedTuple):
+    """A segment as it is stored, without its lists."""
+
+    id: int
+    draft: Draft
+    """Messages and lengths; the lists are empty."""
+
+
+def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
+    """Make segments of fresh texts, and larger ones of small ones; leave it to another process that does so now.
+
+    With `everything`, also of a few texts, and segments are rewritten without what is gone.
+    """
+    if unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
+        return
+    ((count,),) = unit.execute(SQL.count_fresh, {"user": user}).fetchall()
+    waiting = int(str(count))
+    while waiting >= (1 if everything else FRESH_MOST):
+        waiting -= _store_fresh(unit, user)
+    stored = read_stored(unit, user)
+    _merge_small(unit, user, [one for one in stored if one.draft.documents < _SMALL], _SMALL)
+    stored = read_stored(unit, user)
+    _merge_small(unit, user, [one for one in stored if _SMALL <= one.draft.documents < MOST_DOCUMENTS], MOST_DOCUMENTS)
+    gone = {int(str(number)) for (number,) in unit.execute(SQL.gone, {"user": user})}
+    if gone and (everything or len(gone) >= FRESH_MOST):
+        rewrite(unit, user, gone)
+        unit.execute(SQL.clear_gone, {"user": user})
+
+
+def _store_fresh(unit: Unit, user: str) -> int:
+    """Make one segment of the oldest fresh texts, and return how many there were."""
+    fresh = unit.execute(SQL.fresh, {"user": user, "limit": _SMALL}).fetchall()
+    ids = [int(str(row[0])) for row in fresh]
+    rewrite(unit, user, set(ids))  # the older text of a message that was indexed again
+    texts = []
+    for number, words, marks, substrings in fresh:
+        length, terms = cut_words(str(words), str(marks))
+        texts.append((int(str(number)), length, terms | cut_substrings(str(substrings))))
+    _write(unit, segments.build(texts))
+    named = {"user": user, "ids": ids}
+    unit.execute(SQL.drop_words, named)
+    unit.execute(SQL.drop_substrings, named)
+    return len(ids)
+
+
+def _merge_small(unit: Unit, user: str, small: Sequence[Stored], size: int) -> None:
+    if len(small) < _PARTS and sum(one.draft.documents for one in small) < size:
+        return
+    chosen: list[Stored] = []
+    for one in small:
+        if sum(each.draft.documents for each in chosen) + one.draft.documents > MOST_DOCUMENTS:
+            break
+        chosen.append(one)
+    if len(chosen) > 1:
+        _write(unit, segments.merge([_load(unit, user, one) for one in chosen]))
+        for one in chosen:
+            _drop(unit, user, one.id)
+
+
+def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
+    """Write the segments that name any of these messages anew without them; return how many."""
+    count = 0
+    for one in read_stored(unit, user):
+        if message_ids.isdisjoint(one.draft.messages):
+            continue
+        count += 1
+        left = segments.merge([_load(unit, user, one)], without=frozenset(message_ids))
+        _drop(unit, user, one.id)
+        if left.documents:
+            _write(unit, left)
+    return count
+
+
+def rebuild(unit: Unit, user: str) -> int:
+    """Index every message of the user again, and return how many; the old index counts until the commit."""
+    index, after, count = UnitIndex(unit, user), 0, 0
+    for statement in (SQL.drop_all, SQL.drop_all_buckets, SQL.drop_all_fresh, SQL.drop_all_fresh_substrings):
+        unit.execute(statement, {"user": user})
+    unit.execute(SQL.clear_gone, {"user": user})
+    while rows := unit.execute(SQL.rows_after, {"user": user, "after": after, "limit": _BATCH}).fetchall():
+        after = int(str(rows[-1][0]))
+        count += len(rows)
+        index.add_texts(list(_texts(rows)))
+        unit.execute(SQL.done, {"user": user, "ids": [int(str(row[0])) for row in rows]})
+    merge(unit, user)
+    return count
+
+
+def read_stored(unit: Unit, user: str) -> list[Stored]:
+    """Return the user's segments without their lists, the oldest first."""
+    return [
+        Stored(
+            int(str(number)),
+            Draft(segments.from_bytes("q", _bytes(messages)), segments.from_bytes("H", _bytes(lengths)), {}),
+        )
+        for number, _, messages, lengths in unit.execute(SQL.segments, {"user": user})
+    ]
+
+
+def _load(unit: Unit, user: str, one: Stored) -> Draft:
+    rows = unit.execute(SQL.buckets, {"user": user, "segment": one.id}).fetchall()
+    return segments.read(one.draft.messages, one.draft.lengths, (_bytes(row[0]) for row in rows))
+
+
+def _write(unit: Unit, draft: Draft) -> None:
+    buckets = draft.write_buckets()
+    head = (draft.documents, sum(draft.lengths), len(buckets))
+    columns = (segments.to_bytes(draft.messages), segments.to_bytes(draft.lengths))
+    ((number,),) = unit.execute(SQL.add_segment, (*head, *columns)).fetchall()
+    unit.executemany(SQL.add_bucket, [(number, place, data) for place, data in enumerate(buckets)])
+
+
+def _drop(unit: Unit, user: str, segment: int) -> None:
+    for statement in (SQL.drop_segment, SQL.drop_buckets):
+        unit.execute(statement, {"user": user, "segment": segment})
+
+
+def _bytes(value: object) -> bytes:
+    assert isinstance(value, bytes)
+    return value

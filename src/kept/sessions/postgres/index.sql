@@ -1,0 +1,85 @@
+-- name: add_words
+INSERT INTO fresh_words (message_id, words, marks) VALUES (?, ?, ?)
+ON CONFLICT (message_id) DO UPDATE SET words = excluded.words, marks = excluded.marks;
+
+-- name: add_substrings
+INSERT INTO fresh_substrings (message_id, text) VALUES (?, ?)
+ON CONFLICT (message_id) DO UPDATE SET text = excluded.text;
+
+-- name: not_gone
+DELETE FROM gone_messages WHERE user_id = :user AND message_id = ANY(:ids);
+
+-- name: drop_words
+DELETE FROM fresh_words WHERE user_id = :user AND message_id = ANY(:ids);
+
+-- name: drop_substrings
+DELETE FROM fresh_substrings WHERE user_id = :user AND message_id = ANY(:ids);
+
+-- name: set_gone
+INSERT INTO gone_messages (message_id) SELECT unnest(:ids::bigint[]) ON CONFLICT DO NOTHING;
+
+-- name: queue
+INSERT INTO index_queue (message_id) SELECT unnest(:ids::bigint[]) ON CONFLICT DO NOTHING;
+
+-- name: done
+DELETE FROM index_queue WHERE user_id = :user AND message_id = ANY(:ids);
+
+-- name: waiting
+-- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
+SELECT q.message_id, m.session_id, m.role, CASE WHEN m.state = 'rewound' THEN '' ELSE m.content END, m.origin,
+  CASE WHEN m.state = 'rewound' THEN NULL ELSE m.tool_name END,
+  CASE WHEN m.state = 'rewound' THEN NULL ELSE m.tool_calls END
+FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id AND m.user_id = q.user_id
+WHERE q.user_id = :user ORDER BY q.message_id LIMIT :limit;
+
+-- name: rows_after
+SELECT id, role, CASE WHEN state = 'rewound' THEN '' ELSE content END, origin,
+  CASE WHEN state = 'rewound' THEN NULL ELSE tool_name END, CASE WHEN state = 'rewound' THEN NULL ELSE tool_calls END
+FROM messages WHERE user_id = :user AND id > :after ORDER BY id LIMIT :limit;
+
+-- name: count_fresh
+SELECT count(*) FROM fresh_words WHERE user_id = :user;
+
+-- name: fresh
+SELECT w.message_id, w.words, w.marks, s.text
+FROM fresh_words AS w JOIN fresh_substrings AS s ON s.user_id = w.user_id AND s.message_id = w.message_id
+WHERE w.user_id = :user ORDER BY w.message_id LIMIT :limit;
+
+-- name: gone
+SELECT message_id FROM gone_messages WHERE user_id = :user;
+
+-- name: clear_gone
+DELETE FROM gone_messages WHERE user_id = :user;
+
+-- name: lock
+SELECT pg_try_advisory_xact_lock(hashtextextended(current_setting('kept.tenant') || chr(1) || :user, 0));
+
+-- name: segments
+SELECT id, documents, messages, lengths FROM segments WHERE user_id = :user ORDER BY id;
+
+-- name: buckets
+SELECT lists FROM postings WHERE user_id = :user AND segment = :segment ORDER BY bucket;
+
+-- name: add_segment
+INSERT INTO segments (documents, words, buckets, messages, lengths) VALUES (?, ?, ?, ?, ?) RETURNING id;
+
+-- name: add_bucket
+INSERT INTO postings (segment, bucket, lists) VALUES (?, ?, ?);
+
+-- name: drop_segment
+DELETE FROM segments WHERE user_id = :user AND id = :segment;
+
+-- name: drop_buckets
+DELETE FROM postings WHERE user_id = :user AND segment = :segment;
+
+-- name: drop_all
+DELETE FROM segments WHERE user_id = :user;
+
+-- name: drop_all_buckets
+DELETE FROM postings WHERE user_id = :user;
+
+-- name: drop_all_fresh
+DELETE FROM fresh_words WHERE user_id = :user;
+
+-- name: drop_all_fresh_substrings
+DELETE FROM fresh_substrings WHERE user_id = :user;

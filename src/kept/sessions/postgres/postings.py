@@ -1,0 +1,374 @@
+"""The search port on PostgreSQL: posting lists from segments and fresh texts, metadata from the tables.
+
+Lists and statistics are those of one user: row-level security shows no others.
+"""
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from kept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text, cut_words
+from kept.sessions.search.postings import (
+    AllOf,
+    AnyOf,
+    Lookup,
+    MessageHead,
+    Prefix,
+    SessionFilter,
+    SessionHead,
+    TimeFilter,
+    Without,
+    Word,
+)
+from kept.sessions.search.segments import SUBSTRING, Bucket, count_places, find_bucket, from_bytes, is_beginning, unpack
+from kept.storage.connections import statements
+from kept.storage.postgres.database import Unit
+
+SQL = statements("kept.sessions.postgres", "search.sql")
+_CACHE_BYTES = 64_000_000
+_TRIGRAMS = 8
+_NEWEST_ID = 2**62
+_READ_LISTS = """
+SELECT wanted.segment, wanted.bucket, found.lists
+FROM unnest(%s::bigint[], %s::integer[]) AS wanted (segment, bucket) CROSS JOIN LATERAL (
+  SELECT lists FROM postings WHERE user_id = %s AND segment = wanted.segment AND bucket = wanted.bucket
+  OFFSET 0 -- keeps one lookup per bucket: the planner knows nothing of the arrays
+) AS found
+"""
+
+
+class _Cache:
+    """Parts of segments that were read, the last used ones of all users of this process; a segment never changes."""
+
+    def __init__(self) -> None:
+        self._found: OrderedDict[tuple[object, ...], tuple[object, int]] = OrderedDict()
+        self._bytes = 0
+        self._guard = threading.Lock()
+
+    def get(self, key: tuple[object, ...]) -> object | None:
+        with self._guard:
+            found = self._found.get(key)
+            if found is None:
+                return None
+            self._found.move_to_end(key)
+            return found[0]
+
+    def put(self, key: tuple[object, ...], value: object, size: int) -> None:
+        with self._guard:
+            if key not in self._found:
+                self._found[key] = (value, size)
+                self._bytes += size
+            while self._bytes > _CACHE_BYTES:
+                _, (_, removed) = self._found.popitem(last=False)
+                self._bytes -= removed
+
+    def clear(self) -> None:
+        with self._guard:
+            self._found.clear()
+            self._bytes = 0
+
+
+CACHE = _Cache()
+"""Shared by all stores of a process; whoever forgets something empties it."""
+
+
+class _Segment(NamedTuple):
+    id: int
+    documents: int
+    words: int
+    buckets: int
+
+
+class _Columns(NamedTuple):
+    messages: Sequence[int]
+    lengths: Mapping[int, int]
+
+
+class PostgresPostings:
+    """The index of one user during one search; implements `search.postings.Postings`."""
+
+    def __init__(self, unit: Unit, user: str, *, place: tuple[object, ...]) -> None:
+        self._unit = unit
+        self._user = user
+        self._place = (*place, user)
+        rows = unit.execute(SQL.segments, {"user": user})
+        self._segments = [_Segment(*(int(str(value)) for value in row)) for row in rows]
+        self._fresh = {
+            int(str(number)): cut_words(str(words), str(marks))
+            for number, words, marks in unit.execute(SQL.fresh_words, {"user": user})
+        }
+        gone = {int(str(number)) for (number,) in unit.execute(SQL.gone, {"user": user})}
+        self._hidden = gone.union(self._fresh)
+        """What no segment may tell of: its text has changed since, or is gone."""
+        hidden = self._count_hidden() if self._hidden else (0, 0)
+        self.documents = sum(one.documents for one in self._segments) + len(self._fresh) - hidden[0]
+        words = sum(one.words for one in self._segments) + sum(size for size, _ in self._fresh.values()) - hidden[1]
+        self.mean_length = words / self.documents if self.documents else 1.0
+        self._lists: dict[str, list[int]] = {}
+
+    def _count_hidden(self) -> tuple[int, int]:
+        """Return how many messages of segments are hidden, and how many words they have."""
+        count = words = 0
+        for columns in self._columns.values():
+            for number in self._hidden.intersection(columns.lengths):
+                count += 1
+                words += columns.lengths[number]
+        return count, words
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        return cut_text(WORDS_TOKENIZER, text)
+
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        tokens = self.tokens(word)
+        return tokens[0] if tokens else ""
+
+    def mean_session(self) -> float:
+        """Return the mean number of messages in a session."""
+        (count,) = self._unit.execute(SQL.session_count, {"user": self._user}).fetchone() or (0,)
+        return self.documents / max(1, int(str(count)))
+
+    def frequency(self, token: str) -> int:
+        """Return how many messages contain the token."""
+        if any(number <= self._newest_stored for number in self._hidden):
+            return len(self._ids_of(token))
+        packed = self._read_lists([token])
+        counts = (count_places(data, one.documents) for one in self._segments if (data := packed.get((one.id, token))))
+        return sum(counts) + sum(token in terms for _, terms in self._fresh.values())
+
+    @cached_property
+    def _newest_stored(self) -> int:
+        """The id up to which segments reach: whatever is hidden beyond it is in none of them."""
+        return max((columns.messages[-1] for columns in self._columns.values()), default=0)
+
+    def vocabulary(self, start: str) -> list[tuple[str, int]]:
+        """Return the tokens that start with `start`, each with its frequency."""
+        found = {term for _, terms in self._fresh.values() for term in terms if term.startswith(start)}
+        head = start.encode()
+        for bucket in self._read_buckets(self._buckets_of(start)).values():
+            found.update(term.decode() for term in bucket.terms if term.startswith(head))
+        words = sorted(term for term in found if not term.startswith(SUBSTRING))
+        return [(term, count) for term in words if (count := self.frequency(term))]
+
+    def _buckets_of(self, start: str) -> list[tuple[int, int]]:
+        if is_beginning(start):
+            return [(one.id, find_bucket(start, one.buckets)) for one in self._segments]
+        return [(one.id, bucket) for one in self._segments for bucket in range(one.buckets)]
+
+    def ids(self, lookup: Lookup) -> list[int]:
+        """Return the matching messages in ascending order."""
+        match lookup:
+            case Word(text):
+                return self._ids_of(self.stem(text))
+            case _:
+                return sorted(self._match(lookup))
+
+    def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
+        """Return the matching messages from `first` to `last` in ascending order."""
+        found = self.ids(lookup)
+        return found[bisect_left(found, first) : bisect_right(found, last)]
+
+    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
+        """Return the newest matching messages, older than `below` where given, in ascending order."""
+        found = self.ids(lookup)
+        end = len(found) if below is None else bisect_left(found, below)
+        return found[max(0, end - limit) : end]
+
+    def newest_containing(self, text: str, limit: int) -> list[int]:
+        """Return the newest messages that contain trigrams of `text`: more than contain the text itself."""
+        found = self._containing(text)
+        return [] if found is None else sorted(found, reverse=True)[:limit]
+
+    def containing_between(self, text: str, first: int, last: int) -> set[int]:
+        """Return the messages from `first` to `last` that contain trigrams of `text`; all if it has none."""
+        found = self._containing(text)
+        return set(range(first, last + 1)) if found is None else {one for one in found if first <= one <= last}
+
+    def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
+        """Return id and text of what people and models said, newest first."""
+        named = {"user": self._user, "below": _NEWEST_ID if below is None else below, "limit": limit}
+        return [(int(str(number)), str(text)) for number, text in self._unit.execute(SQL.talk_before, named)]
+
+    def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
+        """Return the number of words of each message."""
+        found: dict[int, int] = {}
+        for number in ids:
+            fresh = self._fresh.get(number)
+            if fresh is not None:
+                found[number] = fresh[0]
+                continue
+            for columns in self._columns.values():
+                if number in columns.lengths:
+                    found[number] = columns.lengths[number]
+                    break
+        return found
+
+    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+        """Return the text of each message."""
+        rows = self._unit.execute(SQL.texts, {"user": self._user, "ids": list(ids)})
+        return {int(str(number)): str(text) for number, text in rows}
+
+    def _match(self, lookup: Lookup) -> set[int]:
+        match lookup:
+            case Word(text):
+                return set(self._ids_of(self.stem(text)))
+            case Prefix(text):
+                return {one for term, _ in self.vocabulary(self.stem(text)) for one in self._ids_of(term)}
+            case AllOf(parts):
+                return set.intersection(*(self._match(part) for part in parts))
+            case AnyOf(parts):
+                return set().union(*(self._match(part) for part in parts))
+            case Without(wanted, unwanted):
+                return self._match(wanted) - self._match(unwanted)
+
+    def _ids_of(self, term: str) -> list[int]:
+        known = self._lists.get(term)
+        if known is None:
+            known = self._in_segments(term) + [number for number, (_, terms) in self._fresh.items() if term in terms]
+            known.sort()
+            self._lists[term] = known
+        return known
+
+    def _in_segments(self, term: str) -> list[int]:
+        found: list[int] = []
+        packed = self._read_lists([term])
+        for one in self._segments:
+            data = packed.get((one.id, term))
+            if data is not None:
+                messages = self._columns[one.id].messages
+                found += [messages[place] for place in unpack(data, one.documents)]
+        return [number for number in found if number not in self._hidden] if self._hidden else found
+
+    def _containing(self, text: str) -> set[int] | None:
+        """Return the messages that contain some trigrams of `text`, or None if it has none."""
+        trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
+        if not trigrams:
+            return None
+        # every second trigram covers every letter; the caller checks the rest against the text
+        chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
+        terms = {term for trigram in chosen for term in cut_substrings(trigram)}
+        if not terms:
+            return None
+        fresh = {number for number, said in self._fresh_substrings.items() if terms <= said}
+        self._read_lists(sorted(terms))  # all of them in one exchange with the server
+        return fresh.union(set.intersection(*(set(self._in_segments(term)) for term in terms)))
+
+    @cached_property
+    def _fresh_substrings(self) -> dict[int, frozenset[str]]:
+        rows = self._unit.execute(SQL.fresh_substrings, {"user": self._user})
+        return {int(str(number)): cut_substrings(str(text)) for number, text in rows}
+
+    def _read_lists(self, terms: Sequence[str]) -> dict[tuple[int, str], bytes]:
+        """Return the packed lists of terms, by segment and term."""
+        wanted = [(one.id, find_bucket(term, one.buckets), term) for one in self._segments for term in terms if term]
+        buckets = self._read_buckets([(segment, bucket) for segment, bucket, _ in wanted])
+        found: dict[tuple[int, str], bytes] = {}
+        for segment, bucket, term in wanted:
+            data = buckets[segment, bucket].find(term)
+            if data is not None:
+                found[segment, term] = data
+        return found
+
+    def _read_buckets(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Bucket]:
+        found: dict[tuple[int, int], Bucket] = {}
+        unknown: list[tuple[int, int]] = []
+        for key in dict.fromkeys(wanted):
+            known = CACHE.get((*self._place, *key))
+            if isinstance(known, Bucket):
+                found[key] = known
+            else:
+                unknown.append(key)
+        if unknown:
+            arrays = ([segment for segment, _ in unknown], [bucket for _, bucket in unknown])
+            for segment, number, lists in self._unit.read_bytes(_READ_LISTS, (*arrays, self._user)):
+                assert isinstance(segment, int)
+                assert isinstance(number, int)
+                data = bytes(lists) if isinstance(lists, (bytes, memoryview)) else b""
+                found[segment, number] = bucket = Bucket(data)
+                CACHE.put((*self._place, segment, number), bucket, 4 * len(data))
+        return found
+
+    @cached_property
+    def _columns(self) -> dict[int, _Columns]:
+        """Ids and lengths of every segment's messages."""
+        found: dict[int, _Columns] = {}
+        for one in self._segments:
+            known = CACHE.get((*self._place, one.id, "columns"))
+            if isinstance(known, _Columns):
+                found[one.id] = known
+        unknown = [one.id for one in self._segments if one.id not in found]
+        if unknown:
+            for number, messages, lengths in self._unit.execute(SQL.columns, {"user": self._user, "ids": unknown}):
+                assert isinstance(messages, bytes)
+                assert isinstance(lengths, bytes)
+                ids = from_bytes("q", messages)
+                columns = _Columns(ids, dict(zip(ids, from_bytes("H", lengths), strict=True)))
+                found[int(str(number))] = columns
+                CACHE.put((*self._place, int(str(number)), "columns"), columns, 100 * len(ids))
+        return found
+
+
+class PostgresCatalog:
+    """Messages and sessions that one user may find; implements `search.postings.Catalog`."""
+
+    has_other_users = False
+    """Lists hold messages of this user only."""
+
+    def __init__(self, unit: Unit, user: str) -> None:
+        self._unit = unit
+        self._user = user
+
+    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages that exist and were not taken back."""
+        rows = self._unit.execute(SQL.heads, {"user": self._user, "ids": list(ids)}).fetchall()
+        return {number: MessageHead._make(rest) for number, *rest in rows}  # type: ignore[misc] # the types of its columns
+
+    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
+        """Return the user's sessions among these."""
+        rows = self._unit.execute(SQL.sessions, {"user": self._user, "ids": list(session_ids)}).fetchall()
+        return {name: SessionHead._make(rest) for name, *rest in rows}  # type: ignore[misc] # the types of its columns
+
+    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
+        """Return at most `limit` of the user's sessions that match."""
+        named = conditions._asdict() | {"user": self._user, "limit": limit}
+        return [str(name) for (name,) in self._unit.execute(SQL.filtered_sessions, _as_lists(named))]
+
+    def timeline(
+        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
+    ) -> tuple[int, list[tuple[str, int]]]:
+        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
+        named = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
+        wanted = _as_lists(named)
+        (total,) = self._unit.execute(SQL.count_timeline, wanted).fetchone() or (0,)
+        rows = self._unit.execute(SQL.timeline, wanted)
+        return int(str(total)), [(str(name), int(str(number))) for name, number in rows if number is not None]
+
+    def span(self, session_id: str) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of a session; None without messages."""
+        row = self._unit.execute(SQL.session_span, {"user": self._user, "session": session_id}).fetchone()
+        if row is None or row[0] is None:
+            return None
+        first, last, count = (int(str(value)) for value in row)
+        return first, last, count
+
+    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+        """Return the messages of each session in ascending order."""
+        rows = self._unit.execute(SQL.ids_by_session, {"user": self._user, "ids": list(session_ids)})
+        return {str(name): ids for name, ids in rows if isinstance(ids, list)}
+
+    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
+        """Return the messages of one session from `first` to `last` in ascending order."""
+        named = {"user": self._user, "session": session_id, "first": first, "last": last}
+        return [int(str(number)) for (number,) in self._unit.execute(SQL.ids_near, named)]
+
+
+def _as_lists(named: Mapping[str, object]) -> dict[str, object]:
+    """Return bindings with lists for the driver, and None for conditions that match everything."""
+    return {
+        name: (sorted(value) or None) if isinstance(value, (tuple, frozenset)) else value
+        for name, value in named.items()
+    }

@@ -1,0 +1,104 @@
+-- name: segments
+SELECT id, documents, words, buckets FROM segments WHERE user_id = :user ORDER BY id;
+
+-- name: columns
+SELECT id, messages, lengths FROM segments WHERE user_id = :user AND id = ANY(:ids);
+
+-- name: fresh_words
+SELECT message_id, words, marks FROM fresh_words WHERE user_id = :user ORDER BY message_id;
+
+-- name: fresh_substrings
+SELECT message_id, text FROM fresh_substrings WHERE user_id = :user;
+
+-- name: gone
+SELECT message_id FROM gone_messages WHERE user_id = :user;
+
+-- name: session_count
+SELECT count(*) FROM sessions WHERE user_id = :user;
+
+-- name: texts
+SELECT id, content FROM messages WHERE user_id = :user AND id = ANY(:ids) ORDER BY id;
+
+-- name: talk_before
+-- texts of tools are found by the index alone
+SELECT id, content FROM messages
+WHERE user_id = :user AND id < :below AND role IN ('user', 'assistant') AND state <> 'rewound'
+  AND origin IS DISTINCT FROM 'synthetic'
+ORDER BY id DESC LIMIT :limit;
+
+-- name: heads
+SELECT id, session_id, role, timestamp, external_id FROM messages
+WHERE user_id = :user AND id = ANY(:ids) AND state <> 'rewound';
+
+-- name: sessions
+SELECT id, source, project, started, coalesce(last_active, started), message_count,
+  strpos(coalesce(metadata, ''), '"headless": true') > 0
+FROM sessions WHERE user_id = :user AND id = ANY(:ids) AND trashed IS NULL;
+
+-- name: filtered_sessions
+SELECT id FROM sessions
+WHERE user_id = :user
+  AND (:project IS NULL OR project = :project)
+  AND (:sources IS NULL OR source = ANY(:sources))
+  AND (:after IS NULL OR coalesce(last_active, started) >= :after)
+  AND (:before IS NULL OR started < :before)
+  AND trashed IS NULL
+ORDER BY number LIMIT :limit;
+
+-- name: session_span
+SELECT min(m.id), max(m.id), min(s.message_count) FROM sessions AS s
+JOIN messages AS m ON m.user_id = s.user_id AND m.session_id = s.id
+WHERE s.user_id = :user AND s.id = :session;
+
+-- name: ids_by_session
+SELECT session_id, array_agg(id ORDER BY id) FROM messages WHERE user_id = :user AND session_id = ANY(:ids)
+GROUP BY session_id;
+
+-- name: ids_near
+SELECT id FROM messages WHERE user_id = :user AND session_id = :session AND id BETWEEN :first AND :last ORDER BY id;
+
+-- name: count_timeline
+SELECT count(*) FROM sessions AS s
+  WHERE s.user_id = :user AND s.trashed IS NULL
+    AND (:project IS NULL OR s.project = :project)
+    AND (:sources IS NULL OR s.source = ANY(:sources))
+    AND (:hidden_sources IS NULL OR s.source <> ALL(:hidden_sources))
+    AND (:session_id IS NULL OR s.id = :session_id)
+    AND (:exclude_sessions IS NULL OR s.id <> ALL(:exclude_sessions))
+    AND (:after IS NULL OR coalesce(s.last_active, s.started) >= :after)
+    AND (:before IS NULL OR s.started < :before)
+    AND EXISTS (
+      SELECT 1 FROM messages AS m WHERE m.user_id = s.user_id AND m.session_id = s.id AND m.state <> 'rewound'
+        AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+        AND (:roles IS NULL OR m.role = ANY(:roles))
+        AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
+    );
+
+-- name: timeline
+-- the sessions are chosen first, because a time may have thousands of them
+SELECT id, (
+  SELECT m.id FROM messages AS m WHERE m.user_id = :user AND m.session_id = chosen.id AND m.state <> 'rewound'
+    AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+    AND (:roles IS NULL OR m.role = ANY(:roles))
+    AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
+  -- what a person said tells most of a conversation
+  ORDER BY (m.role = 'user' AND m.origin IS DISTINCT FROM 'synthetic') DESC, m.id LIMIT 1
+)
+FROM (
+  SELECT s.id, greatest(s.started, coalesce(:after, s.started)) AS began FROM sessions AS s
+  WHERE s.user_id = :user AND s.trashed IS NULL
+    AND (:project IS NULL OR s.project = :project)
+    AND (:sources IS NULL OR s.source = ANY(:sources))
+    AND (:hidden_sources IS NULL OR s.source <> ALL(:hidden_sources))
+    AND (:session_id IS NULL OR s.id = :session_id)
+    AND (:exclude_sessions IS NULL OR s.id <> ALL(:exclude_sessions))
+    AND (:after IS NULL OR coalesce(s.last_active, s.started) >= :after)
+    AND (:before IS NULL OR s.started < :before)
+    AND EXISTS (
+      SELECT 1 FROM messages AS m WHERE m.user_id = s.user_id AND m.session_id = s.id AND m.state <> 'rewound'
+        AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
+        AND (:roles IS NULL OR m.role = ANY(:roles))
+        AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
+    )
+  ORDER BY began * :sign, s.id LIMIT :limit
+) AS chosen ORDER BY began * :sign;

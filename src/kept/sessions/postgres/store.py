@@ -1,0 +1,211 @@
+"""The session store on PostgreSQL, bound to one user.
+
+Conversations are kept by the same rules on both databases: the modules of `sessions/sqlite` that read and write rows
+run here too, on the statements of their `.postgres.sql` files. What differs is here and beside: the index, the search,
+and what a file needs and a server does itself.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from kept.core.clock import SystemClock
+from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.messages import Lineage, Link
+from kept.core.ports import Clock, EventSink, UnitOfWork, ignore
+from kept.core.search import Found, SearchRequest
+from kept.sessions.postgres import index
+from kept.sessions.postgres.index import UnitIndex
+from kept.sessions.postgres.postings import CACHE, PostgresCatalog, PostgresPostings
+from kept.sessions.redaction import Redaction
+from kept.sessions.search.engine import search
+from kept.sessions.settings import SessionSettings
+from kept.sessions.sqlite import message_rows, removal, session_rows
+from kept.sessions.sqlite.file import SessionFile
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.connections import statements
+from kept.storage.postgres.database import PostgresServer, Unit, UserDatabase
+
+if TYPE_CHECKING:
+    from kept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
+    from kept.storage.sqlite import Connection, Database
+
+SQL = statements("kept.sessions.postgres", "store.sql")
+
+
+class SessionDatabase:
+    """The database of one user as the row modules use it: they need `execute`, `executemany` and `changes`."""
+
+    is_empty = False
+    is_read_only = False
+
+    def __init__(self, rows: UserDatabase) -> None:
+        self.rows = rows
+        self.path = f"{rows.server.place}, database {rows.server.place.database!r}"
+
+    @property
+    def has_written(self) -> bool:
+        """Whether a transaction was committed through this server."""
+        return self.rows.server.has_written
+
+    def reading(self) -> AbstractContextManager[Unit]:
+        """Yield a transaction for reads."""
+        return self.rows.reading()
+
+    @contextmanager
+    def writing(self, *, with_checksums: bool = True) -> Iterator[Unit]:  # noqa: ARG002 - the server checks its pages
+        """Yield a write transaction that indexes before it ends."""
+        with self.rows.writing() as unit, self.keep_index(unit):
+            yield unit
+
+    @contextmanager
+    def keep_index(self, unit: Unit) -> Iterator[None]:
+        """Give a transaction its index, and let it finish what the block made necessary."""
+        outer = unit.text_index
+        if outer is not None:
+            yield
+            return
+        unit.text_index = own = UnitIndex(unit, self.rows.key)
+        try:
+            yield
+            own.finish()
+            self._note_user(unit)
+        finally:
+            unit.text_index = None
+
+    def _note_user(self, unit: Unit) -> None:
+        """Keep the list of users who have a session."""
+        named = {"user": self.rows.key, "id": self.rows.user}
+        if session_rows.SQL.insert in unit.ran:
+            unit.execute(SQL.add_user, named)
+        if removal.SQL.drop_session in unit.ran:
+            unit.execute(SQL.drop_user, named)
+
+    @contextmanager
+    def limit_wait(self, _seconds: float) -> Iterator[None]:
+        """Do nothing: a receipt waits for nobody, because writers lock rows and not the whole file."""
+        yield
+
+
+class PostgresFile:
+    """In place of `SessionFile`: what all parts of a store share."""
+
+    def __init__(
+        self, rows: UserDatabase, settings: SessionSettings | None, *, clock: Clock | None, sink: EventSink
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        self.clock = clock or SystemClock()
+        self.sink = sink
+        self.database = SessionDatabase(rows)
+
+    @cached_property
+    def redaction(self) -> Redaction:
+        """Removes credentials from everything that is stored."""
+        return Redaction(is_on=self.settings.redact)
+
+    def now(self) -> float:
+        """Return the present in epoch seconds."""
+        return self.clock.now().timestamp()
+
+    @contextmanager
+    def writing(self, unit: UnitOfWork | None = None, *, with_checksums: bool = True) -> Iterator[Unit]:
+        """Give the transaction: the caller's unit, or a new one."""
+        if unit is None:
+            with self.database.writing(with_checksums=with_checksums) as own:
+                yield own
+            return
+        given = cast(Unit, unit)
+        with self.database.keep_index(given):
+            yield given
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.database.rows.server.close()
+
+    def tidy(self) -> None:
+        """Do nothing: the server vacuums by itself, and segments are merged while messages are stored."""
+
+    def catch_up(self) -> None:
+        """Do nothing: whatever is written is indexed in the same transaction."""
+
+    def rebuild_damaged(self) -> bool:
+        """Return False: what is damaged on a server is repaired there."""
+        return False
+
+    def erase(self) -> None:
+        """Write the segments anew without what was removed; the server reuses the bytes of the old rows."""
+        key = self.database.rows.key
+        with self.database.writing() as unit:
+            index.merge(unit, key, everything=True)
+        CACHE.clear()
+
+
+class PostgresSessionStore(SqliteSessionStore):
+    """Stores and finds the conversations of one user; implements `sessions.ports.Sessions`.
+
+    Inherits because every rule of the store is the same, and only what opens, indexes and searches differs.
+    """
+
+    def __init__(
+        self,
+        server: PostgresServer,
+        settings: SessionSettings | None = None,
+        *,
+        user: UserId = OWNER,
+        clock: Clock | None = None,
+        sink: EventSink = ignore,
+    ) -> None:
+        self.server = server
+        self.sink = sink
+        self.rows = server.for_user(user)
+        self.own_file = PostgresFile(self.rows, settings, clock=clock, sink=sink)
+        # the row modules use only what both have
+        self.file = cast(SessionFile, self.own_file)
+        self.database = cast("Database", self.own_file.database)
+        self.user = UserId(self.rows.key)
+        self.meaning = None
+
+    def for_user(self, user: UserId, *, sink: EventSink | None = None) -> "PostgresSessionStore":
+        """Return the sessions of a user in the same database; closing one closes all."""
+        if user in {self.user, self.rows.user} and sink is None:
+            return self
+        file = self.own_file
+        return PostgresSessionStore(self.server, file.settings, user=user, clock=file.clock, sink=sink or ignore)
+
+    def lineage(self) -> Lineage:
+        """Return the links between sessions; each step is a transaction of its own."""
+
+        def parent_of(session_id: SessionId) -> tuple[SessionId, Link | None] | None:
+            with self.rows.reading() as unit:
+                return message_rows.lineage(cast("Connection", unit), user=self.user).parent_of(session_id)
+
+        def children_of(session_id: SessionId) -> list[tuple[SessionId, Link | None]]:
+            with self.rows.reading() as unit:
+                return list(message_rows.lineage(cast("Connection", unit), user=self.user).children_of(session_id))
+
+        return Lineage(parent_of, children_of)
+
+    def search(self, request: SearchRequest) -> Found:
+        """Return ranked sessions and messages; no query raises."""
+        with self.rows.reading() as unit:
+            return search(*self.open_index(unit), request, now=self.file.now())
+
+    def open_index(self, unit: Unit) -> tuple[PostgresPostings, PostgresCatalog]:
+        """Return the search port in one transaction."""
+        place = (self.server.address, self.server.tenant)
+        return PostgresPostings(unit, self.rows.key, place=place), PostgresCatalog(unit, self.rows.key)
+
+    @cached_property
+    def upkeep(self) -> "PostgresUpkeep":
+        """Archive, trash, prune, statistics, check."""
+        from kept.sessions.postgres.upkeep import PostgresUpkeep
+
+        return PostgresUpkeep(self)
+
+    @cached_property
+    def transfer(self) -> "PostgresTransfer":
+        """Export and import."""
+        from kept.sessions.postgres.upkeep import PostgresTransfer
+
+        return PostgresTransfer(self)

@@ -1,0 +1,190 @@
+"""Segments of a search index: the posting lists of some messages, packed for a database that only stores bytes.
+
+A segment knows its messages by their place, 0 … 65,535, in the ascending list of their ids. Its terms are spread over
+buckets by a hash of their first characters, so that one row of a database holds many short lists, a term is found by
+equality, and all terms with the same beginning are together. Whoever has a segment never changes it; a change is
+another segment.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from zlib import crc32
+
+from kept.core.values import dataclass
+
+MOST_DOCUMENTS = 65_536
+SUBSTRING = "\x01"
+"""Begins the terms that are three characters of a text instead of a word; no word contains it."""
+_BUCKET_BYTES = 1_500
+"""About what a bucket holds: rows above 2,000 bytes are compressed or moved out of their table by PostgreSQL."""
+_BETWEEN = b"\xff"
+"""Separates terms; a byte that UTF-8 does not have."""
+_FLAGS = bytes.maketrans(b"01", b"\x00\x01")
+_LONGEST = 2**16 - 1
+
+
+def find_bucket(term: str, buckets: int) -> int:
+    """Return the bucket of a term, which is that of all words with the same two first characters."""
+    return crc32(_beginning(term).encode()) % buckets
+
+
+def _beginning(term: str) -> str:
+    return term[:3] if term.startswith(SUBSTRING) else term[:2]
+
+
+def is_beginning(start: str) -> bool:
+    """Whether all words that start with `start` are in one bucket."""
+    return len(start) >= 2
+
+
+def pack(places: "array[int]", documents: int) -> bytes:
+    """Return a list in the shorter of two forms: 16-bit numbers, or a bitmap of all places.
+
+    The length tells them apart: a list of numbers is always shorter than the bitmap.
+    """
+    size = (documents + 7) // 8
+    if 2 * len(places) < size:
+        return _to_little(places).tobytes()
+    digits = bytearray(b"0") * (8 * size)
+    for place in places:
+        digits[-1 - place] = 49  # the digit 1
+    return int(digits, 2).to_bytes(size, "little")
+
+
+def unpack(data: bytes, documents: int) -> "array[int]":
+    """Return the places of a list in ascending order."""
+    size = (documents + 7) // 8
+    if len(data) == size:
+        digits = f"{int.from_bytes(data, 'little'):0{8 * size}b}".encode().translate(_FLAGS)
+        return array("H", compress(range(8 * size), reversed(digits)))
+    places = array("H")
+    places.frombytes(data)
+    return _to_little(places)
+
+
+def count_places(data: bytes, documents: int) -> int:
+    """Return how many places a packed list has."""
+    if len(data) == (documents + 7) // 8:
+        return int.from_bytes(data, "little").bit_count()
+    return len(data) // 2
+
+
+def _to_little(numbers: "array[int]") -> "array[int]":
+    if sys.byteorder == "big":
+        numbers = numbers[:]
+        numbers.byteswap()
+    return numbers
+
+
+def to_bytes(numbers: "array[int]") -> bytes:
+    """Return numbers as a database stores them."""
+    return _to_little(numbers).tobytes()
+
+
+def from_bytes(kind: str, data: bytes) -> "array[int]":
+    """Return what `to_bytes` was given; `kind` is a letter of `array`."""
+    numbers = array(kind)
+    numbers.frombytes(data)
+    return _to_little(numbers)
+
+
+class Bucket:
+    """The lists of the terms that share a bucket, read on demand."""
+
+    def __init__(self, data: bytes) -> None:
+        head = int.from_bytes(data[:4], "little")
+        self.terms = data[4 : 4 + head].split(_BETWEEN) if head else []
+        start = 4 + head + 4 * len(self.terms)
+        ends = from_bytes("I", data[4 + head : start])
+        self._lists = dict(zip(self.terms, zip((0, *ends), ends, strict=False), strict=True))
+        self._data = data[start:]
+
+    def find(self, term: str) -> bytes | None:
+        """Return the packed list of a term, or None."""
+        found = self._lists.get(term.encode())
+        return None if found is None else self._data[found[0] : found[1]]
+
+    def items(self) -> Iterator[tuple[str, bytes]]:
+        """Yield every term with its packed list."""
+        for term, (start, end) in self._lists.items():
+            yield term.decode(), self._data[start:end]
+
+
+def _write_bucket(lists: Sequence[tuple[bytes, bytes]]) -> bytes:
+    head = _BETWEEN.join(term for term, _ in lists)
+    ends, end = array("I"), 0
+    for _, data in lists:
+        end += len(data)
+        ends.append(end)
+    return b"".join([len(head).to_bytes(4, "little"), head, to_bytes(ends), *(data for _, data in lists)])
+
+
+@dataclass(slots=True)
+class Draft:
+    """A segment that is being built: ids in ascending order, the number of words of each, and the lists by term."""
+
+    messages: "array[int]"
+    lengths: "array[int]"
+    lists: "dict[str, array[int]]"
+
+    @property
+    def documents(self) -> int:
+        """How many messages it has."""
+        return len(self.messages)
+
+    def write_buckets(self) -> list[bytes]:
+        """Return the packed lists, bucket by bucket."""
+        documents = self.documents
+        packed = {term: pack(places, documents) for term, places in self.lists.items()}
+        size = sum(len(term) + len(data) + 5 for term, data in packed.items())
+        spread: list[list[tuple[bytes, bytes]]] = [[] for _ in range(max(1, size // _BUCKET_BYTES))]
+        for term in sorted(packed):
+            spread[find_bucket(term, len(spread))].append((term.encode(), packed[term]))
+        return [_write_bucket(lists) for lists in spread]
+
+
+def build(texts: Iterable[tuple[int, int, Iterable[str]]]) -> Draft:
+    """Return the segment of messages, each given with its number of words and its terms, in the order of their ids."""
+    draft = Draft(array("q"), array("H"), {})
+    for place, (message_id, length, terms) in enumerate(texts):
+        draft.messages.append(message_id)
+        draft.lengths.append(min(length, _LONGEST))
+        for term in terms:
+            known = draft.lists.get(term)
+            if known is None:
+                draft.lists[term] = array("H", (place,))
+            else:
+                known.append(place)
+    return draft
+
+
+def read(messages: "array[int]", lengths: "array[int]", buckets: Iterable[bytes]) -> Draft:
+    """Return a stored segment as a draft."""
+    documents = len(messages)
+    lists = {term: unpack(data, documents) for bucket in buckets for term, data in Bucket(bucket).items()}
+    return Draft(messages, lengths, lists)
+
+
+def merge(parts: Sequence[Draft], *, without: frozenset[int] = frozenset()) -> Draft:
+    """Return one segment in place of several, which have no message in common, without some of their messages."""
+    lengths: Mapping[int, int] = {
+        message_id: length
+        for part in parts
+        for message_id, length in zip(part.messages, part.lengths, strict=True)
+        if message_id not in without
+    }
+    messages = array("q", sorted(lengths))
+    places = {message_id: place for place, message_id in enumerate(messages)}
+    gathered: dict[str, list[int]] = {}
+    for part in parts:
+        moved = [places.get(message_id, -1) for message_id in part.messages]
+        for term, old in part.lists.items():
+            gathered.setdefault(term, []).extend([moved[place] for place in old])
+    lists = {term: array("H", sorted(new for new in found if new >= 0)) for term, found in gathered.items()}
+    return Draft(
+        messages,
+        array("H", [lengths[message_id] for message_id in messages]),
+        {term: found for term, found in lists.items() if found},
+    )

@@ -1,0 +1,13 @@
+-- name: sizes
+SELECT relname::text, pg_total_relation_size(oid) FROM pg_class
+WHERE relnamespace = to_regnamespace('kept') AND relkind = 'r' ORDER BY 2 DESC;
+
+-- name: growth
+SELECT to_char(to_timestamp(timestamp) AT TIME ZONE 'UTC', 'YYYY-MM') AS month, count(*), sum(octet_length(content))
+FROM messages WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?)
+GROUP BY month ORDER BY month DESC LIMIT ?;
+
+-- name: biggest
+SELECT m.session_id, s.title, count(*), sum(octet_length(m.content)) AS bytes
+FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
+WHERE s.user_id = ? AND s.trashed IS NULL GROUP BY m.session_id, s.title ORDER BY bytes DESC LIMIT ?;
