@@ -94,14 +94,14 @@ SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, 
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
 FROM messages WHERE id IN (
   SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id < ?2 AND state <> 'rewound'
-    ORDER BY id DESC LIMIT ?3)
+    ORDER BY id DESC LIMIT ?3) AS earlier
   UNION ALL
   SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND id >= ?2 AND state <> 'rewound'
-    ORDER BY id LIMIT ?3 + 1)
+    ORDER BY id LIMIT ?3 + 1) AS later
   UNION ALL
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id LIMIT ?4)
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id LIMIT ?4) AS head
   UNION ALL
-  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id DESC LIMIT ?4)
+  SELECT id FROM (SELECT id FROM messages WHERE session_id = ?1 AND state <> 'rewound' ORDER BY id DESC LIMIT ?4) AS tail
 ) ORDER BY id;
 
 -- name: count_before
