@@ -38,11 +38,15 @@ class SessionDatabase:
     """The database of one user as the row modules use it: they need `execute`, `executemany` and `changes`."""
 
     is_empty = False
-    is_read_only = False
 
     def __init__(self, rows: UserDatabase) -> None:
         self.rows = rows
         self.path = f"{rows.server.place}, database {rows.server.place.database!r}"
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the server accepts no writes now."""
+        return self.rows.is_read_only
 
     @property
     def has_written(self) -> bool:
@@ -82,10 +86,9 @@ class SessionDatabase:
         if removal.SQL.drop_session in unit.ran:
             unit.execute(SQL.drop_user, named)
 
-    @contextmanager
-    def limit_wait(self, _seconds: float) -> Iterator[None]:
-        """Do nothing: a receipt waits for nobody, because writers lock rows and not the whole file."""
-        yield
+    def limit_wait(self, seconds: float) -> AbstractContextManager[None]:
+        """Inside the block, transactions of this thread wait no longer than `seconds` for locks, then raise Busy."""
+        return self.rows.limit_wait(seconds)
 
 
 class PostgresFile:

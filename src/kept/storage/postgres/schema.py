@@ -3,7 +3,7 @@
 A migration is `migrations/NNNN_name.sql`, run once by the owner of the tables. Every table is made with
 `tenant text, user_id text` as the first columns of its key and is given to `protect_user_table('NAME')`, which sets
 the defaults of both columns, FORCE ROW LEVEL SECURITY and the policy; a table of the whole tenant, without users, to
-`protect_tenant_table('NAME')`..
+`protect_tenant_table('NAME')`.
 """
 
 import re
