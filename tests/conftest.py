@@ -121,5 +121,10 @@ def postgres_server():
 
 @pytest.fixture
 def postgres_url(postgres_server):
-    """The URL of an empty database with the tables of kept, for the role that serves."""
-    return postgres_server.create_database()
+    """The URL of an empty database with the tables of kept, for the role that serves.
+
+    `PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())` is empty too, and much cheaper.
+    """
+    url = postgres_server.create_database()
+    yield url
+    postgres_server.drop_database(url)

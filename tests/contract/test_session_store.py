@@ -39,6 +39,6 @@ class TestPostgres(LineageContract, ReadingContract, KeepingContract, TransferCo
         from kept.sessions.postgres.store import PostgresSessionStore
         from kept.storage.postgres.database import PostgresServer
 
-        server = PostgresServer(self.embedded.create_database())
+        server = PostgresServer(self.embedded.shared_url, tenant=self.embedded.make_tenant())
         self.opened.append(PostgresSessionStore(server, clock=clock, sink=sink))
         return self.opened[-1]

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -55,7 +56,7 @@ class EmbeddedServer:
         self._account = "nobody" if os.geteuid() == 0 else None
         self.folder = Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))  # the path of a socket must be short
         self._process: subprocess.Popen[bytes] | None = None
-        self._count = 0
+        self._count = self._tenants = 0
         try:
             self._programs = self._own_folder(find_programs())
             self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
@@ -140,6 +141,23 @@ class EmbeddedServer:
         """Run statements as the superuser."""
         where = ("-h", str(self.folder), "-U", OWNER_ROLE, "-d", database)
         self._run("psql", "-q", *where, "-v", "ON_ERROR_STOP=1", "-c", sql)
+
+    @cached_property
+    def shared_url(self) -> str:
+        """The URL of one database for many tests, each of which takes a tenant of its own (`make_tenant`).
+
+        A database of its own costs 8 MB and 300 files; a tenant costs nothing and sees nothing of the others.
+        """
+        return self.create_database()
+
+    def make_tenant(self) -> str:
+        """Return the name of a tenant that nobody else has."""
+        self._tenants += 1
+        return f"tenant-{self._tenants}"
+
+    def drop_database(self, url: str) -> None:
+        """Remove a database, whoever uses it."""
+        self.run_sql("postgres", f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')} WITH (FORCE)")
 
     def create_database(self) -> str:
         """Create a migrated database and return its URL for the serving role."""
