@@ -1,6 +1,6 @@
 """How long the screens of the web app take to their first byte, on a large store.
 
-    python benchmarks/web.py [--messages 100000] [--edits 10000] [--runs 15] [--keep FOLDER]
+    python benchmarks/web.py [--messages 100000] [--sessions 50000] [--edits 10000] [--runs 15] [--keep FOLDER]
 
 Starts `kept serve` on a made-up home and asks every screen in turn, so that all of them meet the same load. Prints the
 clock and the processor time of the server to the first byte, p50, and the size of the page. Ends with 1 when a screen
@@ -16,15 +16,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import httpx2
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.scale import build
+from benchmarks.corpus import Corpus
+from benchmarks.scale import new
 
 from kept.app import open_app
+from kept.core.ids import SessionId
+from kept.core.messages import Session
 from kept.memory.edits import Add, Replace
 from kept.operations import pages
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -45,13 +50,14 @@ def main() -> int:
     """Measure all screens."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--messages", type=int, default=100_000)
+    options.add_argument("--sessions", type=int, default=50_000)
     options.add_argument("--edits", type=int, default=10_000)
     options.add_argument("--runs", type=int, default=15)
     options.add_argument("--keep", type=Path)
     chosen = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         home = chosen.keep or Path(folder)
-        fill(home, chosen.messages, chosen.edits)
+        fill(home, chosen.messages, chosen.sessions, chosen.edits)
         with serve(home) as (url, pid):
             found = measure(url, pid, chosen.runs)
     slow = 0
@@ -62,13 +68,21 @@ def main() -> int:
     return int(bool(slow))
 
 
-def fill(home: Path, messages: int, edits: int) -> None:
-    """Make the store and a ledger of this many edits, unless they are there."""
+def fill(home: Path, messages: int, sessions: int, edits: int) -> None:
+    """Make the store, its conversations two hours apart until now, and a ledger, unless they are there."""
     home.mkdir(parents=True, exist_ok=True)
     if (home / "state.db").exists():
         return
     store = SqliteSessionStore(open_state(home / "state.db"))
-    build(store, messages)
+    each = max(1, messages // sessions)
+    begin = time.time() - sessions * 7_200
+    talk = Corpus().messages(each * sessions)
+    for start in range(0, sessions, 1_000):
+        with store.database.writing():
+            for number in range(start, min(start + 1_000, sessions)):
+                name, moment = SessionId(f"s{number}"), begin + number * 7_200
+                store.create(Session(name, ("cli", "claude-code", "codex")[number % 3], moment))
+                store.append(name, [replace(new(one), timestamp=moment) for one in islice(talk, each)])
     store.close()
     app = open_app(str(home), environ={"HOME": str(home)})
     caller = app.caller()

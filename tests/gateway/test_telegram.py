@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kept.app import open_app
-from kept.core.errors import ConfigError
+from kept.core.errors import ConfigError, StorageError
 from kept.gateway.telegram import bot
 from kept.gateway.telegram.updates import Bot, NotAnUpdate, Reader, Update
 from kept.gateway.webhook import load_platforms
@@ -772,3 +772,26 @@ def test_calls_and_updates_are_those_of_aiogram(home, quick_album):
     found = json.loads(done.stdout)
     assert found["wrong"] == []
     assert set(found["methods"]) == {name[len("do_") :] for name in dir(BotApi) if name.startswith("do_")}
+
+
+def test_a_message_that_cannot_be_stored_is_asked_for_again(world, monkeypatch, caplog):
+    """With a full disk nothing is confirmed to Telegram; when there is room again, the message is answered once."""
+    monkeypatch.setattr("kept.gateway.telegram.bot._PAUSES", (0.1,))
+    world.pair()
+    world.api.say("before")
+    world.api.wait_texts(1)
+    store, refused = platform_messages.accept_message, []
+
+    def refuse(caller, message):
+        refused.append(message)
+        if len(refused) <= 3:
+            raise StorageError("the disk is full", "free some space")
+        return store(caller, message)
+
+    monkeypatch.setattr(platform_messages, "accept_message", refuse)
+    world.api.say("while the disk was full")
+
+    assert world.api.wait_texts(2)[1] == "answer 2"
+    assert len(refused) == 4
+    assert "the disk is full" in caplog.text
+    assert [said for role, said in world.stored() if role == "user"] == ["before", "while the disk was full"]
