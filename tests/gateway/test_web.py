@@ -9,8 +9,12 @@ import pytest
 
 from kept.core.text import dumps
 from kept.importers.connect.events import parse_event
+from kept.llm.scripted import Says
 from kept.memory.edits import Add, Author, Target
 from kept.operations import hooks, pages, receipts, sessions
+from kept.testing.loopback_servers import LoopbackOpenAI
+
+from .conftest import serve
 
 PAYLOAD = "<script>window.ran=1</script><img src=x onerror=ran()>\"'&{{7*7}}"
 OWN = ["/", "/memory", "/memory/time", "/memory/stale", "/search?q=tea", "/sessions", "/chat", "/preview?prompt=what+tea+do+I+like",
@@ -372,3 +376,19 @@ def test_a_search_that_finds_nothing_promises_no_passages(served):
 
     assert "Nothing matches" in page
     assert "passages are below" not in page
+
+
+def test_a_running_turn_is_stopped(home):
+    """The stream ends with what was said so far."""
+    slow = LoopbackOpenAI(lambda _body: Says("word " * 400, piece_length=20, delay_seconds=0.2))
+    with slow as model, serve(home, {**model.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}) as served:
+        browser, other = Browser(served.client()), Browser(served.client())
+        fields = {"form_token": browser.token(), "message": "tell me everything"}
+        with browser.client.stream("POST", "/chat/stream", data=fields) as answer:
+            lines = answer.iter_lines()
+            started = next(json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {"))
+            assert any("word" in line for line in lines)
+            assert other.post("/chat/stop", key=started["key"]).status_code == 204
+            rest = list(lines)
+
+    assert "".join(rest).count("word") < 400

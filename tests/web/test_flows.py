@@ -2,8 +2,10 @@
 
 import re
 
+from kept.llm.scripted import Says
 from kept.memory.edits import Add, Author, Target
 from kept.operations import entries, pages, receipts, sessions
+from kept.testing.loopback_servers import LoopbackOpenAI
 
 
 def read(site, target=Target.MEMORY):
@@ -215,6 +217,37 @@ def test_the_chat_streams_and_saves_with_undo(site, open_page):
     page.wait_for_selector("[data-toast]")
 
     assert not any("dentist" in one for one in (*read(site), *read(site, Target.USER)))
+
+
+def test_a_turn_is_stopped(site, open_page):
+    """Stop ends the answer; what was said so far stays, marked, and the next message can be sent."""
+    with LoopbackOpenAI(lambda _body: Says("word " * 400, piece_length=20, delay_seconds=0.2)) as model:
+        site.stop()
+        site.environ |= {**model.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
+        site.start()
+        page = open_page(site, "/chat")
+        page.fill("#message", "Tell me everything.")
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".message.assistant .said:has-text('word word')")
+        page.click("[data-interrupt]")
+        page.wait_for_selector("[data-interrupt]", state="hidden")
+        told = page.inner_text(".message.assistant:last-of-type .said")
+
+    assert 0 < told.count("word") < 400
+    newest = sessions.list_sessions(site.owner).sessions[0]
+    stored = sessions.show_session(site.owner, newest.id).messages
+    assert stored[-1].message.text.count("word") < 400
+
+
+def test_a_session_is_printed_without_the_frame(shared, open_page):
+    """Only the conversation is on paper, dark on white, whatever the theme."""
+    page = open_page(shared, "/sessions/demo-13-long", theme="dark")
+    page.emulate_media(media="print")
+
+    assert page.is_visible(".message")
+    assert not page.is_visible(".rail")
+    assert not page.is_visible("input[name=title]")
+    assert page.evaluate("getComputedStyle(document.querySelector('.message')).color") == "rgb(29, 33, 38)"
 
 
 def test_chat_works_without_javascript(site, open_page):

@@ -100,7 +100,7 @@ async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, to
 
 
 @router.post("/stop")
-def stop(request: Request, caller: Writer, key: Name) -> Response:
+async def stop(request: Request, caller: Writer, key: Name) -> Response:  # a turn is interrupted in its own loop
     """Interrupt the running turn of this conversation; what was said is stored."""
     get_turns(request).interrupt(caller.user, key)
     return Response(status_code=204)
