@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import time
 from html import unescape
 
@@ -392,3 +393,25 @@ def test_a_running_turn_is_stopped(home):
             rest = list(lines)
 
     assert "".join(rest).count("word") < 400
+
+
+def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
+    """The plan changes nothing; restoring brings back a folder that was lost, and keeps what was added since."""
+    skill = served.app.home.path / "skills" / "brew-tea" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: brew-tea\ndescription: How tea is made here.\n---\nThree minutes.\n")
+    browser.post("/settings/backup")
+    shutil.rmtree(skill.parent)
+    pages.edit_entry(served.owner, Add("Dinner is at eight."))
+    (name,) = re.findall(r"/settings/restore\?file=([^\"]+)", browser.get("/settings").text)
+
+    plan = browser.get(f"/settings/restore?file={name}")
+    assert (plan.status_code, "1 new" in plan.text, skill.exists()) == (200, True, False)
+
+    assert "The home before is in" in browser.post("/settings/restore", file=name).text
+    assert "Three minutes." in skill.read_text()
+    assert pages.read_page(served.owner, Target.MEMORY).entries == ("Dinner is at eight.",)
+    assert "nothing would change" in browser.get(f"/settings/restore?file={name}").text
+
+    assert browser.get("/settings/restore?file=../../etc/passwd").status_code == 404
+    assert browser.post("/settings/restore", file="nothing.tar").status_code == 404

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
-from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError, Unreadable
+from kept.core.errors import Busy, KeptError, NotFound, Reason, Refused, StorageError, Unreadable
 from kept.core.text import dumps
 from kept.storage.files import read_bytes
 
@@ -172,6 +172,17 @@ def list_backups(caller: Caller) -> list[TakenBackup]:
     caller.require(Scope.ADMIN)
     found = [(path, path.stat()) for path in find_backups(_find_folder(caller))]
     return [TakenBackup(path, stat.st_size, stat.st_mtime) for path, stat in reversed(found)]
+
+
+def find_backup(caller: Caller, name: str) -> Path:
+    """Return the backup of this name in the folder of the settings; raises NotFound."""
+    found = next((one.file for one in list_backups(caller) if one.file.name == name), None)
+    if found is None:
+        raise NotFound(
+            f"there is no backup {name!r}",
+            "restore a file elsewhere with `kept restore FILE`",
+        )
+    return found
 
 
 def list_outside_backups(caller: Caller) -> list[Path]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Form, Path, Request
+from fastapi import APIRouter, Form, Path, Query, Request
 from starlette.responses import Response
 
 from kept.app import Scope
 from kept.core.errors import KeptError, Refused
 from kept.gateway.requests import Admin, Reader
 from kept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
-from kept.operations import backup, profiles, reading, tokens, upkeep, users
+from kept.operations import backup, profiles, reading, restore, tokens, upkeep, users
 
 router = APIRouter(prefix="/settings", include_in_schema=False, dependencies=[Checked])
 
@@ -92,3 +92,27 @@ def back_up(caller: Admin) -> Response:
     if isinstance(made, Refused):
         return refuse("/settings", made)
     return go("/settings", Toast(f"Backup taken: {made.file.name}, {made.archive_bytes / 1e6:,.1f} MB."))
+
+
+@router.get("/restore")
+def plan_restore(request: Request, caller: Admin, file: Annotated[str, Query(max_length=300)]) -> Response:
+    """Show what bringing a backup back would do; nothing is changed."""
+    path = backup.find_backup(caller, file)
+    if backup.needs_passphrase(path):
+        return go("/settings#backup", Toast(f"It has a passphrase: kept restore {path}", is_problem=True))
+    with restore.open_restore(caller, path) as opened:
+        if isinstance(opened, Refused):
+            return refuse("/settings#backup", opened)
+        return show(request, "settings_restore.html", here="settings", title="Restore", plan=opened.preview)
+
+
+@router.post("/restore")
+def apply_restore(caller: Admin, file: Annotated[str, Form(max_length=300)]) -> Response:
+    """Merge a backup into this home; the home as it was is backed up first."""
+    with restore.open_restore(caller, backup.find_backup(caller, file)) as opened:
+        done = opened if isinstance(opened, Refused) else restore.apply_restore(caller, opened)
+    if isinstance(done, Refused):
+        return refuse("/settings#backup", done)
+    if done.changes_nothing:
+        return go("/settings#backup", Toast("Everything of this backup is here already."))
+    return go("/settings#backup", Toast(f"Restored. The home before is in {done.backup.name if done.backup else '–'}."))
