@@ -1,4 +1,4 @@
-"""The search port: SQLite and plain memory give the same lists, so that the ranked answers are the same."""
+"""The search port: SQLite, PostgreSQL and plain memory give the same lists, so that the ranked answers are the same."""
 
 import random
 from dataclasses import dataclass
@@ -8,6 +8,8 @@ import pytest
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
+from kept.sessions.postgres import index
+from kept.sessions.postgres.store import PostgresSessionStore
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
@@ -24,8 +26,11 @@ from kept.sessions.search.postings import (
 )
 from kept.sessions.sqlite.postings import Fts5Analyzer, SqliteCatalog, SqlitePostings
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.postgres.database import PostgresServer
 from kept.storage.sqlite import open_state
+from kept.storage.versions import build_reference
 from kept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
+from kept.testing.postgres_server import EmbeddedServer
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -92,7 +97,7 @@ REQUESTS = (
 
 @dataclass
 class Stores:
-    """The same messages in both implementations."""
+    """The same messages in a database and in memory."""
 
     store: SqliteSessionStore
     messages: list[MemoryMessage]
@@ -103,16 +108,43 @@ class Stores:
         return SqlitePostings(connection), SqliteCatalog(connection, user=user)
 
     def memory(self, user: UserId) -> tuple[Postings, Catalog]:
-        analyzer = Fts5Analyzer(self.store.database.connection)
-        catalog = MemoryCatalog(self.messages, self.sessions, user=user)
-        return MemoryPostings(self.messages, len(self.sessions), analyzer=analyzer), catalog
+        return self._memory(self.messages, self.sessions, user)
+
+    def memory_of_one(self, user: UserId) -> tuple[Postings, Catalog]:
+        """What PostgreSQL must equal: a server shows nothing of other users, so that its statistics are the user's."""
+        own = [one for one in self.sessions if one.user == user]
+        names = {one.id for one in own}
+        return self._memory([one for one in self.messages if one.session_id in names], own, user)
+
+    def _memory(
+        self, messages: list[MemoryMessage], sessions: list[MemorySession], user: UserId
+    ) -> tuple[Postings, Catalog]:
+        analyzer = Fts5Analyzer(build_reference((), 0))
+        catalog = MemoryCatalog(messages, sessions, user=user)
+        return MemoryPostings(messages, len(sessions), analyzer=analyzer), catalog
 
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory):
     """Forty sessions of two users: words of a small vocabulary, several scripts, names, identifiers."""
     database = open_state(tmp_path_factory.mktemp("postings") / "state.db")
-    store, chance = SqliteSessionStore(database), random.Random(5)
+    yield fill(SqliteSessionStore(database))
+    database.close()
+
+
+@pytest.fixture(scope="module")
+def on_postgres(postgres_server: EmbeddedServer):
+    """The same on PostgreSQL, in segments of several sizes and some texts that wait."""
+    server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("FRESH_MOST", 16), ("_SMALL", 48), ("_PARTS", 8), ("_LOOK_EVERY", 1)):
+            patch.setattr(index, name, value)
+        yield fill(PostgresSessionStore(server))
+    server.close()
+
+
+def fill(store: SqliteSessionStore) -> Stores:
+    chance = random.Random(5)
     messages: list[MemoryMessage] = []
     sessions: list[MemorySession] = []
     for number in range(40):
@@ -138,8 +170,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory):
         ]
         head = SessionHead(source, project, started, started + len(ids) - 1, len(ids))
         sessions.append(MemorySession(name, head, user))
-    yield Stores(store, messages, sessions)
-    database.close()
+    return Stores(store, messages, sessions)
 
 
 @pytest.fixture(params=["sqlite", "memory"])
@@ -171,6 +202,38 @@ def test_both_answer_every_query_alike(stores: Stores, query: str, user: UserId)
             other = search(*memory, asked, now=NOW, budget=budget)
 
             assert plain(one) == plain(other), asked
+
+
+@pytest.mark.parametrize("user", [OWNER, ANN])
+@pytest.mark.parametrize("query", QUERIES)
+def test_postgres_answers_every_query_alike(on_postgres: Stores, query: str, user: UserId) -> None:
+    """Segments and texts that wait give the same ranked messages, sessions and scores as plain sets."""
+    from dataclasses import replace
+
+    store = on_postgres.store.for_user(user)
+    assert isinstance(store, PostgresSessionStore)
+    memory = on_postgres.memory_of_one(user)
+    with store.rows.reading() as unit:
+        postgres = store.open_index(unit)
+        for request in (REQUESTS[1], REQUESTS[5], REQUESTS[7]):
+            asked = replace(request, query=query)
+            one = search(*postgres, asked, now=NOW)
+            other = search(*memory, asked, now=NOW)
+
+            assert plain(one) == plain(other), asked
+
+
+def test_postgres_has_segments_of_several_sizes_and_texts_that_wait(on_postgres: Stores) -> None:
+    """The comparison is one of everything that a list is made of."""
+    store = on_postgres.store.for_user(OWNER)
+    assert isinstance(store, PostgresSessionStore)
+    with store.rows.reading() as unit:
+        sizes = [one.draft.documents for one in index.read_stored(unit, OWNER)]
+        ((waiting,),) = unit.execute(index.SQL.count_fresh, {"user": OWNER}).fetchall()
+
+    assert len(sizes) > 1
+    assert max(sizes) >= 48
+    assert waiting > 0
 
 
 def test_most_queries_find_something(stores: Stores) -> None:

@@ -94,14 +94,12 @@ class PostgresPostings:
         self._unit = unit
         self._user = user
         self._place = (*place, user)
-        rows = unit.execute(SQL.segments, {"user": user})
-        self._segments = [_Segment(*(int(str(value)) for value in row)) for row in rows]
-        self._fresh = {
-            int(str(number)): cut_words(str(words), str(marks))
-            for number, words, marks in unit.execute(SQL.fresh_words, {"user": user})
-        }
-        gone = {int(str(number)) for (number,) in unit.execute(SQL.gone, {"user": user})}
-        self._hidden = gone.union(self._fresh)
+        asked = (SQL.segments, SQL.fresh_words, SQL.gone, SQL.session_count)
+        stored, fresh, gone, ((count,),) = unit.execute_together(asked, {"user": user})
+        self._segments = [_Segment(*(int(str(value)) for value in row)) for row in stored]
+        self._fresh = {int(str(number)): cut_words(str(words), str(marks)) for number, words, marks in fresh}
+        self._sessions = max(1, int(str(count)))
+        self._hidden = {int(str(number)) for (number,) in gone}.union(self._fresh)
         """What no segment may tell of: its text has changed since, or is gone."""
         hidden = self._count_hidden() if self._hidden else (0, 0)
         self.documents = sum(one.documents for one in self._segments) + len(self._fresh) - hidden[0]
@@ -129,8 +127,7 @@ class PostgresPostings:
 
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""
-        (count,) = self._unit.execute(SQL.session_count, {"user": self._user}).fetchone() or (0,)
-        return self.documents / max(1, int(str(count)))
+        return self.documents / self._sessions
 
     def frequency(self, token: str) -> int:
         """Return how many messages contain the token."""

@@ -100,5 +100,5 @@ FROM (
         AND (:roles IS NULL OR m.role = ANY(:roles))
         AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
     )
-  ORDER BY began * :sign, s.id LIMIT :limit
+  ORDER BY greatest(s.started, coalesce(:after, s.started)) * :sign, s.id LIMIT :limit
 ) AS chosen ORDER BY began * :sign;

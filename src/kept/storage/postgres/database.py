@@ -131,6 +131,19 @@ class Unit:
                 part = rows[start : start + _ROWS_AT_ONCE]
                 cursor.execute(";\n".join(cursor.mogrify(statement, by_name(row)) for row in part).encode())
 
+    def execute_together(
+        self, statements: Sequence[str], bindings: Sequence[object] | Mapping[str, object]
+    ) -> list[list[tuple[object, ...]]]:
+        """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
+        found = []
+        with psycopg.ClientCursor(self.connection) as cursor:
+            whole = ";\n".join(cursor.mogrify(adapt(sql).encode(), by_name(bindings)) for sql in statements)
+            cursor.execute(whole.encode())
+            while True:
+                found.append(cursor.fetchall())
+                if not cursor.nextset():
+                    return found
+
     def read_bytes(self, sql: str, bindings: Sequence[object]) -> list[tuple[object, ...]]:
         """Return rows as the server stores them, without the text form that doubles the size of bytes.
 

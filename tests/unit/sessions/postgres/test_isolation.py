@@ -1,0 +1,127 @@
+"""Row-level security: a user finds nothing of another through any table, also with SQL of their own."""
+
+import pytest
+
+from kept.core.errors import StorageError
+from kept.core.ids import SessionId, UserId
+from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
+from kept.core.search import SearchRequest
+from kept.sessions.postgres import index
+from kept.sessions.postgres.store import PostgresSessionStore
+from kept.sessions.receipts import NewReceipt, ShownMessage
+from kept.storage.postgres.database import PostgresServer, connect_as_owner
+
+ANNA, BEN = UserId("anna"), UserId("ben")
+TALK = SessionId("talk")
+SHARED = {"users", "session_owners", "migrations"}
+"""Tables that say which users and ids there are, and no more."""
+
+
+@pytest.fixture
+def both(postgres_server, monkeypatch):
+    """Anna with a row in every table of sessions, and Ben with nothing."""
+    monkeypatch.setattr(index, "FRESH_MOST", 4)
+    monkeypatch.setattr(index, "_LOOK_EVERY", 1)
+    server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
+    anna = PostgresSessionStore(server, user=ANNA)
+    anna.create(Session(TALK, "cli", 1.0), system_prompt="a quiet prompt")
+    texts = [NewMessage(Message(Role.USER, f"okapi {place}"), 1.0, Origin.PERSON) for place in range(9)]
+    ids = anna.append(TALK, texts)
+    picture = (TextPart("a picture"), ImagePart("image/png", "aGVsbG8=" * 500))
+    anna.append(TALK, [NewMessage(Message(Role.USER, picture), 2.0, Origin.PERSON, source="web:https://x.example")])
+    anna.add_usage(TALK, task="turn", model="m", usage=Usage(1, 2, 3, 4), cost=0.1)
+    anna.note(TALK, "wish", "okapi")
+    anna.add_node(TALK, depth=0, text="okapi", children=ids[:2])
+    anna.lease("turn", holder="h", seconds=60)
+    shown = (ShownMessage(ids[0], TALK, 1.0, {}),)
+    receipt = NewReceipt(
+        kind="tool", client="kept", query="okapi", shown=shown, candidates=1, tokens=1, milliseconds=1.0
+    )
+    anna.receipts.add(receipt)
+    anna.branch(TALK, at=ids[3], new=Session(SessionId("branch"), "cli", 3.0))
+    anna.forgetting.carry_out(anna.forgetting.plan_query("okapi 8"))
+    yield anna, anna.for_user(BEN), ids
+    server.close()
+
+
+def list_tables(server, url):
+    with connect_as_owner(server.owner_url(url)) as unit:
+        rows = unit.execute(
+            "SELECT relname::text FROM pg_class WHERE relnamespace = 'kept'::regnamespace AND relkind = 'r'"
+        )
+        return sorted({name for (name,) in rows} - SHARED)
+
+
+def count(store, table):
+    with store.rows.reading() as unit:
+        ((number,),) = unit.execute(f"SELECT count(*) FROM {table}").fetchall()
+    return number
+
+
+def test_no_table_shows_rows_of_another_user(both, postgres_server):
+    """By own SQL through the pool, without any condition; and Anna does see hers."""
+    anna, ben, _ = both
+    tables = list_tables(postgres_server, postgres_server.shared_url)
+
+    assert {table: count(ben, table) for table in tables} == dict.fromkeys(tables, 0)
+    filled = {table for table in tables if count(anna, table)}
+    assert filled >= {
+        "sessions", "messages", "carried", "blobs", "blob_uses", "sources", "usage", "notes", "nodes", "leases",
+        "tombstones", "receipts", "receipt_items", "prompts", "segments", "postings", "state_meta",
+    }  # fmt: skip
+
+
+def test_no_statement_changes_rows_of_another_user(both, postgres_server):
+    """Neither do UPDATE and DELETE without a condition reach them, nor can a row be given away."""
+    anna, ben, _ = both
+    tables = list_tables(postgres_server, postgres_server.shared_url)
+    before = {table: count(anna, table) for table in tables}
+
+    with ben.rows.writing() as unit:
+        for table in tables:
+            unit.execute(f"DELETE FROM {table}")
+            assert unit.changes() == 0
+            unit.execute(f"UPDATE {table} SET user_id = 'ben'")
+            assert unit.changes() == 0
+
+    assert {table: count(anna, table) for table in tables} == before
+    with pytest.raises(StorageError, match="row-level security"), anna.rows.writing() as unit:
+        unit.execute("UPDATE messages SET user_id = 'ben'")
+
+
+def test_a_search_of_another_user_finds_nothing(both):
+    anna, ben, ids = both
+
+    assert anna.search(SearchRequest("okapi")).messages
+    assert ben.search(SearchRequest("okapi")).messages == ()
+    assert ben.search(SearchRequest("kapi")).messages == ()
+    assert ben.messages_by_id(ids) == []
+    with ben.rows.reading() as unit:
+        postings, _ = ben.open_index(unit)
+        assert (postings.documents, postings.vocabulary("ok"), postings.vocabulary("o")) == (0, [], [])
+
+
+def test_a_plan_uses_the_index_of_the_user(both):
+    """The conditions of the policy are part of the index condition, so that no row of another user is read."""
+    anna, _, ids = both
+    with anna.rows.writing() as unit:
+        unit.execute("SET LOCAL enable_seqscan = off")
+        plan = unit.execute("EXPLAIN SELECT content FROM messages WHERE id = ?", (ids[0],)).fetchall()
+
+    (condition,) = [line for (line,) in plan if "Index Cond" in line]
+    assert all(name in condition for name in ("tenant", "user_id", "id ="))
+
+
+@pytest.mark.parametrize(
+    "user", ["a/b", "../..", "a\0b", "x" * 10_000, "ANNA", "аnna", "'; DROP TABLE messages", "~sha256:"]
+)
+def test_users_of_every_shape_are_kept_apart(both, user):
+    anna, _, _ = both
+    other = anna.for_user(UserId(user))
+    other.create(Session(SessionId("other"), "cli", 1.0))
+    other.append(SessionId("other"), [NewMessage(Message(Role.USER, "a lantern"), 1.0, Origin.PERSON)])
+
+    assert [one.id for one in other.recent(limit=9)] == ["other"]
+    assert len(other.search(SearchRequest("lantern")).messages) == 1
+    assert anna.search(SearchRequest("lantern")).messages == ()
+    assert user in anna.users()

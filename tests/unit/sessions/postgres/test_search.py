@@ -1,0 +1,160 @@
+"""The index on PostgreSQL: the same answers as SQLite's on made-up conversations, whatever was changed since."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from kept.core.ids import OWNER, SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import SearchRequest
+from kept.sessions.postgres import index
+from kept.sessions.postgres.store import PostgresSessionStore
+from kept.sessions.search.postings import Word
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.postgres.database import PostgresServer
+
+HEAVY = os.environ.get("KEPT_HEAVY") == "1"
+CORPUS = Path(__file__).parents[4] / "benchmarks" / "corpus.py"
+SESSION = SessionId("talk")
+
+
+@pytest.fixture
+def store(postgres_server):
+    server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
+    yield PostgresSessionStore(server)
+    server.close()
+
+
+@pytest.fixture
+def small_segments(monkeypatch):
+    """Segments of few messages, so that a test makes, merges and rewrites many."""
+    for name, value in (("FRESH_MOST", 16), ("_SMALL", 64), ("_PARTS", 4), ("_LOOK_EVERY", 1)):
+        monkeypatch.setattr(index, name, value)
+
+
+def said(text, number=0):
+    return NewMessage(Message(Role.USER, text), 1_600_000_000.0 + number, Origin.PERSON)
+
+
+def fill(store, texts):
+    store.create(Session(SESSION, "cli", 1_600_000_000.0))
+    return [store.append(SESSION, [said(text, number)])[0] for number, text in enumerate(texts)]
+
+
+def found(store, word):
+    """Return the messages that contain a word, as the index says; a search returns their neighbours too."""
+    with store.rows.reading() as unit:
+        return store.open_index(unit)[0].ids(Word(word))
+
+
+def load_corpus(count):
+    spec = importlib.util.spec_from_file_location("corpus_script", CORPUS)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its dataclasses look for it there
+    spec.loader.exec_module(module)
+    return list(module.Corpus().messages(count))
+
+
+def rank(store, query):
+    """Return sessions and scores, not ids: the databases number messages each in its own way."""
+    answer = store.search(SearchRequest(query, limit=50))
+    messages = {one.id: one for one in store.messages_by_id([hit.message_id for hit in answer.messages])}
+    lines = [(-round(hit.score, 9), messages[hit.message_id].timestamp) for hit in answer.messages]
+    return sorted(lines), sorted((-round(hit.score, 9), hit.session_id) for hit in answer.sessions), answer.abstained
+
+
+@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.heavy)])
+def test_both_databases_give_the_same_ranked_lists(store, small_segments, tmp_path, count):
+    file = SqliteSessionStore(tmp_path / "state.db")
+    made = load_corpus(count)
+    for one in (file, store):
+        for name in dict.fromkeys(message.session_id for message in made):
+            one.create(Session(SessionId(name), "cli", made[0].timestamp))
+            own = [message for message in made if message.session_id == name]
+            new = [NewMessage(Message(Role(each.role), each.text), each.timestamp, Origin.PERSON) for each in own]
+            one.append(SessionId(name), new)
+    words = [word.strip(".,?") for message in made[:: max(1, count // 40)] for word in message.text.split()[:6]]
+    queries = [*words[:60:3], *(" ".join(words[place : place + 5]) + "?" for place in range(0, 100, 10))]
+    queries += [f'"{words[0]} {words[1]}"', f"{words[5][:3]}*", words[7][1:], f"{words[2]} NOT {words[3]}"]
+
+    for query in queries:
+        assert rank(store, query) == rank(file, query), query
+    file.close()
+
+
+def test_a_message_is_found_before_and_after_every_merge(store, small_segments):
+    ids = fill(store, [f"number{place} of the harbour" for place in range(150)])
+
+    assert [found(store, f"number{place}") for place in range(0, 150, 7)] == [
+        [ids[place]] for place in range(0, 150, 7)
+    ]
+    assert store.upkeep.check() == []
+
+
+def test_what_is_rewound_is_not_found_until_it_is_restored(store, small_segments):
+    ids = fill(store, [f"number{place} of the harbour" for place in range(40)])
+
+    store.rewind(SESSION, ids[5])
+    assert found(store, "number7") == []
+    assert found(store, "number2") == [ids[2]]
+    store.restore_rewound(SESSION)
+
+    assert found(store, "number7") == [ids[7]]
+    assert store.upkeep.check() == []
+
+
+def test_a_message_that_was_overwritten_is_found_by_its_new_words_only(store, small_segments):
+    ids = fill(store, [f"number{place} of the harbour" for place in range(40)])
+
+    store.transfer.overwrite(ids[3], said("a lantern in the attic"))
+
+    assert found(store, "lantern") == [ids[3]]
+    assert found(store, "number3") == []
+    store.append(SESSION, [said(f"later{place}") for place in range(20)])  # a merge takes the new text in
+    assert found(store, "lantern") == [ids[3]]
+    assert found(store, "number3") == []
+    assert store.upkeep.check() == []
+
+
+def test_forgetting_rewrites_the_segments_that_name_a_message(store, small_segments):
+    ids = fill(store, [f"number{place} okapi" if place == 9 else f"number{place}" for place in range(40)])
+
+    report = store.forgetting.carry_out(store.forgetting.plan_query("okapi"))
+
+    assert report.still_found == 0
+    with store.rows.reading() as unit:
+        lists = [bytes(data) for (data,) in unit.execute("SELECT lists FROM postings")]
+        named = [number for one in index.read_stored(unit, OWNER) for number in one.draft.messages]
+        rest = unit.execute("SELECT * FROM gone_messages").fetchall()
+    assert lists
+    assert not any(b"okapi" in data or b"\x01oka" in data for data in lists)
+    assert ids[9] not in named
+    assert rest == []
+    assert found(store, "number8") == [ids[8]]
+    assert store.upkeep.check() == []
+
+
+def test_a_rebuilt_index_gives_the_same_answers(store, small_segments):
+    fill(store, [f"number{place} of the harbour" for place in range(60)])
+    before = [rank(store, query) for query in ("number7", "harbour", "umber1")]
+
+    assert store.upkeep.reindex() == 60
+
+    assert [rank(store, query) for query in ("number7", "harbour", "umber1")] == before
+    assert store.upkeep.check() == []
+
+
+def test_a_check_notices_a_changed_row_and_a_lost_index(store, postgres_server):
+    ids = fill(store, ["one", "two", "three"])
+    with store.rows.writing() as unit:
+        unit.execute("DELETE FROM fresh_words WHERE message_id = ?", (ids[0],))
+        unit.execute("UPDATE messages SET checksum = 7 WHERE id = ?", (ids[1],))
+
+    findings = [finding.what for finding in store.upkeep.check()]
+
+    assert len(findings) == 2
+    assert f"message {ids[1]} of session talk is damaged" in findings[0]
+    assert "the index is wrong about 1 messages" in findings[1]
