@@ -142,7 +142,7 @@ def measure_scale(messages: int, users: int, server: EmbeddedServer) -> None:
     everybody = PostgresSessionStore(opened)
     empty, text_bytes = _database_bytes(everybody), 0
     start = time.perf_counter()
-    people = []
+    people: list[Person] = []
     for person in make_people(users, messages):
         store_all(everybody.for_user(person.user), person)
         text_bytes += sum(len(made.text.encode()) for made in person.made)
