@@ -93,10 +93,11 @@ docs: $(DEV_STAMP) ## Check that the documentation is fresh, complete, and its e
 reference: $(DEV_STAMP) ## Write docs/reference anew from the program
 	$(BIN)/python docs/generate.py
 
-bench: $(DEV_STAMP) ## Measure memory, scanner and start-up
+bench: $(DEV_STAMP) ## Measure memory, scanner, start-up and dialogues without a model
 	$(BIN)/python benchmarks/memory.py
 	$(BIN)/python benchmarks/scan.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/dialogues.py tests/corpora/dialogues/*.jsonl
 
 bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
 	$(BIN)/python benchmarks/scale.py

@@ -4,7 +4,7 @@ import anyio
 import pytest
 
 from kept.agent.agent import Opening
-from kept.agent.assistant import NOTHING
+from kept.agent.language import language
 from kept.app import open_app
 from kept.core.ids import OWNER, UserId
 from kept.llm.scripted import Says, ScriptedModel, call
@@ -52,7 +52,7 @@ def test_an_agent_answers_nobody_with_what_another_user_said(app, users, told, a
     theirs = say(second, asked)[0]
     own = say(first, asked)[0]
 
-    assert theirs.text == NOTHING
+    assert theirs.text == language("en").say("nothing")
     assert any(word in own.text for word in ("Rex", "4417"))
 
 

@@ -99,7 +99,7 @@ class Assistant:
         self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True, memo: Memo = NO_MEMO
     ) -> Reply:
         """Return the answer to one message; `is_stored` says whether the conversation is being stored."""
-        code = detect(text) or memo.language
+        code = detect(text, memo.language if memo.message else None) or memo.language
         message = _Message(text, read(text, code), replace(memo, language=code), session_id, is_stored)
         act = classify(message.reading)
         if act in _WITH_CONTENT and parse_order(text) is None:
@@ -114,6 +114,8 @@ class Assistant:
             return corrected
         if lead in {Act.YES, Act.NO, Act.SAVE_THAT} and message.memo.asked:
             first = self._act(lead, message)
+            if classify(message.reading) in _AGREEING:
+                return first
             second = self._act(classify(message.reading), replace(message, memo=first.memo))
             return replace(
                 second,
@@ -121,7 +123,9 @@ class Assistant:
                 saved=(*first.saved, *second.saved),
                 has_forgotten=first.has_forgotten or second.has_forgotten,
             )
-        return self._act(classify(message.reading), message)
+        answer = self._act(classify(message.reading), message)
+        is_empty = answer.text == message.spoken.say("stored") and lead in _SAID
+        return self._act(lead, message) if is_empty else answer
 
     def _act(self, act: Act, message: _Message) -> Reply:
         answers: dict[Act, Callable[[Act, _Message], Reply]] = {
@@ -131,6 +135,7 @@ class Assistant:
             **dict.fromkeys((Act.FORGET_ALL, Act.FORGET_THAT), self._ask_to_forget),
             Act.PERSON: self._list_everything,
             Act.FOLLOW_UP: self._follow_up,
+            Act.HISTORY: self._tell_history,
         }
         return answers.get(act, self._answer_content)(act, message)
 
@@ -212,6 +217,8 @@ class Assistant:
 
     def _ask_to_forget(self, act: Act, message: _Message) -> Reply:
         memo = message.memo
+        if act is Act.FORGET_THAT and memo.asked.startswith("forget"):
+            return self._decide(Act.YES, message)
         if act is Act.FORGET_ALL:
             return self._confirm_forgetting(message, None)
         if memo.asked == "keep":
@@ -294,21 +301,27 @@ class Assistant:
         before = message.memo.question
         if not before:
             return self._answer_content(Act.QUESTION, message)
-        answer = self._answer(replace(message, text=f"{before} {message.text}"))
+        answer = self._answer(replace(message, text=f"{before} {message.text}"), focus=message.text)
         return replace(answer, memo=replace(answer.memo, question=before))
+
+    def _tell_history(self, _act: Act, message: _Message) -> Reply:
+        """List the conversations of the time that a question names, or what was said lately."""
+        answer = self._answer(message)
+        said = () if answer.passages else self._sources.list_said()
+        if not said:
+            return answer
+        lines = [message.spoken.say("known_said_lately"), *(quote(one.text, one.source) for one in said)]
+        return replace(answer, text="\n".join(lines), passages=tuple(said))
 
     def _answer_content(self, act: Act, message: _Message) -> Reply:
         """Answer a message whose content decides: a reminder, something to keep or to forget, a task, a question."""
         if is_reminder(message.reading):
             return self._say(message, "remind")
-        if act is not Act.HISTORY:
-            is_telling = act is not Act.QUESTION or parse_order(message.text) is not None
-            kept = self._keep_or_forget(message) if is_telling else None
-            if kept is not None:
-                return kept
-            if is_task(message.reading):
-                return self._say(message, "cannot")
-        return self._answer(message)
+        is_telling = act is not Act.QUESTION or parse_order(message.text) is not None
+        kept = self._keep_or_forget(message) if is_telling else None
+        if kept is not None:
+            return kept
+        return self._say(message, "cannot") if is_task(message.reading) else self._answer(message)
 
     def _keep_or_forget(self, message: _Message) -> Reply | None:
         """Answer a statement, an order to save or one to forget; None for any other message."""
@@ -323,7 +336,8 @@ class Assistant:
         unwanted = forget_request(text)
         return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))
 
-    def _answer(self, message: _Message) -> Reply:
+    def _answer(self, message: _Message, *, focus: str = "") -> Reply:
+        """Answer with stored passages; with those that share a word with `focus`, if there are such."""
         said, spoken = message.text, message.spoken
         asks = message.reading.asks or message.reading.begins("tell")
         memo = replace(message.memo.close_question(), question=said[:QUESTION_CHARS] if asks else message.memo.question)
@@ -331,11 +345,13 @@ class Assistant:
             # a statement should not be echoed back
             return Reply(spoken.say(self._acknowledge(message)), memo=memo)
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
-        pages = search_pages(self._memory, question)
+        pages = search_pages(self._memory, question, focus)
         past = self._sources.look_up(question, None if asks else message.session_id) if self._sources.look_up else ()
         if past and past[0].day:
             return Reply("\n".join(list_by_day(past)), passages=tuple(past), memo=memo)
         fresh = [each for each in past if not any(page.text in each.text for page in pages)]
+        if focus and (near := [each for each in fresh if relevances(focus, [each.text])[0]] or pages):
+            fresh = near if near is not pages else []
         passages = merge_passages(question, pages, fresh)
         hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
@@ -354,6 +370,10 @@ class Assistant:
 
 _WITH_CONTENT: Final = frozenset({Act.TELLING, Act.QUESTION, Act.FOLLOW_UP, Act.HISTORY, Act.PERSON})
 """What may have a greeting, a yes or a no before it."""
+_AGREEING: Final = frozenset(
+    {Act.YES, Act.NO, Act.SAVE_THAT, Act.DONT_SAVE, Act.FORGET_THAT, Act.FORGET_ALL, Act.THANKS}
+)
+"""What may follow a yes or a no and says the same again."""
 _SAID: Final = {
     Act.GREETING: "greeting",
     Act.WELLBEING: "wellbeing",

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SAID = "said in passing"
 """Why an inferred statement waits."""
+_HOW_TO_ANSWER = frozenset({"assistant_order"})
+"""The scanner's rule for orders to the assistant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,14 @@ class Keeper:
     def _stage(self, statement: Statement, author: Author) -> Kept:
         target, edit, instead = self._make_edit(statement)
         refused = self._memory.check(target, (edit,), author)
-        if refused is not None:  # what the scanner holds is proposed by nobody; an order for it would be
+        # how to answer is the person's to say; whatever else the scanner holds is not proposed at all
+        if refused is not None and (refused.reason is not Reason.HELD or rules_in(refused) != _HOW_TO_ANSWER):
             return Kept(self._refuse(refused))
         if statement.text in self._memory.page(statement.target).entries:
             return Kept(self._spoken.say("known_already", text=statement.text))
         instead += self._withdraw_corrected(statement)
-        pending = self._approvals.stage(target, (edit,), author, why=SAID)
+        rules = sorted(_HOW_TO_ANSWER) if refused is not None else ()
+        pending = self._approvals.stage(target, (edit,), author, why=SAID, rules=rules)
         return Kept(f"{self._spoken.say('proposed', text=statement.text)}{instead}", staged=(pending,))
 
     def _save(self, statement: Statement, author: Author) -> Kept:

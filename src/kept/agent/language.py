@@ -1,7 +1,9 @@
 """The languages of the assistant: words by class, what it says in each, and which one a text is in."""
 
+import math
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache, cached_property
@@ -18,8 +20,8 @@ _LONGEST: Final = 8
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _KANA: Final = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
 """Kana and Hangul: a text with them is Japanese or Korean, although it may have Chinese characters too."""
-_LETTERS: Final = {"de": "äöüß", "es": "ñ¿¡áíóú", "fr": "çœêèàùâîôû"}
-"""Letters that occur in one of the languages only."""
+_LETTERS: Final = {"en": "", "de": "äöüß", "es": "ñ¿¡áíóú", "fr": "çœêèàùâîôû"}
+"""Letters that occur in one of the languages only; Chinese is recognised by its script."""
 _HAN_SHARE: Final = 0.3
 """The share of Chinese characters from which a text is Chinese; names and code in it are not."""
 
@@ -52,8 +54,21 @@ class Language:
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """Return the single words of all phrases, by which the language is recognised."""
+        """Return the single words of all phrases, without accents."""
         return frozenset(word for phrase in self.phrases for word in phrase.split())
+
+    @cached_property
+    def spellings(self) -> frozenset[str]:
+        """Return the single words as they are spelled, with accents."""
+        texts = " ".join(self.table["words"].values()).casefold()
+        return frozenset(WORD.findall(texts)) | stop_words_by_language().get(self.code, frozenset())
+
+    @cached_property
+    def triples(self) -> Counter[str]:
+        """Return how often three letters follow each other in the table, which tells how words are spelled."""
+        texts = " ".join((*self.table["words"].values(), *self.table["replies"].values())).casefold()
+        spaced = f" {' '.join(WORD.findall(texts))} "
+        return Counter(spaced[place : place + 3] for place in range(len(spaced) - 2))
 
     def read(self, text: str) -> tuple[Token, ...]:
         """Return the phrases of a text: at each place the longest one that the table has, else one word."""
@@ -116,26 +131,52 @@ def language(code: str) -> Language:
     return Language(code)
 
 
-def detect(text: str) -> str | None:
-    """Return the code of the language that a text is in; None where nothing tells it, or it is another one."""
+def detect(text: str, usual: str | None = None) -> str | None:
+    """Return the code of the language that a text is in; None where nothing tells it, or it is another one.
+
+    `usual` is the language of the conversation so far: it counts where the text may be in it as well.
+    """
     beginning = text[:READ_CHARS]
     if _KANA.search(beginning):
         return None
-    words = split(beginning)
-    han = sum(1 for word in words if UNSPACED.fullmatch(word))
-    if words and han >= _HAN_SHARE * len(words):
+    words = WORD.findall(beginning.casefold())
+    han = sum(len(run) for run in UNSPACED.findall(beginning))
+    if han and han >= _HAN_SHARE * (han + len(words)):
         return "zh"
-    scores = {code: sum(beginning.casefold().count(letter) for letter in _LETTERS.get(code, "")) for code in CODES}
-    weights: dict[str, float] = {code: float(score) for code, score in scores.items()}
+    weights = dict.fromkeys(_LETTERS, 0.0)
+    known = {code: float(sum(map(beginning.casefold().count, letters))) for code, letters in _LETTERS.items()}
     for word in words:
-        speaking = [code for code in CODES if code != "zh" and word in language(code).vocabulary]
+        spelled = [code for code in _LETTERS if word in language(code).spellings]
+        # a word without its accents is weaker evidence, because another language may have it as it is
+        speaking = spelled or [code for code in _LETTERS if strip_accents(word) in language(code).vocabulary]
         for code in speaking:
-            weights[code] += 1.0 / len(speaking)
-    best = max(CODES, key=lambda code: weights[code])
-    others = max(weights[code] for code in CODES if code != best)
-    return best if weights[best] > others and weights[best] > _LEAST_SHARE * len(words) else None
+            known[code] += (1.0 if spelled else 0.5) / len(speaking)
+        if not speaking:
+            weights = {code: weights[code] + share for code, share in _compare_spelling(word).items()}
+    weights = {code: weight + known[code] for code, weight in weights.items()}
+    best = max(weights, key=lambda code: weights[code])
+    if usual in weights and weights[usual] >= _USUAL_SHARE * weights[best] and known[usual]:
+        return usual
+    is_clear = weights[best] > max(weights[code] for code in weights if code != best) + _LEAST_LEAD
+    return best if is_clear and known[best] and weights[best] > _LEAST_SHARE * len(words) else None
 
 
+def _compare_spelling(word: str) -> dict[str, float]:
+    """Return how well the spelling of an unknown word fits each language, as shares of a half."""
+    triples = [f" {word} "[place : place + 3] for place in range(len(word))]
+    fits = {
+        code: math.prod(
+            (language(code).triples.get(each, 0) + 0.5) / language(code).triples.total() for each in triples
+        )
+        for code in _LETTERS
+    }
+    return {code: 0.5 * fit / (sum(fits.values()) or 1.0) for code, fit in fits.items()}
+
+
+_LEAST_LEAD: Final = 0.1
+"""Two languages that are nearer to each other than this are not told apart."""
+_USUAL_SHARE: Final = 0.5
+"""The language of the conversation is kept where it explains at least this share of what the best one does."""
 _LEAST_SHARE: Final = 0.15
 """Fewer known words than this share of a text are names or chance."""
 

@@ -141,9 +141,11 @@ def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
     return passages
 
 
-def search_pages(memory: MemoryStore, question: str) -> list[Passage]:
-    """Return the entries that answer a question best."""
+def search_pages(memory: MemoryStore, question: str, focus: str = "") -> list[Passage]:
+    """Return the entries that answer a question best; of those that share a word with `focus`, if there are such."""
     found = list_page_passages(memory)
+    near = zip(found, relevances(focus, [passage.text for passage in found]), strict=True)
+    found = [passage for passage, score in near if score > 0] or found
     scores = relevances(question, [passage.text for passage in found])
     scored = [replace(p, score=score) for p, score in zip(found, scores, strict=True) if score >= MIN_SCORE]
     best = sorted(scored, key=lambda passage: -passage.score)[:MAX_ENTRIES]

@@ -117,7 +117,8 @@ def _asks_about_the_person(reading: Reading) -> bool:
         return False
     if not reading.has("you", "know") or not (reading.has("me") or reading.has("you")):
         return False
-    if reading.has("able") and not reading.has("me"):
+    does = any("able" in one.classes and one.classes.isdisjoint({"know", "function"}) for one in reading.tokens)
+    if does and not reading.has("me"):  # "tu sais faire quoi ?" asks what it can do
         return False
     return reading.spare("know", "me", "you", "all", "ask", "tell", "past", "now", "that", "talk", "can", "lead") == 0
 
@@ -137,7 +138,11 @@ def _asks_for_history(reading: Reading) -> bool:
 def _asks_for_abilities(reading: Reading) -> bool:
     if reading.has("help") and reading.spare("help", "able", "that", "me", "you", "can") == 0:
         return True
-    if not (reading.asks or reading.has("tell")) or not reading.has("you", "can") or not reading.has("able", "help"):
+    if (
+        not (reading.asks or reading.has("tell"))
+        or not reading.has("you", "can")
+        or not reading.has("able", "help", "can")
+    ):
         return False
     return reading.spare("able", "help", "you", "me", "ask", "all", "can", "tell", "lead", "that") == 0
 
@@ -164,7 +169,8 @@ def is_task(reading: Reading) -> bool:
         return False
     if reading.begins("can", within=2) and not reading.has("know", "save", "forget", "undo"):
         return not reading.has("tell") or reading.has("task")
-    begins = [token for token in reading.tokens if token.classes.isdisjoint({"greet", "lead"})][:1]
+    before = {"greet", "lead", "that", "function"} if reading.language.code == "zh" else {"greet", "lead"}
+    begins = [token for token in reading.tokens if token.classes.isdisjoint(before)][:1]
     verbs = any("task" in token.classes for token in begins)
     return verbs or (reading.begins("tell") and reading.has("task") and not reading.has("ask", "know"))
 
@@ -176,6 +182,7 @@ _MEETING: Final = ("greet", "you", "me", "all", "now", "praise")
 _RULES: Final = (
     _Rule(Act.WELLBEING, lambda r: r.has("wellbeing") and r.spare("wellbeing", "lead", "now", *_MEETING) == 0),
     _Rule(Act.FORGET_ALL, _forgets_all),
+    _Rule(Act.THANKS, lambda r: r.begins("thanks") and not r.asks and r.spare(*_COURTESY) == 0),
     _Rule(Act.UNDO, _undoes),
     _Rule(Act.DONT_SAVE, _refuses_saving),
     _Rule(Act.NO, _answers_no),

@@ -67,6 +67,9 @@ def correct_value(earlier: str, later: str, spoken: Language) -> str | None:
     if not value or len(WORD.findall(value)) > _MOST_WORDS or (spoken.code == "zh" and len(value) > 2 * _MOST_WORDS):
         return None
     earlier = earlier.strip().rstrip(".!?。\uff01\uff1f")
+    numbers = list(spoken.pattern("number").finditer(earlier))
+    if numbers and spoken.pattern("number").fullmatch(value):
+        return f"{earlier[: numbers[-1].start()]}{value}{earlier[numbers[-1].end() :]}"
     places = list(spoken.pattern("determiner").finditer(earlier))
     starts = spoken.pattern("determiner").match(value)
     if starts is not None and spoken.code != "zh" and places:

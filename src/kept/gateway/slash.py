@@ -25,7 +25,7 @@ COMMANDS = {
     "reset": "same as /new",
     "stop": "stop the running answer",
     "undo": "undo the last exchange",
-    "memory": "[pending | approve ID | reject ID | undo]: the two pages",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages; all stands for every ID",
     "search": "QUESTION: look in past conversations",
     "resume": "[ID]: continue an earlier conversation",
     "branch": "continue in a branch; this conversation stays as it is",
@@ -161,12 +161,11 @@ def _memory(caller: Caller, _agent: Agent, rest: str) -> str:
         case "pending":
             waiting = pages.list_pending(caller)
             return "\n".join(f"{one.id}  {one.target.value}: {one.summary}" for one in waiting) or "Nothing is pending."
-        case "approve":
-            outcome = pages.approve(caller, argument.strip())
-            return f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message
-        case "reject":
-            rejected = pages.reject(caller, argument.strip())
-            return rejected.error if isinstance(rejected, Refused) else f"Rejected: {rejected.pending.summary}"
+        case "approve" | "reject":
+            chosen = pages.choose_pending(caller, argument.strip())
+            if isinstance(chosen, Refused):
+                return chosen.error
+            return "\n".join(pages.decide_pending(caller, one, approves=word == "approve") for one in chosen)
         case "undo":
             result = pages.undo(caller)
             return result.error if isinstance(result, Refused) else " ".join(one.message for one in result.outcomes)

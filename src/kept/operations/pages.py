@@ -196,6 +196,17 @@ def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
     return caller.space.approvals.reject(pending_id)
 
 
+def decide_pending(caller: Caller, pending_id: str, *, approves: bool) -> str:
+    """Approve or reject a waiting write, and return what became of it as a line for a chat."""
+    from kept.core.errors import Refused
+    from kept.memory.approval import Rejected
+
+    result = approve(caller, pending_id) if approves else reject(caller, pending_id)
+    if isinstance(result, Refused):
+        return f"{result.error} {result.remedy}".strip()
+    return f"Rejected: {result.pending.summary}" if isinstance(result, Rejected) else result.message
+
+
 @dataclass(frozen=True, slots=True)
 class Confirmed:
     """Entries that a person has confirmed."""

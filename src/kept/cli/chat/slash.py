@@ -28,7 +28,7 @@ COMMANDS = {
     "undo": "undo the last exchange",
     "title": "TEXT: name this conversation",
     "compress": "[FOCUS]: make the context smaller now; --preview only shows",
-    "memory": "[pending | approve ID | reject ID | undo]: the two pages",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages; all stands for every ID",
     "skills": "[WORDS]: the skills, or those that fit the words",
     "search": "QUESTION: look in past conversations",
     "model": "[NAME]: show or change the model",
@@ -189,16 +189,13 @@ class Slash:
         if found.waiting:
             say(f"{found.waiting} waiting: /memory pending")
 
-    def _decide(self, word: str, pending_id: str) -> None:
-        if word == "reject":
-            rejected = pages.reject(self.caller, pending_id)
-            if isinstance(rejected, Refused):
-                say(rejected.error)
-            else:
-                say(f"Rejected: {rejected.pending.summary}")
+    def _decide(self, word: str, which: str) -> None:
+        chosen = pages.choose_pending(self.caller, which)
+        if isinstance(chosen, Refused):
+            say(chosen.error)
             return
-        outcome = pages.approve(self.caller, pending_id)
-        say(f"{outcome.error} {outcome.remedy}" if isinstance(outcome, Refused) else outcome.message)
+        for pending_id in chosen:
+            say(pages.decide_pending(self.caller, pending_id, approves=word == "approve"))
 
     def _undo_memory(self) -> None:
         result = pages.undo(self.caller)

@@ -1,0 +1,117 @@
+"""The tables of the five languages, and which language a text is in."""
+
+from datetime import datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.agent.language import CODES, detect, language, read, split
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_language_has_every_class_shape_and_reply(code):
+    """A language that lacks one would answer in another, or fail."""
+    table, english = language(code).table, language("en").table
+
+    for part in ("words", "facts", "replies", "names"):
+        assert set(table[part]) == set(english[part])
+    for name in table["facts"]:
+        language(code).pattern(name)
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_replies_have_the_same_values_in_every_language(code):
+    """A value that a translation leaves out would not be said."""
+    for name, text in language(code).table["replies"].items():
+        values = {word for word in ("{text}", "{command}", "{reason}", "{page}", "{count}", "{counts}") if word in text}
+        english = language("en").table["replies"][name]
+        assert values == {
+            word for word in ("{text}", "{command}", "{reason}", "{page}", "{count}", "{counts}") if word in english
+        }
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_reply_is_recognised_as_its_language(code):
+    """The longer replies are a corpus of their own."""
+    for name in (
+        "greeting",
+        "self",
+        "ability",
+        "stored",
+        "nothing",
+        "remind",
+        "cannot",
+        "forget_all_question",
+        "unknown",
+    ):
+        assert detect(language(code).say(name)) == code
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("I drive a blue car", "en"), ("Ich fahre ein blaues Auto", "de"), ("Conduzco un coche azul", "es"),
+        ("Je conduis une voiture bleue", "fr"), ("我开一辆蓝色的车", "zh"), ("我们用 pnpm, 不用 npm", "zh"),
+        ("qué gracioso", "es"), ("wie geht es dir", "de"), ("où est la gare", "fr"), ("thanks", "en"),
+    ],
+)  # fmt: skip
+def test_a_text_is_recognised_by_its_words_and_letters(text, code):
+    """Also a short one."""
+    assert detect(text) == code
+
+
+@pytest.mark.parametrize(
+    "text", ["", "🎉🎉", "1234 5678", "Skoda?", "これは日本語です", "한국어입니다", "Это по-русски"]
+)
+def test_what_is_in_no_known_language_is_in_none(text):
+    """Names, numbers and other languages are answered in the language of the conversation."""
+    assert detect(text) is None
+
+
+def test_a_word_of_two_languages_is_in_that_of_the_conversation():
+    """“no” and “tres” are words of more than one."""
+    assert detect("no, tres", "es") == "es"
+    assert detect("no", "en") == "en"
+    assert detect("nein, das stimmt nicht", "en") == "de"
+
+
+def test_the_longest_phrase_counts():
+    """“good morning” is a greeting; “good” alone is praise."""
+    tokens = language("en").read("Good morning, that is good")
+
+    assert [token.text for token in tokens if "greet" in token.classes] == ["good morning"]
+    assert [token.text for token in tokens if "praise" in token.classes] == ["good"]
+
+
+def test_apostrophes_hyphens_and_accents_do_not_matter():
+    """People type them or not."""
+    assert split("Qu’est-ce que c'est, déjà ?") == ["qu", "est", "ce", "que", "c", "est", "deja"]
+    assert split("用pnpm吗") == ["用", "pnpm", "吗"]
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("en", "Tuesday, 17 November 2026"),
+        ("de", "Dienstag, der 17. November 2026"),
+        ("es", "martes, 17 de noviembre de 2026"),
+        ("fr", "mardi 17 novembre 2026"),
+        ("zh", "2026年11月17日，星期二"),
+    ],
+)
+def test_a_date_is_said_as_people_say_it(code, words):
+    """Day, month and year in their order and language."""
+    moment = datetime(2026, 11, 17, 9, 5)  # noqa: DTZ001 - only its numbers are said
+
+    assert words in language(code).describe_moment("date", moment)
+    assert "09:05" in language(code).describe_moment("clock", moment)
+
+
+@given(st.text(max_size=200), st.sampled_from(CODES))
+def test_no_text_raises(text, code):
+    """Whatever a person types is read, and every word of it is a token."""
+    detect(text)
+    reading = read(text, code)
+
+    assert "".join("".join(token.text.split()) for token in reading.tokens) == "".join(split(text))
