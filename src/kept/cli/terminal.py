@@ -14,7 +14,7 @@ import typer
 
 from kept.app import App, Caller, open_app
 from kept.config.home import Home, find_home
-from kept.core.clock import parse_moment
+from kept.core.clock import Pace, parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
 from kept.core.text import JSON, printable, printable_json
@@ -282,7 +282,7 @@ class TerminalSink:
     """Prints events to stderr: warnings as lines, progress in one line that is updated."""
 
     def __init__(self) -> None:
-        self._task = ""
+        self._pace = Pace()
 
     def __call__(self, event: Event, /) -> None:
         """Print warnings and progress; ignore other events."""
@@ -297,10 +297,10 @@ class TerminalSink:
     def _show_progress(self, task: str, done: int, total: int | None) -> None:
         if not sys.stderr.isatty():
             return
-        share = f" {done * 100 // total:3d} %" if total else ""
+        share = f" {done * 100 // total:3d} %{self._pace.left(task, done, total)}" if total else ""
         end = "\n" if total is not None and done >= total else ""
         print(
-            f"\r{on_one_line(task)}: {done:,}{f' of {total:,}' if total else ''}{share}   ",
+            f"\r{on_one_line(task)}: {done:,}{f' of {total:,}' if total else ''}{share:<28}",
             end=end,
             file=sys.stderr,
             flush=True,

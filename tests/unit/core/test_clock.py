@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.clock import parse_moment
+from kept.core.clock import Pace, parse_moment
 
 NOW = datetime(2026, 1, 2, 20, tzinfo=UTC).timestamp()
 """A Friday; the third of January, a Saturday, in Shanghai."""
@@ -62,3 +62,15 @@ def test_what_is_no_date_is_none(text):
 def test_no_text_raises(text, now):
     """Whatever a person types is a moment or nothing."""
     assert isinstance(parse_moment(text, now=now), float | None)
+
+
+def test_the_time_left_follows_the_pace_of_the_task():
+    """Nothing in the first seconds and at the end; another task begins anew."""
+    moments = iter([0.0, 1.0, 10.0, 100.0, 101.0, 110.0])
+    pace = Pace(lambda: next(moments))
+
+    told = [pace.left("vectors", done, 1_000) for done in (100, 150, 200, 1_000)]
+    other = [pace.left("index", done, 100) for done in (50, 60)]
+
+    assert told == ["", "", ", 1 min 20 s left", ""]
+    assert other == ["", ", 36 s left"]

@@ -1,5 +1,6 @@
 """`kept sessions prune | stats | reindex | optimize | repair | quarantine | embed`: maintenance of the store."""
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -232,18 +233,48 @@ def quarantine(
 
 @app.command()
 def embed(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", help="Set up a local model first: `small` (installs what is missing), a folder, or a name."
+        ),
+    ] = None,
     anew: Annotated[bool, typer.Option("--anew", help="Recompute all vectors.")] = False,
+    yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Compute missing vectors, newest first; an interrupted run can be continued."""
-    with open_caller() as caller:
+    if model is not None:
+        _set_up(model, yes=yes, as_json=as_json)
+    with open_caller() as caller:  # opened after the set-up, which changes the settings
         done = operations.upkeep.embed_messages(caller, anew=anew)
     if isinstance(done, Refused):
-        refuse(done, as_json=False, code=2)
+        refuse(done, as_json=as_json, code=2)
     if as_json:
         print_json(done.as_json())
     else:
         say(f"vectors of {done.made:,} messages computed; {_describe(done.vectors)}")
+
+
+def _set_up(model: str, *, yes: bool, as_json: bool) -> None:
+    """Install what a model needs, if the person agrees, and choose it."""
+    setup = operations.vector_setup
+    missing = setup.find_missing(model)
+    with open_caller() as caller:
+        if missing.names:
+            size = f"about {missing.megabytes} MB"
+            if not yes and not sys.stdin.isatty():
+                refuse(setup.explain_missing(missing), as_json=as_json, code=2)
+            if not confirm(f"install {', '.join(missing.names)} ({size}) into {sys.prefix}?", yes=yes):
+                fail("nothing was installed or changed")
+            note(f"installing {', '.join(missing.names)} ({size})")
+            refused = setup.install(caller, missing)
+            if refused is not None:
+                refuse(refused, as_json=as_json, code=2)
+        chosen = setup.choose_model(caller, model)
+    if isinstance(chosen, Refused):
+        refuse(chosen, as_json=as_json, code=2)
+    note(f"sessions.embeddings: provider local, model {chosen.model}")
 
 
 @app.command()
