@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from math import exp
 from operator import or_
 
 from kept.core.dates import DAY_SECONDS, Span
@@ -14,16 +13,20 @@ from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import Budget, Scope, find_candidates
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters
-from kept.sessions.search.occurrences import LineSimilarity, Proximity, Repetition, remove_names, session_similarity
-from kept.sessions.search.periods import add_time, list_conversations, read_period
+from kept.sessions.search.occurrences import (
+    LineSimilarity,
+    Proximity,
+    Repetition,
+    Turns,
+    remove_names,
+    session_similarity,
+)
+from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
 from kept.sessions.search.query import Query, is_asking, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import PostingList, find_speakers, look_up_terms, unknown_weight
 
-_DATE_BEFORE_DAYS = 1.0
-_DATE_AFTER_DAYS = 5.0
-"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
 
@@ -192,7 +195,7 @@ class _Search:
 
     def _session_date(self, head: SessionHead) -> float:
         spans = (Span(min(span.start, head.last_active), max(span.end, head.started)) for span in self._query.dates)
-        near = max((_nearness(span, head.started) for span in spans), default=0.0)
+        near = max((nearness(span, head.started) for span in spans), default=0.0)
         return self._ranking.weights.date * self._ranking.total * near
 
     def _rank(self, chosen: Sequence[tuple[str, list[int]]]) -> list[_Ranked]:
@@ -254,8 +257,10 @@ class _Search:
         best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
         lines = [item.line for item in best[: max(self._budget.texts * 2, self._request.limit * 4)]]
         passing = self._filters.passing([line.message_id for line in lines])
-        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms])
-        texts = self._read_texts(lines, proximity)
+        names = [term.text for term in self._terms if term.speaker_frequency]
+        terms = [term.text for term in self._terms]
+        proximity = Proximity(self._postings, self._request.query, terms, names=names)
+        texts = self._postings.texts([line.message_id for line in lines[: self._budget.texts]])
         repetition = Repetition(self._request.query)
         for line in lines:
             head = passing.get(line.message_id)
@@ -268,20 +273,14 @@ class _Search:
             line.factor *= self._filters.role_factor(head.role)
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             line.date = self._date(line.mask, head.timestamp)
-        self._add_proximity([line for line in lines if line.factor], proximity, texts)
+        left = [line for line in lines if line.factor]
+        self._add_proximity(left, proximity, texts)
+        Turns(self._request.query).mark(left, texts, self._filters.heads)
         done = {line.message_id for line in lines}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
             each.session.similarity = session_similarity(each.session.lines, self._ranking.weights)
             each.scored = self._ranking.score_lines(each.session)
-
-    def _read_texts(self, lines: Sequence[Line], proximity: Proximity) -> dict[int, str]:
-        """Read the texts of lines that contain several terms, then of those with one, if the question has more."""
-        several = [line.message_id for line in lines if line.mask & line.mask - 1]
-        single = [line.message_id for line in lines if line.mask and not line.mask & line.mask - 1]
-        # a single term is close to no other, but the text may quote the question
-        chosen = several + single if proximity.has_more_than_terms else several
-        return self._postings.texts(chosen[: self._budget.texts])
 
     def _add_proximity(self, lines: Sequence[Line], proximity: Proximity, texts: Mapping[int, str]) -> None:
         weights = [term.weight for term in self._ranking.terms]
@@ -291,6 +290,7 @@ class _Search:
             if text is not None:
                 found = proximity.of(text, weights)
                 line.gap, line.wording, line.small = found.closeness, found.quoted, found.stop_words
+                line.related = found.related
                 line.mask |= found.terms & unread
 
     def _may_be_shown(self, line: Line) -> bool:
@@ -306,7 +306,7 @@ class _Search:
         flags = sum(1 << bit for bit, term in enumerate(self._terms) if term.names_date)
         named = self._ranking.sum(mask & flags) / (self._ranking.sum(flags) or 1.0)
         # squared, because a part of a date is another date
-        return max(named * named, *(_nearness(span, moment) for span in self._query.dates))
+        return max(named * named, *(nearness(span, moment) for span in self._query.dates))
 
     def _order(self, ranked: Iterable[_Ranked]) -> _Order:
         sessions = []
@@ -389,11 +389,3 @@ class _Search:
             is_held = bool(term.between(self._postings, number, number))
             if is_held or term.text in asked:
                 yield TermMatch(term.text, ranked.weight, is_held)
-
-
-def _nearness(span: Span, moment: float) -> float:
-    """Return 1 inside `span`, less with every day before or after it."""
-    days = span.distance(moment) / DAY_SECONDS
-    if days == 0.0:
-        return 1.0
-    return exp(-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS))

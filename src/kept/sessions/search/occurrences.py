@@ -2,11 +2,14 @@
 
 import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cache, cached_property
+from math import sqrt
+from pathlib import Path
+from struct import iter_unpack, unpack_from
+from typing import Final, NamedTuple
 
-from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
+from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
 from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead
 from kept.sessions.search.query import is_asking
@@ -28,22 +31,24 @@ class Occurrence(NamedTuple):
     """The terms that occur, as bits."""
     stop_words: int
     """How many of its stop words occur."""
+    related: float
+    """How much of it the text says in any words, about 0 to 1."""
 
 
 class Proximity:
-    """Compares one question with texts, by tokens; every form of an irregular word counts as the same."""
+    """Compares one question with texts, by tokens; every form of an irregular word counts as the same.
 
-    def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str]) -> None:
+    `names` are words of the question that are related to nothing, because they name people.
+    """
+
+    def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str], *, names: Collection[str] = ()) -> None:
         self._analyzer = analyzer
         self._terms = [list(map(analyzer.stem, forms(term))) for term in terms]
         asked = clean(question[:_QUESTION_CHARACTERS])
-        self._trigrams = _trigrams(analyzer.tokens(asked))
+        tokens = analyzer.tokens(asked)
+        self._trigrams = _trigrams(tokens)
+        self._related = RelatedWords({*tokens}.difference(map(analyzer.stem, names)))
         self._stop_words = _stop_tokens(analyzer, asked)
-
-    @property
-    def has_more_than_terms(self) -> bool:
-        """Whether the question has stop words or word trigrams that a text of one term may contain."""
-        return bool(self._trigrams or self._stop_words)
 
     def of(self, text: str, weights: Sequence[float]) -> Occurrence:
         """Return how the words of the question occur in `text`."""
@@ -52,7 +57,8 @@ class Proximity:
         places = self._places(tokens)
         terms = sum(1 << bit for bit, found in enumerate(places) if found)
         stop_words = len(self._stop_words.intersection(tokens))
-        return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words)
+        related = self._related.share(tokens)
+        return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words, related)
 
     def _quoted_share(self, tokens: Sequence[str]) -> float:
         share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams) if self._trigrams else 0.0
@@ -136,6 +142,107 @@ def remove_names(query: str, terms: Sequence[PostingList]) -> str:
         return query
     rest = re.sub(rf"\b(?:{'|'.join(names)})\b(?:['’]s\b)?", " ", query, flags=re.IGNORECASE)
     return " ".join(rest.split()) if re.search(r"\w", rest) else query
+
+
+RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
+"""The table of related words; `benchmarks/related.py` builds it and describes how."""
+RELATED_MARK: Final = b"kept related words 1\n"
+_WINDOW: Final = 16
+"""Words of a message that are compared with the question at a time: a sentence or two."""
+_FULL: Final = 255.0
+"""A weight or similarity of 1 in the table."""
+
+
+class _Table(NamedTuple):
+    """The table of related words: stems in order, how much each says, and the nearest of each."""
+
+    stems: list[str]
+    weights: bytes
+    rows: bytes
+    row_bytes: int
+
+
+@cache
+def _read_table(path: Path) -> _Table:
+    data = path.read_bytes()
+    assert data.startswith(RELATED_MARK), path
+    start = len(RELATED_MARK) + 12
+    size, neighbours, length = unpack_from("<III", data, len(RELATED_MARK))
+    stems = data[start : start + length].decode().split("\n")
+    rows = start + length + size
+    return _Table(stems, data[start + length : rows], data[rows:], 3 * neighbours)
+
+
+class RelatedWords:
+    """What a text says of the question in other words: "exhibition" where the question says "museum".
+
+    The table knows English words by their stems; a word that it does not know is related to nothing.
+    """
+
+    def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
+        table = _read_table(path)
+        places = {stem: bisect_left(table.stems, stem) for stem in stems}
+        known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
+        gains: dict[str, float] = {}
+        for place in known:
+            weight = table.weights[place]
+            row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+            for other, likeness in iter_unpack("<HB", row):
+                gain = weight * table.weights[other] * likeness / _FULL**3
+                gains[table.stems[other]] = gains.get(table.stems[other], 0.0) + gain
+        norm = sqrt(sum(table.weights[place] ** 2 for place in known)) / _FULL
+        for place in known:
+            stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
+            gains[stem] = max(gains.get(stem, 0.0), own)
+        self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
+
+    def share(self, tokens: Sequence[str]) -> float:
+        """Return how much of the question the best window of a text says, about 0 to 1, in any words."""
+        get = self._gains.get
+        hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
+        best = total = 0.0
+        first = 0
+        for place, gain in hits:
+            total += gain
+            while hits[first][0] <= place - _WINDOW:
+                total -= hits[first][1]
+                first += 1
+            best = max(best, total)
+        return best / sqrt(min(_WINDOW, len(tokens)) / 2 + 1) if best else 0.0
+
+
+_QUESTION: Final = re.compile(r"[^.!?\n\uff1f\u3002]*[?\uff1f]+")
+_OF_ASKER: Final = re.compile(
+    r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
+)
+_OF_OTHER: Final = re.compile(
+    r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE
+)
+
+
+class Turns:
+    """Who says what in a dialogue: a question, its answer, or what the person who searches said before."""
+
+    def __init__(self, query: str) -> None:
+        self._is_asked = is_asking(query)
+        # "what did you tell me" looks for the assistant's words
+        self._is_of_asker = _OF_ASKER.search(query) is not None and _OF_OTHER.search(query) is None
+
+    def mark(self, lines: Iterable[Line], texts: Mapping[int, str], heads: Mapping[int, MessageHead]) -> None:
+        """Set how much each line asks, whether it answers a question, and whether the asker says it."""
+        for line in lines if self._is_asked else ():
+            text, head = texts.get(line.message_id), heads[line.message_id]
+            if text is None:
+                continue
+            name, rest = split_speaker(text)
+            if not name:
+                # only people ask each other: what a person asks an assistant tells about the person
+                line.spoken = line.spoken or (self._is_of_asker and head.role == "user")
+                continue
+            line.asks = min(1.0, sum(map(len, _QUESTION.findall(rest))) / max(1, len(rest)))
+            before = heads.get(line.message_id - 1)
+            is_next = before is not None and before.session_id == head.session_id
+            line.answers = is_next and texts.get(line.message_id - 1, "").rstrip().endswith(("?", "\uff1f"))
 
 
 class LineSimilarity:

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from math import exp
 from typing import TYPE_CHECKING, Final
 
 from kept.core.clock import find_spans, from_epoch, parse_span
-from kept.core.dates import Span
+from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
 from kept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words_by_language
@@ -27,6 +28,9 @@ _MEASURES: Final = frozenset("次句条個个件段场话")
 _SINCE: Final = re.compile(r"(?:since|seit|desde|depuis|ab|[从從自])\s*(?:dem |der |el |la |le |the )?$")
 _CHINESE: Final = "zh"
 _DIGITS: Final = re.compile(r"\d")
+_DATE_BEFORE_DAYS: Final = 1.0
+_DATE_AFTER_DAYS: Final = 5.0
+"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
 
 
 def read_period(request: SearchRequest, now: float) -> Period | None:
@@ -203,3 +207,11 @@ def _day(epoch: float | None) -> str:
         return f"{from_epoch(epoch).astimezone():%Y-%m-%d}"
     except (OverflowError, ValueError, OSError):
         return str(epoch)
+
+
+def nearness(span: Span, moment: float) -> float:
+    """Return 1 inside `span`, less with every day before or after it."""
+    days = span.distance(moment) / DAY_SECONDS
+    if days == 0.0:
+        return 1.0
+    return exp(-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS))

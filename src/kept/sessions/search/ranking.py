@@ -31,6 +31,12 @@ class Weights:
     """Gain of a message that quotes the question word for word, as a share of the question's weight."""
     small: float = 0.3
     """Weight of a stop word that a message contains too, for questions with hardly any other words."""
+    related: float = 0.8
+    """Gain of a message that says the question in other words, as a share of the question's weight."""
+    asks: float = 0.3
+    """Loss of a message that is a question, among people, as a share of the question's weight."""
+    answers: float = 0.1
+    """Gain of a message that follows a question, among people, as a share of the question's weight."""
     previous: float = 0.72
     """Share of a term's weight that a message gains when the previous message contains it."""
     next: float = 0.6
@@ -125,6 +131,12 @@ class Line:
     """How much of the question the text holds word for word, 0 to 1; known for the best messages only."""
     small: int = 0
     """Stop words of the question that the text holds; known for the best messages only."""
+    related: float = 0.0
+    """How much of the question the text says in related words, about 0 to 1; known for the best messages only."""
+    asks: float = 0.0
+    """Share of the text that is a question, in a dialogue of people; known for the best messages only."""
+    answers: bool = False
+    """Whether it follows a question, in a dialogue of people; known for the best messages only."""
 
 
 @dataclass(slots=True)
@@ -208,13 +220,16 @@ class Ranking:
         """Return whether a message with the terms in `mask` contains every word of the question."""
         return self.sum(mask) >= self.asked * _WHOLE
 
+    def share(self, mask: int) -> float:
+        """Return the share of the question in `mask`, by idf alone: one rare word is little of a question of five."""
+        return sum(idf for bit, idf in enumerate(self._idfs) if mask >> bit & 1) / self._asked_idf
+
     def base(self, mask: int, length: int) -> float:
         """Return the score of a message's own words: BM25 of its terms, raised by coverage."""
         lift = self._lifts.get(mask)
         if lift is None:
             use = self.weights
-            # by idf alone: one rare word is little of a question of five, however rare
-            share = sum(idf for bit, idf in enumerate(self._idfs) if mask >> bit & 1) / self._asked_idf
+            share = self.share(mask)
             lift = self.sum(mask) * (use.saturation + 1.0)
             lift *= 1.0 + use.coverage * share**2 + use.whole * share**8
             self._lifts[mask] = lift
@@ -227,6 +242,10 @@ class Ranking:
         if line.small and line.mask and self.counts_small:
             gain += use.small * line.small * (use.saturation + 1.0) / (self._flat + self._slope * line.length)
         return gain
+
+    def turn(self, line: Line) -> float:
+        """Return what a message gains as an answer and loses as a question in a dialogue of people."""
+        return (self.weights.answers * line.answers - self.weights.asks * line.asks) * self.total
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
@@ -272,6 +291,8 @@ class Ranking:
             "meaning": meaning,
             "closeness": use.closeness * line.gap,
             "wording": self.wording(line),
+            "related": use.related * line.related * self.total,
+            "turn": self.turn(line),
             "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
@@ -299,8 +320,10 @@ class Ranking:
             own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
             if own + line.similarity <= 0.0:
                 continue
-            if line.gap or line.wording or line.small:
-                own += use.closeness * line.gap + self.wording(line)
+            if line.gap or line.wording or line.small or line.related:
+                own += use.closeness * line.gap + self.wording(line) + use.related * line.related * self.total
+            if line.asks or line.answers:
+                own += self.turn(line)
             if line.spoken:
                 own += speaker_gain
             rest = falloff * session_gain + meaning_gain

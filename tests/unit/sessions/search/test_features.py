@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.occurrences import Proximity
+from kept.sessions.search.occurrences import Proximity, RelatedWords, Turns
+from kept.sessions.search.postings import MessageHead
+from kept.sessions.search.ranking import Line
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.postings import SqlitePostings
 from kept.storage.sqlite import open_state
@@ -50,9 +52,7 @@ def test_the_stop_words_of_a_question_are_counted_once_each(postings: SqlitePost
     """A text is remembered by its small words as well; what is left of "don't" is no word."""
     wording = Proximity(postings, "you don't get there", ["get"])
 
-    assert wording.has_more_than_terms
     assert wording.of("there you are, and there you stay, t", [1.0]).stop_words == 2
-    assert not Proximity(postings, "violin", ["violin"]).has_more_than_terms
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -67,3 +67,68 @@ def test_any_question_beside_any_text_is_between_nothing_and_all(
     assert 0.0 <= stands.quoted <= 1.0
     assert stands.terms in range(4)
     assert stands.stop_words >= 0
+    assert 0.0 <= stands.related <= 4.0
+
+
+def test_a_text_says_a_question_in_related_words(postings: SqlitePostings) -> None:
+    """An exhibition is close to a museum; a price is not, and the name of a person is related to nothing."""
+    museum = Proximity(postings, "Which museum did John visit?", ["museum", "john", "visit"], names=["john"])
+    exhibition, price, name = (
+        museum.of(text, [1.0] * 3).related
+        for text in ("the exhibition of antiques", "the price of the loan", "John, Paul")
+    )
+
+    assert exhibition > 3 * price
+    assert name == 0.0
+
+
+def test_the_best_window_of_a_long_text_counts(postings: SqlitePostings) -> None:
+    """A sentence says as much in a long answer as by itself."""
+    guitar = Proximity(postings, "the guitar lesson", ["guitar", "lesson"])
+    sentence = "an acoustic instrument with a good musician to teach you the first chords and songs of it"
+
+    alone, inside = (guitar.of(text, [1.0] * 2).related for text in (sentence, f"{'zz ' * 200}{sentence}{' zz' * 200}"))
+
+    assert inside == pytest.approx(alone)
+
+
+@pytest.mark.parametrize("question", ["Welches Museum hat Anna besucht?", "安娜参观了哪个博物馆"])
+def test_words_of_other_languages_are_related_to_nothing_by_chance(postings: SqlitePostings, question: str) -> None:
+    """The table is English: an unrelated text in the language of the question gains nothing."""
+    related = Proximity(postings, question, ["x"]).of("Wir haben gestern den Zaun gestrichen 昨天我们刷了篱笆", [1.0])
+
+    assert related.related == 0.0
+
+
+def test_every_row_of_the_table_is_readable() -> None:
+    """Neighbours are stems of the table, and no stem is a stop word."""
+    words = RelatedWords(["guitar"])
+
+    assert words.share(["acoust"]) > words.share(["offic"]) >= 0.0
+    assert words.share(["the"]) == RelatedWords([]).share(["guitar"]) == 0.0
+
+
+def marked(query: str, texts: list[str], role: str = "user") -> list[Line]:
+    lines = [Line(number, 1, 5) for number in range(len(texts))]
+    heads = {number: MessageHead("s", role, 0.0, None) for number in range(len(texts))}
+    Turns(query).mark(lines, dict(enumerate(texts)), heads)
+    return lines
+
+
+def test_among_people_questions_ask_and_the_next_message_answers() -> None:
+    """The share of the text that is a question counts; an order of key words is no question."""
+    asking, answer = marked("When does Ann paint?", ["Bob: Nice. When do you paint?", "Ann: On Sundays."])
+    (other,) = marked("ann paints", ["Bob: When do you paint?"])
+
+    assert 0.5 < asking.asks < 1.0
+    assert answer.answers
+    assert (answer.asks, asking.answers, other.asks) == (0.0, False, 0.0)
+
+
+def test_a_question_about_oneself_is_about_what_the_user_said() -> None:
+    """With an assistant, "I" is the user; "what did you tell me" is not."""
+    (mine,) = marked("What do I paint with?", ["I use gouache"])
+    (theirs,) = marked("What do I paint with?", ["Use gouache"], role="assistant")
+    (told,) = marked("What did you tell me to paint with?", ["I use gouache"])
+
+    assert (mine.spoken, theirs.spoken, told.spoken) == (True, False, False)

@@ -1,0 +1,262 @@
+"""Cross-validated recall on four kinds of conversations, with the weights of the search fitted without the tested part.
+
+    python benchmarks/crossval.py FOLDER [--cache FILE] [--fit]
+
+FOLDER holds `locomo_dev.json`, `realtalk_dev.json`, `longmemeval_dev.{messages,questions}.jsonl` and `beam_dev/`. Each
+question is asked once through the real search, beside plain BM25 without stop words; the features of all messages are
+recorded (`benchmarks/features.py`). From them, five folds of conversations (of LongMemEval, questions) are scored with
+weights that were fitted to the other four by coordinate search, all sets with equal weight. Then each weight is set to
+zero: what it gains, and on which data.
+"""
+
+import argparse
+import pickle
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features import Recording, record
+from kept.sessions.search.ranking import WEIGHTS
+from recall import Pool, locomo, pooled
+
+FIGURES = ("hit@1", "all@5", "turn@10")
+FOLDS = 5
+STEPS = (0.0, 0.5, 0.75, 1.33, 2.0)
+"""Factors by which a weight is changed."""
+LEAST = 0.0005
+"""Gain of the mean figure from which on a change is taken; less is noise."""
+LINEAR = (
+    "coverage",
+    "whole",
+    "closeness",
+    "wording",
+    "small",
+    "related",
+    "asks",
+    "answers",
+    "previous",
+    "next",
+    "near",
+    "speaker",
+    "session",
+    "date",
+    "recency",
+    "runner_up",
+    "session_total",
+)
+"""The weights that are fitted: those by which a part is multiplied."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question with its parts, each to be multiplied by its weight."""
+
+    fold: int
+    recording: Recording
+    parts: dict[str, NDArray[Any]]
+    sessions: NDArray[Any]
+    gold: NDArray[Any]
+    gold_sessions: NDArray[Any]
+
+
+def read_sets(folder: Path) -> dict[str, list[Pool]]:
+    """Return the pools of the four sets by name."""
+    long = folder / "longmemeval_dev.messages.jsonl"
+    talks = sorted((folder / "beam_dev").glob("*.messages.jsonl"))
+    return {
+        "LoCoMo": locomo(folder / "locomo_dev.json"),
+        "REALTALK": locomo(folder / "realtalk_dev.json"),
+        "LongMemEval": pooled(long, folder / "longmemeval_dev.questions.jsonl"),
+        "BEAM": [pool for talk in talks for pool in pooled(talk, Path(str(talk).replace(".messages.", ".questions.")))],
+    }
+
+
+def prepare(pools: Sequence[Pool], recordings: Sequence[Sequence[Recording]]) -> list[Asked]:
+    """Return the questions of a set; the folds are its pools, or its questions where it has only one."""
+    asked = []
+    for place, (pool, made) in enumerate(zip(pools, recordings, strict=True)):
+        names = [item.external_id for item in pool.said]
+        for number, one in enumerate(made):
+            if one.columns:
+                fold = (place if len(pools) > 1 else number) % FOLDS
+                asked.append(_prepare(fold, one, names))
+    return asked
+
+
+def _prepare(fold: int, one: Recording, names: Sequence[str]) -> Asked:
+    have, total = one.columns, one.total
+    length = have["length"]
+    slope = WEIGHTS.saturation * WEIGHTS.length / one.mean_length
+    norm = (WEIGHTS.saturation + 1.0) / (1.0 + WEIGHTS.saturation * (1.0 - WEIGHTS.length) + slope * length)
+    falloff = np.minimum(1.0, WEIGHTS.falloff_terms / np.maximum(length, 1.0))
+    words = have["own"] * norm
+    sessions = have["session"].astype(int)
+    parts = {
+        "words": words,
+        "coverage": words * have["share"] ** 2,
+        "whole": words * have["share"] ** 8,
+        "closeness": have["closeness"],
+        "wording": have["wording"] * total,
+        "small": have["small"] * norm,
+        "related": have["related"] * total,
+        "asks": -have["asks"] * total,
+        "answers": have["answers"] * total,
+        "speaker": have["spoken"] * total,
+        "session": falloff * one.sums[sessions, 0],
+        "date": have["date"] * total,
+        "recency": total * 2.0 ** (-np.maximum(have["age"], 0.0) / WEIGHTS.recency_days),
+    }
+    for name in ("previous", "next", "near"):
+        parts[name] = falloff * (have[name] - WEIGHTS.doubled * have[f"{name}_doubled"])
+    matches = words + parts["previous"] + parts["next"] + parts["near"] > 0
+    parts = {name: np.where(matches, part * have["factor"], 0.0) for name, part in parts.items()}
+    wanted = one.question.turns
+    return Asked(
+        fold,
+        one,
+        parts,
+        sessions,
+        np.array([names[place] in wanted for place in have["message"].astype(int)]),
+        np.array([name in one.question.sessions for name in one.sessions]),
+    )
+
+
+def default_weights() -> dict[str, float]:
+    return {"words": 1.0, **{name: getattr(WEIGHTS, name) for name in LINEAR}}
+
+
+def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, float]:
+    """Return the three figures of one question with these weights."""
+    apart = ("session", "date", "recency")
+    own = sum(weights[name] * part for name, part in asked.parts.items() if name not in apart)
+    rest = sum(weights[name] * asked.parts[name] for name in apart)
+    scores = np.where(own > 0, own + rest, 0.0)
+    top = np.argsort(-scores, kind="stable")[:10]
+    turn = float((asked.gold[top] & (scores[top] > 0)).any())
+    order = np.argsort(-_session_scores(asked, weights, own), kind="stable")
+    gold = asked.gold_sessions
+    return float(gold[order[0]]), float(gold[order[:5]].sum() == len(asked.recording.question.sessions)), turn
+
+
+def _session_scores(asked: Asked, weights: Mapping[str, float], own: NDArray[Any]) -> NDArray[Any]:
+    """Return the score of each session: its best and second best message, its own sum, its date."""
+    sums = asked.recording.sums
+    best, second, dated = np.zeros(len(sums)), np.zeros(len(sums)), np.zeros(len(sums))
+    order = np.lexsort((-own, asked.sessions))
+    place = asked.sessions[order]
+    first = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
+    best[place[first]] = own[order[first]]
+    after = first[first + 1 < len(place)] + 1
+    after = after[place[after] == place[after - 1]]
+    second[place[after]] = own[order[after]]
+    np.maximum.at(dated, asked.sessions, weights["date"] * asked.parts["date"])
+    as_one = np.sqrt(np.minimum(1.0, WEIGHTS.falloff_terms / sums[:, 1]))
+    total: NDArray[Any] = best + weights["runner_up"] * second + weights["session_total"] * as_one * sums[:, 0] + dated
+    return np.where(best > 0, total, 0.0)
+
+
+class Fitting:
+    """Figures of all questions by weights; each set of weights is evaluated once, however many folds look at it."""
+
+    def __init__(self, sets: Mapping[str, Sequence[Asked]]) -> None:
+        self.sets = sets
+        self.looks = 0
+        self._known: dict[tuple[float, ...], dict[str, NDArray[Any]]] = {}
+
+    def figures(self, weights: Mapping[str, float]) -> dict[str, NDArray[Any]]:
+        """Return, for each set, the figures of its questions."""
+        key = tuple(weights.values())
+        if key not in self._known:
+            self.looks += 1
+            self._known[key] = {
+                name: np.array([evaluate(asked, weights) for asked in questions])
+                for name, questions in self.sets.items()
+            }
+        return self._known[key]
+
+    def fit(self, without: int) -> dict[str, float]:
+        """Return the weights that are best for all folds but one: a coordinate search from those of the search."""
+        best = default_weights()
+        gain = self._mean(best, without)
+        for name in LINEAR:
+            for step in STEPS:
+                trial = {**best, name: step * default_weights()[name]}
+                found = self._mean(trial, without)
+                if found > gain + LEAST:
+                    best, gain = trial, found
+        return best
+
+    def _mean(self, weights: Mapping[str, float], without: int) -> float:
+        figures = self.figures(weights)
+        kept = {name: [one.fold != without for one in questions] for name, questions in self.sets.items()}
+        return statistics.mean(float(figures[name][kept[name]].mean()) for name in self.sets)
+
+    def cross_validate(self) -> dict[str, NDArray[Any]]:
+        """Return the figures of each question with weights that were fitted without its fold."""
+        found = {name: np.zeros((len(questions), len(FIGURES))) for name, questions in self.sets.items()}
+        for fold in range(FOLDS):
+            figures = self.figures(self.fit(fold))
+            for name, questions in self.sets.items():
+                tested = [one.fold == fold for one in questions]
+                found[name][tested] = figures[name][tested]
+        return found
+
+
+def describe(title: str, rows: NDArray[Any], other: NDArray[Any] | None = None) -> str:
+    """Return the means of the figures, or the paired differences in points with their standard errors."""
+    if other is None:
+        return f"{title:42}" + "".join(f"{value:>16.3f}" for value in rows.mean(0))
+    gaps = 100.0 * (rows - other)
+    errors = gaps.std(0, ddof=1) / len(gaps) ** 0.5
+    cells = (f"{gap:+.1f} ± {error:.1f}" for gap, error in zip(gaps.mean(0), errors, strict=True))
+    return f"{title:42}" + "".join(f"{cell:>16}" for cell in cells)
+
+
+def report(sets: Mapping[str, Sequence[Asked]], *, may_fit: bool) -> Iterator[str]:
+    """Yield the lines of the report."""
+    fitting = Fitting(sets)
+    validated = fitting.cross_validate() if may_fit else {}
+    recorded = fitting.figures(default_weights())
+    yield f"{'':42}" + "".join(f"{figure:>16}" for figure in FIGURES)
+    for name, questions in sets.items():
+        searched = np.array([[one.recording.today[figure] for figure in FIGURES] for one in questions])
+        plain = np.array([[one.recording.plain[figure] for figure in FIGURES] for one in questions])
+        yield describe(f"{name} ({len(questions)}): search", searched)
+        yield describe("  plain BM25, no stop words", plain)
+        yield describe("  search above BM25, points", searched, plain)
+        yield describe("  all messages, same weights", recorded[name])
+        if validated:
+            yield describe("  cross-validated weights", validated[name])
+            yield describe("  cross-validated above BM25, points", validated[name], plain)
+    for weight in LINEAR:
+        gone = fitting.figures({**default_weights(), weight: 0.0})
+        for name in sets:
+            yield describe(f"gain of {weight}, {name}", recorded[name], gone[name])
+    yield f"{fitting.looks} sets of weights were looked at"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--cache", type=Path, help="where recordings are kept between runs")
+    parser.add_argument("--fit", action="store_true", help="fit the weights in folds; minutes instead of seconds")
+    options = parser.parse_args()
+    pools = read_sets(options.folder)
+    if options.cache is not None and options.cache.exists():
+        recordings = pickle.loads(options.cache.read_bytes())
+    else:
+        recordings = {name: [record(pool) for pool in each] for name, each in pools.items()}
+        if options.cache is not None:
+            options.cache.write_bytes(pickle.dumps(recordings))
+    sets = {name: prepare(each, recordings[name]) for name, each in pools.items()}
+    for line in report(sets, may_fit=options.fit):
+        print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main()
