@@ -1,6 +1,6 @@
 """Cross-validated recall on four kinds of conversations, with the weights of the search fitted without the tested part.
 
-    python benchmarks/crossval.py FOLDER [--cache FILE] [--fit]
+    python -m benchmarks.crossval FOLDER [--cache FILE] [--fit]
 
 FOLDER holds `locomo_dev.json`, `realtalk_dev.json`, `longmemeval_dev.{messages,questions}.jsonl` and `beam_dev/`. Each
 question is asked once through the real search, beside plain BM25 without stop words; the features of all messages are
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.features import Recording, record
+from benchmarks.recall import Pool, locomo, pooled
 from numpy.typing import NDArray
 
-from features import Recording, record
 from kept.sessions.search.ranking import WEIGHTS
-from recall import Pool, locomo, pooled
 
 FIGURES = ("hit@1", "all@5", "turn@10")
 FOLDS = 5
@@ -133,7 +133,9 @@ def default_weights() -> dict[str, float]:
 def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, float]:
     """Return the three figures of one question with these weights."""
     apart = ("session", "date", "recency")
-    own = sum(weights[name] * part for name, part in asked.parts.items() if name not in apart)
+    own = np.zeros(len(asked.gold))
+    for name, part in asked.parts.items():
+        own += 0.0 if name in apart else weights[name] * part
     rest = sum(weights[name] * asked.parts[name] for name in apart)
     scores = np.where(own > 0, own + rest, 0.0)
     top = np.argsort(-scores, kind="stable")[:10]

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchmarks.recall import LIMIT, Pool, Question, compare, fill, metrics, plain
 from numpy.typing import NDArray
 
 from kept.core.ids import OWNER
 from kept.core.search import SearchRequest
-from kept.sessions.search.candidates import Budget
+from kept.core.values import replace
+from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.engine import _Ranked, _Search
 from kept.sessions.search.filters import Filters
 from kept.sessions.search.query import parse
@@ -24,7 +26,6 @@ from kept.sessions.search.terms import look_up_terms
 from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, open_state
-from recall import LIMIT, Pool, Question, compare, fill, metrics, plain
 
 TEXTS = 200
 """Messages per question whose text is read; the search itself reads 36 to 60."""
@@ -57,7 +58,7 @@ class Recorder(_Search):
 
     def record(self, everything: Sequence[int]) -> list[_Ranked]:
         """Return all lines with their features."""
-        self._budget = Budget(*[_EVERY] * 6, texts=TEXTS, matching=_EVERY)
+        self._budget = replace(EXHAUSTIVE, texts=TEXTS)
         heads = self._filters.passing(everything)
         self._scope()
         for term in self._terms:

@@ -53,8 +53,9 @@ def embed(folder: Path, words: list[tuple[str, float]]) -> NDArray[Any]:
     rows = []
     for start in range(0, len(words), BATCH):
         rows += model.embed([word for word, _ in words[start : start + BATCH]])
-    vectors = np.array(rows, np.float64)
-    return vectors - vectors.mean(0)
+    vectors: NDArray[Any] = np.array(rows, np.float64)
+    vectors -= vectors.mean(0)
+    return vectors
 
 
 def join_stems(words: list[tuple[str, float]], vectors: NDArray[Any]) -> tuple[list[str], NDArray[Any], NDArray[Any]]:
