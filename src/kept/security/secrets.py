@@ -50,6 +50,11 @@ class ShapeTable:
     shapes: tuple[Shape, ...]
     placeholder: re.Pattern[str]
     ordinary: frozenset[str]
+    published: frozenset[str]
+
+    def is_published(self, value: str) -> bool:
+        """Tell whether `value` is a sample of public documentation."""
+        return value.rpartition(".")[2] in self.published
 
     def is_ordinary(self, value: str) -> bool:
         """Tell whether `value` is a placeholder, a word of a form, or a piece of code."""
@@ -62,7 +67,7 @@ class ShapeTable:
 def shape_table() -> ShapeTable:
     """Return the shapes and the values that are never credentials."""
     shapes: list[Shape] = []
-    values: dict[str, list[str]] = {"placeholder": [], "ordinary": []}
+    values: dict[str, list[str]] = {"placeholder": [], "ordinary": [], "published": []}
     for block in resource_text("kept.security", "secrets.txt").split("\n\n"):
         rows = [line.partition(" = ")[::2] for line in block.splitlines() if not line.startswith("#")]
         fields = dict(rows)
@@ -72,7 +77,8 @@ def shape_table() -> ShapeTable:
             if name in values:
                 values[name].append(value)
     placeholder = re.compile("|".join(values["placeholder"]), re.IGNORECASE)
-    return ShapeTable(tuple(shapes), placeholder, frozenset(" ".join(values["ordinary"]).split()))
+    ordinary, published = (frozenset(" ".join(values[name]).split()) for name in ("ordinary", "published"))
+    return ShapeTable(tuple(shapes), placeholder, ordinary, published)
 
 
 def _shape(fields: Mapping[str, str]) -> Shape:
@@ -253,6 +259,9 @@ def _find(text: str, lowered: str, shape: Shape) -> Iterator[re.Match[str]]:
 
 def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
     """Check the context and the value where the shape alone is no proof."""
+    start, end = _secret_span(match)
+    if shape_table().is_published(text[start:end]):
+        return False
     if not shape.vague:
         return True
     if shape.qualifier is not None:
@@ -263,7 +272,6 @@ def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
     place = match.start()
     if shape.after and not any(text.find(word, max(0, place - _REACH), place) >= 0 for word in shape.after):
         return False
-    start, end = _secret_span(match)
     return _is_secret(text[start:end], rule=shape.rule, group=match.lastgroup)
 
 

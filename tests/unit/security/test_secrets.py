@@ -205,3 +205,28 @@ def test_a_secret_never_survives_between_spaces(before: str, secret: str, after:
     lead = "7381920465" if secret.startswith(":AA") else ""
 
     assert secret not in redact(f"{before} {lead}{secret} {after}")
+
+
+HEAD = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9lIiwiaWF0IjoxNTE2MjM5MDIyfQ"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"const token = '{HEAD}.SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c';",
+        f"Authorization: Bearer {HEAD}.XbPfbIHMI6arZ3Y922BhjWgQzWXcXNrz0ogtVhfEd2o",
+        '{"totp_secret": "JBSWY3DPEHPK3PXP"}',
+        f'"access_token": "{HEAD}.abcde1234567890"',
+    ],
+)
+def test_published_samples_are_no_secrets(text):
+    """Tutorials quote the token of jwt.io and the secret of one-time passwords; a signature has both cases."""
+    assert redact(text) == text
+
+
+def test_a_sample_with_anything_else_in_it_is_a_secret():
+    """The same claims with another signature, and a key that merely contains a sample."""
+    signature = "q0Zr8vYw3Lk1TtB5nUe7XcJ2sHd9GfMpAiVoQzRxWyE"
+
+    assert redact(f"use {HEAD}.{signature}") == "use [redacted:jwt]"
+    assert "JBSWY3" not in redact('{"totp_secret": "JBSWY3DPEHPK3PXPQ7K2"}')
