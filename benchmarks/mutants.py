@@ -263,7 +263,7 @@ def copy_tree(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    # bytecode that is used only as long as its source has the same hash: a mutant's file is compiled anew
+    # stale bytecode could hide a mutant of the same size, so bytecode is used only with a source of the same hash
     hashed = py_compile.PycInvalidationMode.CHECKED_HASH
     compileall.compile_dir(folder / "src", quiet=1, invalidation_mode=hashed)
 
@@ -329,9 +329,8 @@ class Runner:
         # a limit for each test, in seconds that pass, would kill mutants on a busy machine
         options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--timeout", "0"]
         command = [self._python, *start, *options, *tests]
-        # stale bytecode could hide a mutant of the same size, so only what `copy_tree` compiled is used
-        paths = os.pathsep.join((str(folder / "src"), str(folder)))
-        environment = {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder / "src"), str(folder)))}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # compiled tests are worth keeping
         # processor time, because wall-clock time depends on what else runs
         limit = [] if self._cpu_seconds is None else ["sh", "-c", 'ulimit -t "$0" && exec "$@"', str(self._cpu_seconds)]
         try:
