@@ -486,6 +486,16 @@ def test_a_table_whose_name_is_damaged_is_known_by_its_declaration(tmp_path, mon
     assert judge_one(tmp_path, monkeypatch, change) == []
 
 
+@pytest.mark.parametrize("place", [2, len("triggernotes_uncheckedno")])
+def test_a_trigger_with_a_damaged_kind_or_table_is_repaired(tmp_path, monkeypatch, place):
+    """SQLite still runs it, until a VACUUM leaves it out."""
+
+    def change(data, owners, size):
+        data[data.index(b"triggernotes_uncheckednotes") + place] ^= 0x20
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
+
+
 @pytest.mark.parametrize("part", [b"tokenize", b"trigram"])
 def test_a_damaged_declaration_of_the_search_index_is_repaired(tmp_path, monkeypatch, part):
     """FTS5 reports it as an error of the statement."""

@@ -59,9 +59,8 @@ def is_of_another_program(salvage: Salvage, migrations: Sequence[Migration]) -> 
 
 def is_schema_whole(connection: apsw.Connection, migrations: Sequence[Migration]) -> bool:
     """Whether an open database of the newest version declares what the migrations declare."""
-    declared = _schema(connection)
-    known = _schema(build_reference(migrations, migrations[-1].version))
-    return all(declared.get(name) == sql for name, sql in known.items())
+    known = _entries(build_reference(migrations, migrations[-1].version))
+    return known <= _entries(connection)
 
 
 def holds_later_tables(connection: apsw.Connection, migrations: Sequence[Migration], version: int) -> bool:
@@ -81,8 +80,18 @@ def _declarations(rows: Iterable[Row]) -> dict[str, str]:
 
 
 def _schema(connection: apsw.Connection) -> dict[str, str]:
-    rows = connection.execute("SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*'")
-    return {str(name): _normal(str(sql)) for name, sql in rows}
+    return {name: sql for _, _, name, sql in _entries(connection)}
+
+
+def _entries(connection: apsw.Connection) -> set[tuple[str, str, str, str]]:
+    """Return the kind, table, name and declaration of everything that is declared.
+
+    SQLite uses a declaration whose kind or table is damaged, and VACUUM or DROP then lose it.
+    """
+    rows = connection.execute(
+        "SELECT type, tbl_name, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT GLOB 'sqlite_*'"
+    )
+    return {(str(kind), str(table), str(name), _normal(str(sql))) for kind, table, name, sql in rows}
 
 
 def _normal(sql: str) -> str:
