@@ -448,11 +448,17 @@ def page_owners(path):
         return dict(connection.execute("SELECT pageno, name FROM dbstat WHERE pagetype <> 'overflow'").fetchall())
 
 
-def judge_one(folder, monkeypatch, change):
-    """Judge one damage that is made by hand: `change(data, owners, page_bytes)` changes bytes, and returns moved pages."""
+def judge_one(folder, monkeypatch, change, *, empty=()):
+    """Judge one damage that is made by hand: `change(data, owners, page_bytes)` changes bytes, and returns moved pages.
+
+    The tables in `empty` have no rows.
+    """
     original = folder / "healthy" / "state.db"
     original.parent.mkdir(parents=True)
     build(original)
+    with closing(open_state(original)) as database, database.writing() as connection:
+        for table in empty:
+            connection.execute(f"DELETE FROM {table}")
     spans, page_bytes, _ = places(original)
     owners = page_owners(original)
 
@@ -484,6 +490,19 @@ def test_a_table_whose_name_is_damaged_is_known_by_its_declaration(tmp_path, mon
         data[data.index(b"tablepromptsprompts") + len("tablepromp")] ^= 1
 
     assert judge_one(tmp_path, monkeypatch, change) == []
+
+
+@pytest.mark.parametrize(("empty", "table"), [("leases", "usage"), ("index_queue", "nodes"), ("moved_chats", "tokens")])
+def test_rows_in_the_place_of_an_empty_table_are_found(tmp_path, monkeypatch, empty, table):
+    """Two pages change places: no tree contradicts itself, and one table seems to have no rows."""
+
+    def change(data, owners, size):
+        one, two = (next(page for page, owner in owners.items() if owner == name) for name in (empty, table))
+        first, second = (slice((page - 1) * size, page * size) for page in (one, two))
+        data[first], data[second] = bytes(data[second]), bytes(data[first])
+        return {one: two, two: one}
+
+    assert judge_one(tmp_path, monkeypatch, change, empty=[empty]) == []
 
 
 @pytest.mark.parametrize("place", [2, len("triggernotes_uncheckedno")])

@@ -182,8 +182,21 @@ class Salvage:
             swapped = next((pair for pair in pairs if self._is_foreign(pair[0], owner, self.shapes[pair[1]])), None)
             if swapped is not None:
                 self._move(swapped[0], found[owner], found[swapped[1]], swapped[1])
-            if swapped is not None or name in self.shapes:
+            is_emptied = bool(places) and not any(map(self._holds_cells, found[owner].pages))
+            if swapped is not None or name in self.shapes or is_emptied:
                 self._move(number, found.get(name), found[owner], owner)
+
+    def _holds_cells(self, number: int) -> bool:
+        tree = self.file.tree(number)
+        return tree is not None and bool(tree.cells)
+
+    def find_misplaced(self) -> list[tuple[str, str]]:
+        """Return the tables whose first page holds rows of another table, each with that table.
+
+        Swapped with the page of an empty table, rows are missing without any contradiction.
+        """
+        proven = ((name, self._find_proven(root, self.shapes.get(name))) for name, root in self._find_roots().items())
+        return [(name, owner) for name, owner in proven if owner is not None]
 
     def _find_proven(self, number: int, shape: Shape | None) -> str | None:
         """Return another table to which a row of this page belongs for certain."""

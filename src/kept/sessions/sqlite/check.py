@@ -11,7 +11,7 @@ from kept.core.errors import KeptError, NewerDatabase, StorageError
 from kept.core.ports import Clock
 from kept.sessions.reports import Finding
 from kept.sessions.search.analysis import prepare
-from kept.sessions.sqlite import checksums, index, index_check
+from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
@@ -96,6 +96,7 @@ def check_store(store: SqliteSessionStore) -> list[Finding]:
             found = file_findings(connection, database.path)
             if not found and not is_schema_whole(connection, state_migrations()):
                 found = [Finding("the declarations of the tables are damaged", REPAIR)]
+            found = found or _find_misplaced(database.path)
             if found:
                 return found
             damaged = list(checksums.check_rows(connection))
@@ -118,6 +119,15 @@ def file_findings(connection: Connection, path: Path) -> list[Finding]:
     places = _find_damaged_places(connection, path, lines)
     where = f" (in {', '.join(places)})" if places else ""
     return [Finding(f"the file is damaged{where}: {line}", REPAIR) for line in lines]
+
+
+def _find_misplaced(path: Path) -> list[Finding]:
+    """Return the tables whose rows are in the place of another one; SQLite may not notice that they changed places."""
+    found = recovery.find_misplaced(path)
+    if found:
+        time.sleep(_REREAD_SECONDS)  # another process may have moved pages while they were read
+        found = [one for one in recovery.find_misplaced(path) if one in found]
+    return [Finding(f"rows of {owner} are in the place of {name} (in {owner})", REPAIR) for name, owner in found]
 
 
 def _find_damaged_places(connection: Connection, path: Path, lines: Sequence[str]) -> list[str]:

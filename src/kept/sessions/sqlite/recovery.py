@@ -91,6 +91,15 @@ class Recovery:
                 connection.execute(SQL.set_sequence, (name, last))
 
 
+def find_misplaced(path: Path) -> list[tuple[str, str]]:
+    """Return the tables of a file of this version whose place holds rows of another table, each with that table."""
+    salvage = Salvage(PageFile(path))
+    salvage.use(
+        describe_shapes(build_reference(state_migrations(), state_migrations()[-1].version)), recognise=is_recognised
+    )
+    return salvage.find_misplaced()
+
+
 def find_fault(table: str, row: Row) -> str:
     """Return what is wrong with a row; empty if nothing contradicts it."""
     if row.damage:

@@ -13,7 +13,7 @@ from kept.sessions.reports import Repaired, Salvaged
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums, index, index_check, vectors
 from kept.sessions.sqlite.check import check_file, has_unread_log
-from kept.sessions.sqlite.recovery import DERIVED, Recovery, read_table
+from kept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.files import explain_errors, is_foreign, resolve_link
@@ -63,8 +63,11 @@ def rebuild_damaged(database: Database, *, sink: EventSink, clock: Clock) -> lis
 def _rows_are_whole(database: Database) -> bool:
     """Whether the check of each canonical table blames nothing but its indexes.
 
-    An index that differs from its table although both trees are whole may list rows that the table has lost.
+    An index that differs from its table although both trees are whole may list rows that the table has lost. A table
+    that is recreated may hold rows of another one, whose page has changed places with its own.
     """
+    if find_misplaced(database.path):
+        return False
     try:
         with database.reading() as connection:
             roots = {int(str(root)): str(name) for root, name in connection.execute(SQL.roots)}
