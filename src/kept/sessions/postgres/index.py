@@ -157,9 +157,12 @@ class Stored(NamedTuple):
 def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
     """Make segments of fresh texts, and larger ones of small ones; leave it to another process that does so now.
 
-    With `everything`, also of a few texts, and segments are rewritten without what is gone.
+    With `everything`, also of a few texts, and segments are rewritten without what is gone; then it waits for the other
+    process, and raises Busy if that takes too long.
     """
-    if unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
+    if everything:
+        unit.execute(SQL.wait_for_lock, {"user": user})
+    elif unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
         return
     ((count,),) = unit.execute(SQL.count_fresh, {"user": user}).fetchall()
     waiting = int(str(count))

@@ -54,6 +54,9 @@ DELETE FROM gone_messages WHERE user_id = :user;
 -- name: lock
 SELECT pg_try_advisory_xact_lock(hashtextextended(current_setting('kept.tenant') || chr(1) || :user, 0));
 
+-- name: wait_for_lock
+SELECT pg_advisory_xact_lock(hashtextextended(current_setting('kept.tenant') || chr(1) || :user, 0));
+
 -- name: segments
 SELECT id, documents, messages, lengths FROM segments WHERE user_id = :user ORDER BY id;
 

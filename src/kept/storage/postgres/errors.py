@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from kept.core.errors import Busy, ConfigError, KeptError, StorageError, Unreadable
+from kept.core.errors import Busy, ConfigError, KeptError, StorageError, Unreadable, UsageError
 
 _CHECK_SERVER = "check that it is running and that storage.url is right; `kept storage status` tries again"
 _MIGRATE = "run `kept storage migrate` as the owner of its tables"
@@ -27,6 +27,7 @@ _BY_STATE: dict[str, tuple[type[KeptError], str, str]] = {
     "53200": (StorageError, "{where} is out of memory", _SOON),
     "53300": (Busy, "{where} is out of connections", "try again in a moment, or raise max_connections there"),
     "53400": (Busy, "{where} reached a limit: {error}", _SOON),
+    "54000": (UsageError, "an id or a name is too long for {where}: {error}", "use a shorter one"),
     "55P03": (Busy, "{where} is busy: a row stayed locked for too long", _SOON),
     "57014": (Busy, "{where} took too long and the statement was stopped", _SOON),
     "57P03": (Busy, "{where} is starting or stopping", _SOON),

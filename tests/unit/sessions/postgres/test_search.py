@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -167,3 +168,49 @@ def test_a_check_notices_a_changed_row_and_a_lost_index(store, postgres_server):
     assert len(findings) == 2
     assert f"message {ids[1]} of session talk is damaged" in findings[0]
     assert "the index is wrong about 1 messages" in findings[1]
+
+
+def test_writers_of_one_user_lose_nothing_while_segments_are_merged(store, small_segments):
+    """Several processes append, rewind and restore at once; every message is indexed once, in its last state."""
+
+    def write(number):
+        own = PostgresSessionStore(PostgresServer(store.server.address, tenant=store.server.tenant))
+        name = SessionId(f"talk-{number}")
+        own.create(Session(name, "cli", 1.0))
+        ids = [own.append(name, [said(f"writer{number} text{place}")])[0] for place in range(40)]
+        own.rewind(name, ids[30])
+        own.append(name, [said(f"writer{number} again")])
+        own.close()
+        written[number] = ids[:30]
+
+    written = {}
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(90)
+
+    assert sorted(written) == [0, 1, 2, 3]
+    for number, ids in written.items():
+        assert set(found(store, f"writer{number}")) >= set(ids)
+        assert len(found(store, f"writer{number}")) == 31
+    assert store.upkeep.check() == []
+    with store.rows.reading() as unit:
+        assert sum(one.draft.documents for one in index.read_stored(unit, OWNER)) > 100
+
+
+def test_a_failed_transaction_leaves_the_index_as_it_was(store, small_segments):
+    ids = fill(store, [f"number{place}" for place in range(20)])
+
+    def fail():
+        with store.unit() as unit:
+            store.append(SESSION, [said(f"lost{place}") for place in range(40)], unit=unit)
+            assert len(found(store, "lost7")) == 1  # the same transaction sees it
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+
+    assert found(store, "lost7") == []
+    assert found(store, "number7") == [ids[7]]
+    assert store.upkeep.check() == []

@@ -33,16 +33,18 @@ SELECT protect_user_table('things');
 """
 
 
-@pytest.fixture
-def url(postgres_server, postgres_url):
-    with connect_as_owner(postgres_server.owner_url(postgres_url)) as unit:
+@pytest.fixture(scope="module")
+def url(postgres_server):
+    """One database with a table of things; each test has a tenant of its own in it."""
+    made = postgres_server.create_database()
+    with connect_as_owner(postgres_server.owner_url(made)) as unit:
         unit.connection.execute(NOTES.encode())
-    return postgres_url
+    return made
 
 
 @pytest.fixture
-def server(url):
-    opened = PostgresServer(url)
+def server(url, postgres_server):
+    opened = PostgresServer(url, tenant=postgres_server.make_tenant())
     yield opened
     opened.close()
 
@@ -271,9 +273,13 @@ def test_rights_that_are_missing_are_named(postgres_server, url, server):
     owner = postgres_server.owner_url(url)
     with connect_as_owner(owner) as unit:
         unit.execute("REVOKE INSERT ON kept.things FROM kept_serving")
+    try:
+        with pytest.raises(StorageError, match=r"may not do this.*create-role"):
+            store(server, ANNA, "x")
+    finally:
+        schema.create_role(owner, "kept_serving")
 
-    with pytest.raises(StorageError, match=r"may not do this.*create-role"):
-        store(server, ANNA, "x")
+    store(server, ANNA, "x")
 
 
 def test_a_read_only_server_is_named_and_left(postgres_server, url, server):
@@ -367,6 +373,11 @@ def test_a_lock_that_is_held_too_long_is_busy(server, url, monkeypatch):
     assert names(server, ANNA) == ["y"]
 
 
+def test_an_id_that_no_index_holds_is_named(server):
+    with pytest.raises(UsageError, match="too long"):
+        store(server, ANNA, "".join(chr(300 + place * 7 % 9_000) for place in range(9_000)))
+
+
 # roles and migrations
 
 
@@ -405,13 +416,13 @@ def test_migrations_run_once_also_from_two_processes_at_once(postgres_server):
     assert schema.migrate(url) == schema.list_waiting(url) == []
 
 
-def test_a_database_of_a_newer_kept_is_not_touched(postgres_server, url):
-    with connect_as_owner(postgres_server.owner_url(url)) as unit:
+def test_a_database_of_a_newer_kept_is_not_touched(postgres_server, postgres_url):
+    with connect_as_owner(postgres_server.owner_url(postgres_url)) as unit:
         unit.execute("INSERT INTO kept.migrations (number) VALUES (9999)")
 
-    assert reason_of(url)[0] is NewerDatabase
+    assert reason_of(postgres_url)[0] is NewerDatabase
     with pytest.raises(NewerDatabase, match="9999"):
-        schema.migrate(postgres_server.owner_url(url))
+        schema.migrate(postgres_server.owner_url(postgres_url))
 
 
 def test_every_table_is_protected_and_its_key_begins_with_tenant_and_user(postgres_server, postgres_url):
