@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from kept.core.text import WORD, resource_text
+from kept.core.text import UNSPACED, WORD, resource_text
 from kept.core.values import dataclass, field, replace
 from kept.sessions.search.analysis import base
 from kept.sessions.search.occurrences import content_words
@@ -28,6 +29,8 @@ LEADING: Final = 3
 """The best messages, after which a correction is looked for."""
 _NEAR: Final = 6
 """Messages of a conversation after which a bare "no, blue" no longer refers to a statement."""
+_LEAST_COMMON: Final = 2
+"""Words beside the subject that two statements share when they tell of the same thing: "use … for packages"."""
 _NUMBER: Final = re.compile(r"\d")
 _VALUE: Final = re.compile(
     r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)"
@@ -61,6 +64,7 @@ class Relation:
 class _Language:
     lead: re.Pattern[str]
     change: re.Pattern[str]
+    replaced: re.Pattern[str]
     ended: re.Pattern[str]
     it: re.Pattern[str]
     relations: tuple[Relation, ...]
@@ -73,6 +77,7 @@ def _languages() -> tuple[_Language, ...]:
         _Language(
             re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS),
             re.compile(table["change"], _FLAGS),
+            re.compile(table["replaced"], _FLAGS),
             re.compile(table["ended"], _FLAGS),
             re.compile(table["it"], _FLAGS),
             tuple(
@@ -96,7 +101,29 @@ def find_relation(question: str) -> Relation | None:
 
 
 def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
-    """Return which statements a later one corrects: the place of the newest such one by the place of the earlier."""
+    """Return which statements a later one corrects: the place of the newest such one by the place of the earlier.
+
+    A statement takes the place of one other: where it could be that of two that hold beside each other ("We use npm",
+    "We use nginx", then "we use yarn now"), it takes none.
+    """
+    links = _find_corrections(statements)
+    claimed = Counter(links.values())
+    return {old: new for old, new in links.items() if claimed[new] == 1 or not _is_vague(statements, links, new)}
+
+
+def _is_vague(statements: Sequence[Statement], links: Mapping[int, int], new: int) -> bool:
+    """Whether a statement only says that something changed, and not what, while several things could have."""
+    olds = [statements[old] for old, other in links.items() if other == new]
+    later = statements[new]
+    if any(_tells_the_same_thing(language, old.text, later.text) for old in olds for language in _languages()):
+        return False
+    if any(content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in _languages()):
+        return False
+    plain = {_plain(old.text) for old in olds if not any(corrects(old, other) for other in olds if other is not old)}
+    return len(plain) > 1
+
+
+def _find_corrections(statements: Sequence[Statement]) -> dict[int, int]:
     order = sorted(range(len(statements)), key=lambda place: (statements[place].moment, statements[place].number))
     found: dict[int, int] = {}
     for index, earlier in enumerate(order):
@@ -141,20 +168,59 @@ def _tells_the_same_thing(language: _Language, earlier: str, later: str) -> bool
 
 
 def _is_changed(language: _Language, earlier: str, later: str) -> bool:
-    """Whether a later statement says that something changed, with the subject and half of the words of the earlier."""
+    """Whether a later statement says that something changed, with the subject and half of the words of the earlier.
+
+    What changed must be the same thing: its old value is named, or the two values are of one kind. "We use Slack now"
+    says nothing about "We use npm".
+    """
     if language.change.search(later) is None or language.it.search(later) is not None:
         return False
     before, after = content_words(earlier), content_words(language.change.sub(" ", later))
-    if not before or max(len(before), len(after)) > _NEAR or _subject(earlier) != _subject(later):
+    if not before or _subject(earlier) != _subject(later):
         return False
-    # what is changed has another value now, or none: "I work on the parser now, too" changes nothing
-    is_other = bool(before - after and after - before) or language.ended.search(later) is not None
-    return is_other and 2 * len(before & after) >= min(len(before), len(after))
+    old, new, common = before - after, after - before, before & after
+    if new and before & _find_replaced(language, later):
+        return True
+    if max(len(before), len(after)) > _NEAR or 2 * len(common) < min(len(before), len(after)):
+        return False
+    if language.ended.search(later) is not None:
+        return True
+    # what is changed has another value now: "I work on the parser now, too" changes nothing
+    spoken = {word for word in common if not UNSPACED.match(word)} - {_subject(earlier)}
+    is_named = len(spoken) >= _LEAST_COMMON and bool(old and new)
+    return is_named or bool(_find_shapes(earlier, old) & _find_shapes(later, new))
+
+
+def _find_replaced(language: _Language, text: str) -> frozenset[str]:
+    """Return the words of what a statement says to be replaced: "yarn instead of npm"."""
+    return frozenset[str]().union(*(content_words(found[1]) for found in language.replaced.finditer(text)))
+
+
+def _find_shapes(text: str, words: frozenset[str]) -> set[str]:
+    """Return how the given words are written in a text: a name, an acronym, a number and a plain word are no one kind.
+
+    The first word of a sentence is always capitalised, so it tells nothing.
+    """
+    first = WORD.search(text)
+    begin = first.start() if first is not None and not UNSPACED.match(text, first.start()) else -1
+    found = WORD.finditer(UNSPACED.sub(lambda run: " " * len(run[0]), text))
+    shapes = {_shape(one[0]) for one in found if one.start() != begin and base(one[0].lower()) in words}
+    return shapes | {"unspaced" for run in UNSPACED.findall(text) if not words.isdisjoint(run)}
+
+
+def _shape(word: str) -> str:
+    if _NUMBER.search(word):
+        return "number"
+    if word.isupper() and len(word) > 1:
+        return "acronym"
+    return "name" if word[:1].isupper() else "word"
 
 
 def _subject(text: str) -> str:
     first = WORD.search(text)
-    return first[0].lower() if first is not None else ""
+    if first is None:
+        return ""
+    return first[0][0] if UNSPACED.match(first[0]) else first[0].lower()
 
 
 def _differs_by_number(earlier: str, later: str) -> bool:

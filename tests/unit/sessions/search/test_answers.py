@@ -5,7 +5,7 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.search.answers import Statement, complete, corrects
+from kept.sessions.search.answers import Statement, complete, corrects, find_superseded
 from kept.sessions.search.discovery import find_conversations
 from kept.sessions.search.query import is_asking
 from kept.sessions.search.why import explain
@@ -28,6 +28,14 @@ DAY = 86_400.0
         ("Vivo en Madrid", "Me he mudado a Sevilla"),
         ("J'habite à Lyon", "J'ai déménagé à Lille"),
         ("我住在上海", "我上个月搬到北京"),
+        ("We use npm", "We use Slack now instead of npm"),
+        ("We use npm", "We switched from npm to yarn"),
+        ("We use npm for packages", "We use Yarn for packages now"),
+        ("Wir nutzen npm", "Wir nutzen jetzt Yarn statt npm"),
+        ("Usamos npm", "Usamos ahora yarn en vez de npm"),
+        ("Nous utilisons npm", "Nous utilisons maintenant yarn au lieu de npm"),
+        ("我们用npm", "我们现在用yarn而不是npm"),
+        ("We use Teams", "We use Slack now"),
     ],
 )
 def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: str) -> None:
@@ -46,11 +54,30 @@ def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: st
         ("The meeting is at 4", "The train leaves at 5"),
         ("My dog is called Rex", "My cat is called Tom"),
         ("No, blue", "no, red"),
+        ("We use npm", "We use Slack now"),
+        ("Wir nutzen npm", "Wir nutzen jetzt Slack"),
+        ("Usamos npm", "Usamos Slack ahora"),
+        ("Nous utilisons npm", "Nous utilisons maintenant Slack"),
+        ("我们用npm", "我们现在用Slack"),
     ],
 )
 def test_a_statement_about_another_thing_corrects_nothing(earlier: str, later: str) -> None:
     """Likes may be many, and a question states nothing."""
     assert not corrects(Statement(earlier, 1.0), Statement(later, 2.0))
+
+
+def test_a_vague_change_takes_the_place_of_none_of_several() -> None:
+    """Nobody can tell which of two tools went; one after the other is a chain, and a named one is clear."""
+    texts = ["We use npm", "We use nginx", "we use yarn now"]
+    chain = ["We use npm", "we use yarn now", "we use pnpm now"]
+    named = ["We use npm", "We use nginx", "we use yarn now instead of npm"]
+
+    def superseded(said: list[str]) -> dict[int, int]:
+        return find_superseded([Statement(text, float(place)) for place, text in enumerate(said)])
+
+    assert superseded(texts) == {}
+    assert superseded(chain) == {0: 2, 1: 2}
+    assert superseded(named)[0] == 2
 
 
 @pytest.mark.parametrize("later", ["no, blue", "it moved to 5", "actually 5", "nein, blau", "不对,蓝色"])
