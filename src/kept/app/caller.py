@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from kept.core.tools import Tool
     from kept.curation.backup import RollbackResult
     from kept.memory.approval import Approvals
-    from kept.memory.store import MemoryStore
+    from kept.memory.store import MemoryStore, Storage
     from kept.providers.audit import Audit
     from kept.providers.outbox import Outbox
     from kept.sessions.ports import Sessions
     from kept.sessions.receipts import NewReceipt
     from kept.skills.tool import SkillTools
+    from kept.storage.postgres.database import PostgresServer
 
 
 class Scope(StrEnum):
@@ -162,7 +163,7 @@ class UserSpace:
 
         app = self.app
         store = MemoryStore(
-            self.home.memories,
+            self.home.memories if app.server is None else self._open_rows(app.server),
             app.settings.memory,
             user=self.user,
             project=self._page_folder(str(app.folder)),
@@ -171,6 +172,12 @@ class UserSpace:
         )
         app.on_close(store.close)
         return store
+
+    def _open_rows(self, server: PostgresServer) -> Storage:
+        from kept.memory.postgres import open_storage
+
+        database = server.for_user(self.user)
+        return open_storage(database, database.key)
 
     def memory_in(self, folder: str | None) -> MemoryStore:
         """Return the pages with that of the project that `folder` is in; without one where it is in none."""
@@ -189,7 +196,7 @@ class UserSpace:
     @property
     def database(self) -> Database:
         """The tables of the home, for the rows of this user; raises a StorageError while they cannot be used."""
-        return self.app.database
+        return self.app.database_for(self.user)
 
     def close(self) -> None:
         """Close the files that belong to this user alone; they are opened again when needed."""

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
+    from kept.storage.postgres.database import PostgresServer
     from kept.storage.sqlite import Database as SqliteDatabase
 
 
@@ -118,16 +119,34 @@ class App:
     @property
     def has_database(self) -> bool:
         """Whether anything was ever stored; reading must not create a database."""
-        return self.home.database.exists()
+        return bool(self.settings.storage.url) or self.home.database.exists()
 
     @property
     def database(self) -> Database:
         """The tables that belong to no single user; raises a StorageError while they cannot be used."""
-        return self.state_file
+        return self.state_file if self.server is None else self.server.for_tenant()
+
+    def database_for(self, user: UserId) -> Database:
+        """Return the tables for the rows of one user."""
+        return self.state_file if self.server is None else self.server.for_user(user)
+
+    @cached_property
+    def server(self) -> PostgresServer | None:
+        """The PostgreSQL server that `storage.url` names; None where files hold everything."""
+        settings = self.settings.storage
+        if not settings.url:
+            return None
+        from kept.app.store_care import open_server
+
+        return open_server(self, settings)
 
     @cached_property
     def state_file(self) -> SqliteDatabase:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
+        if self.server is not None:
+            raise UsageError(
+                f"{self.server.place} holds the data of this home", "use the tools of that server for this"
+            )
         from kept.storage.connections import is_emptied
         from kept.storage.sqlite import open_state
 
@@ -145,6 +164,10 @@ class App:
 
     @cached_property
     def _session_store(self) -> SqliteSessionStore:
+        if self.server is not None:
+            from kept.sessions.postgres.store import PostgresSessionStore
+
+            return PostgresSessionStore(self.server, self.settings.sessions, clock=self.clock, sink=self.report)
         sessions = self._store(self.state_file, self.semantic_search)
         self._closing.callback(sessions.file.tidy)
         return sessions
@@ -169,7 +192,7 @@ class App:
     @cached_property
     def semantic_search(self) -> SemanticSearch | None:
         """The semantic search of the owner's home; None while `sessions.embeddings` is off."""
-        if self.settings.sessions.embeddings.provider == "off":
+        if self.settings.sessions.embeddings.provider == "off" or self.server is not None:
             return None
 
         semantic_search = open_semantic_search(self, self.state_file)

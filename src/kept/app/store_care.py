@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from kept.core.errors import UsageError
 from kept.storage.connections import is_emptied
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from kept.app.root import App
+    from kept.config.settings import StorageSettings
     from kept.sessions.reports import Finding, Repaired
+    from kept.storage.postgres.database import PostgresServer
 
 _TRACES = (
     "memories/**/ledger.db",
@@ -23,6 +27,17 @@ _TRACES = (
 )
 """What shows that a home was in use, besides older copies of the database itself."""
 _RESTORE = "`kept restore BACKUP` brings conversations back from a backup"
+
+
+def open_server(app: App, settings: StorageSettings) -> PostgresServer:
+    """Return the server that `storage.url` names; it is connected to at the first use."""
+    if find_spec("psycopg") is None:
+        raise UsageError("storage.url needs psycopg", "run: pip install 'kept[postgres]'")
+    from kept.storage.postgres.database import PostgresServer
+
+    server = PostgresServer(settings.url, tenant=settings.tenant, most=settings.connections)
+    app.on_close(server.close)
+    return server
 
 
 def check_store(app: App) -> list[Finding] | None:

@@ -68,6 +68,18 @@ class ServeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Where conversations, pages and everything else of a database are stored."""
+
+    url: str = ""
+    """`postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE` of a server that several hosts share; empty for files in the home."""
+    tenant: str = "default"
+    """Which rows of that database are this home's; homes with the same tenant share users and memory."""
+    connections: Annotated[int, Between(1, 1_000)] = 10
+    """How many connections a process opens at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The contents of `config.yaml`."""
 
@@ -97,6 +109,8 @@ class Settings:
     """Backups that are taken by themselves."""
     serve: ServeSettings = field(default_factory=ServeSettings)
     """The server for other clients: address, limits, sessions of chats."""
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    """The database: files in the home, or a PostgreSQL server."""
     limits: LimitSettings = field(default_factory=LimitSettings)
     """Limits that end a turn."""
     review: ReviewSettings = field(default_factory=ReviewSettings)

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.clone-|\.kept-tmp-")
 """Secrets, locks and temporary files, which no copy contains."""
+_PASSWORD = re.compile(r"(://[^/?#\s:@]*:).*@")
+"""Up to the last @, because a password may hold one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,11 @@ class SettingsView:
         return {name: {"value": value, "origin": origin} for name, (value, origin) in self.rows.items()}
 
 
+def hide_password(value: JSON) -> JSON:
+    """Return a setting as it may be shown: without the password of an address."""
+    return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
+
+
 def show_settings(caller: Caller, key: str | None = None) -> SettingsView:
     """Return every setting, one section or one setting; raises UsageError for an unknown name."""
     from kept.config.settings import known_keys, nearest
@@ -203,7 +210,7 @@ def show_settings(caller: Caller, key: str | None = None) -> SettingsView:
             value = values
             for part in name.split("."):
                 value = value[part]
-            rows[name] = (value, caller.app.origins.get(name, "default"))
+            rows[name] = (hide_password(value), caller.app.origins.get(name, "default"))
     if not rows:
         names = [*known_keys(), *{name.rpartition(".")[0] for name in known_keys()}]
         raise UsageError(f"there is no setting {key!r}{nearest(key or '', names)}", "`kept config show` lists all")

@@ -78,7 +78,7 @@ def config_set(
     from kept.config.file import set_value
 
     home = chosen_home()
-    written = set_value(home, key, value)
+    written = operations.profiles.hide_password(set_value(home, key, value))
     if as_json:
         print_json({"key": key, "value": written, "file": str(home.config_file)})
     else:
