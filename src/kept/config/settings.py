@@ -72,7 +72,7 @@ class StorageSettings:
     """Where conversations, pages and everything else of a database are stored."""
 
     url: str = ""
-    """`postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE` of a server that several hosts share; empty for files in the home."""
+    """`postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE` of a server for several hosts; empty for files in the home."""
     tenant: str = "default"
     """Which rows of that database are this home's; homes with the same tenant share users and memory."""
     connections: Annotated[int, Between(1, 1_000)] = 10

@@ -11,10 +11,12 @@ from kept.storage.connections import statements
 _MOST_KEY_BYTES = 256
 """Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
 _HASH_MARK = "~sha256:"
-PACKAGES = ("kept.sessions.sqlite",)
+PACKAGES = ("kept.sessions.sqlite", "kept.providers", "kept.importers")
 """Where `FILE.postgres.sql` may stand beside `FILE.sql`, with the statements that PostgreSQL needs in other words."""
 _TOKENS = re.compile(r"'[^']*'|--[^\n]*|::|:([a-z_]\w*)|\?(\d*)|%", re.IGNORECASE)
 _CONFLICT = re.compile(r"ON CONFLICT \((?!tenant)(?:user_id, )?")
+_HOME_CONFLICT = re.compile(r"(INTO (?:platform_people|moved_chats) .*ON CONFLICT \()(?!tenant)", re.DOTALL)
+"""Keys of tables that belong to the home as a whole have no user."""
 
 
 @cache
@@ -36,7 +38,8 @@ def adapt(statement: str) -> str:
     Strings, comments and casts stay as they are. Every unique key begins with tenant and user, which the statements of
     SQLite do not name in ON CONFLICT.
     """
-    statement = _CONFLICT.sub("ON CONFLICT (tenant, user_id, ", list_translations().get(statement, statement))
+    statement = _HOME_CONFLICT.sub(r"\1tenant, ", list_translations().get(statement, statement))
+    statement = _CONFLICT.sub("ON CONFLICT (tenant, user_id, ", statement)
     asked = 0
 
     def replace(match: re.Match[str]) -> str:
