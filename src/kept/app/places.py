@@ -170,7 +170,7 @@ def _first_match(path: str, places: Sequence[Place]) -> Place | None:
 _USER = "user_id = :user"
 _SESSION = "session_id IN (SELECT id FROM sessions WHERE user_id = :user)"
 _PROMPT = "hash IN (SELECT prompt_hash FROM sessions WHERE user_id = :user)"
-_BLOB = f"hash IN (SELECT hash FROM blob_uses WHERE message_id IN (SELECT id FROM messages WHERE {_SESSION}))"  # noqa: S608 - a constant
+BLOBS_OF_USER = f"hash IN (SELECT hash FROM blob_uses WHERE message_id IN (SELECT id FROM messages WHERE {_SESSION}))"  # noqa: S608 - a constant
 _SOURCE = f"id IN (SELECT source FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 _RECEIPT = "receipt_id IN (SELECT id FROM receipts WHERE user_id = :user)"
 
@@ -180,7 +180,7 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("messages", "reasoning", Part.BY_STORE, _SESSION),
     TextColumn("messages", "parts", Part.BY_STORE, _SESSION),
     TextColumn("messages", "api_content", Part.BY_STORE, _SESSION),
-    TextColumn("blobs", "data", Part.BY_STORE, _BLOB),
+    TextColumn("blobs", "data", Part.BY_STORE, BLOBS_OF_USER),
     TextColumn("prompts", "text", Part.BY_STORE, _PROMPT),
     TextColumn("nodes", "text", Part.BY_STORE, _SESSION),
     # a message whose source has no name any more came from an unknown tool

@@ -36,6 +36,7 @@ COMMANDS = {
     "import": "Bring along conversations of other agents on this machine.",
     "backup": "Write everything to one file, safely while others write.",
     "restore": "Merge a backup into this home, or restore it into an empty one.",
+    "storage": "Where the home is stored: move it to PostgreSQL and back.",
     "context": "The engine that keeps a conversation within the window.",
     "model": "Choose and test models.",
     "profile": "Separate homes, for example for work.",

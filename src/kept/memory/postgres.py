@@ -4,7 +4,7 @@ A write of a page is one transaction: the lock, the rows of the ledger and the p
 neither a killed process nor a lost connection leaves one without the other.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from kept.memory.page import StoredPage
 from kept.memory.store import Storage
 from kept.memory.writer import BACKUPS_KEPT, FILE_NAMES, PROJECTS
 from kept.storage.connections import statements
+from kept.storage.files import make_folder, read_bytes, write_atomically
 
 SQL = statements("kept.memory", "postgres.sql")
 
@@ -128,6 +129,49 @@ class PostgresLedger(SqliteLedger):
 
     def close(self) -> None:
         """Do nothing: connections belong to the server."""
+
+
+class FolderPages:
+    """The pages of a folder and their copies as rows of `pages` and `page_copies`, byte for byte."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns that a file has."""
+        return ["name", "raw"] if table == "pages" else ["name", "epoch", "raw"]
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:  # noqa: ARG002 - as `columns` says
+        """Yield the pages, or their copies."""
+        for name, path in self._find_pages().items():
+            if table == "pages" and (raw := read_bytes(path)) is not None:
+                yield name, raw
+            for copy in path.parent.glob(f"{path.name}.bak.*") if table != "pages" else ():
+                if copy.suffix[1:].isdigit():
+                    yield name, int(copy.suffix[1:]), read_bytes(copy) or b""
+
+    def write(self, table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:  # noqa: ARG002 - as above
+        """Write pages, or copies of pages."""
+        for name, *epoch, raw in rows:
+            path = self._path(name)
+            make_folder(path.parent)
+            write_atomically(path.with_name(f"{path.name}.bak.{epoch[0]}") if epoch else path, bytes(raw))
+
+    def clear(self, table: str) -> None:
+        """Remove the files; they are about to be written."""
+        for path in self._find_pages().values():
+            for file in [path] if table == "pages" else list(path.parent.glob(f"{path.name}.bak.*")):
+                file.unlink(missing_ok=True)
+
+    def _find_pages(self) -> dict[str, Path]:
+        projects = [path.name for path in sorted((self._folder / PROJECTS).glob("*")) if path.is_dir()]
+        names = [*(target.value for target in FILE_NAMES), *(f"{PROJECT_PREFIX}{project}" for project in projects)]
+        return {name: self._path(name) for name in names}
+
+    def _path(self, name: str) -> Path:
+        if name.startswith(PROJECT_PREFIX):
+            return self._folder / PROJECTS / name.removeprefix(PROJECT_PREFIX) / FILE_NAMES[Target.MEMORY]
+        return self._folder / FILE_NAMES[Target(name)]
 
 
 def open_storage(database: Database, user: str) -> Storage:

@@ -46,7 +46,7 @@ def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, us
             keys, found = _rows_holding(connection, column, texts, user)
             where = " AND ".join(f"{key} IS ?" for key in keys)
             for value, key in found:
-                connection.execute(f"{_verb(column)} WHERE {where}", (*_new_values(column, value, texts), *key))
+                connection.execute(f"{_verb(column)} WHERE {where}", (*new_values(column, value, texts), *key))
         count += len(found)
     return count
 
@@ -57,7 +57,7 @@ def _verb(column: TextColumn) -> str:
     return f"UPDATE {column.table} SET {column.column} = ?"  # noqa: S608 - as above
 
 
-def _new_values(column: TextColumn, value: bytes, texts: Texts) -> tuple[str | None, ...]:
+def new_values(column: TextColumn, value: bytes, texts: Texts) -> tuple[str | None, ...]:
     """Return what `_verb` binds: nothing for a row that is deleted."""
     match column.part:
         case Part.ROW:

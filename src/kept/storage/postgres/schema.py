@@ -14,9 +14,9 @@ from typing import TypeAlias
 import psycopg
 
 from kept.core.errors import NewerDatabase, StorageError, UsageError
-from kept.core.text import resource_path
+from kept.core.text import JSON, resource_path
 from kept.core.values import dataclass
-from kept.storage.postgres.database import SCHEMA, Unit, connect_as_owner, parse_url
+from kept.storage.postgres.database import SCHEMA, PostgresServer, Unit, connect_as_owner, parse_url
 from kept.storage.postgres.errors import Place
 
 OLDEST_SERVER = 14
@@ -154,6 +154,17 @@ def _lacks_tables(place: Place) -> StorageError:
     return StorageError(f"{place.database!r} lacks tables of this kept", "run `kept storage migrate` as their owner")
 
 
+def describe_server(server: PostgresServer) -> dict[str, JSON]:
+    """Return version and size of the server's database, and how many migrations it has."""
+    with server.for_tenant().reading() as unit:
+        version = unit.connection.info.server_version
+        (size, applied) = unit.execute(
+            "SELECT pg_database_size(current_database()), (SELECT count(*) FROM migrations)"
+        ).fetchone() or (0, 0)
+    shown = f"{version // 10_000}.{version % 10_000}"
+    return {"version": shown, "bytes": int(str(size)), "migrations": int(str(applied))}
+
+
 def role_statements(role: str, *, database: str, password: str | None = None) -> Sequence[str]:
     """Return the statements that create or update the serving role, for the owner of the tables to run.
 
@@ -172,9 +183,10 @@ def role_statements(role: str, *, database: str, password: str | None = None) ->
         f'GRANT CONNECT ON DATABASE "{name}" TO {role}',
         f"GRANT USAGE ON SCHEMA {SCHEMA} TO {role}",
         f"GRANT {rights} ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}",
-        f"GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}",
+        # UPDATE lets a move from files set where numbers go on
+        f"GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}",
         f"ALTER DEFAULT PRIVILEGES IN SCHEMA {SCHEMA} GRANT {rights} ON TABLES TO {role}",
-        f"ALTER DEFAULT PRIVILEGES IN SCHEMA {SCHEMA} GRANT USAGE, SELECT ON SEQUENCES TO {role}",
+        f"ALTER DEFAULT PRIVILEGES IN SCHEMA {SCHEMA} GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO {role}",
     )
 
 

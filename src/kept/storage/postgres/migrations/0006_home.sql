@@ -72,3 +72,6 @@ CREATE POLICY of_user ON platform_messages AS RESTRICTIVE USING (is_seen_by_home
 DROP POLICY own_rows ON state_meta;
 CREATE POLICY own_rows ON state_meta USING (tenant = nullif(current_setting('kept.tenant', true), '')
   AND user_id = coalesce(current_setting('kept.user', true), ''));
+
+-- a page that is copied from a file begins with the first version
+ALTER TABLE pages ALTER COLUMN version SET DEFAULT 1;

@@ -1,0 +1,124 @@
+"""`kept storage`: where the home is stored, and its move to a PostgreSQL server and back."""
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kept import operations
+from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, refuse, say, say_exactly
+from kept.core.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from kept.app.caller import Caller
+    from kept.operations.storage import MoveReport
+
+storage_app = typer.Typer(no_args_is_help=True, help="Where the home is stored.", rich_markup_mode=None)
+
+OwnerFlag = Annotated[
+    str | None,
+    typer.Option("--owner-url-env", metavar="NAME", help="The variable with the URL of the role that owns the tables."),
+]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the commands of this module."""
+    program.add_typer(storage_app, name="storage")
+
+
+@storage_app.command("status")
+def status(as_json: JsonFlag = False) -> None:
+    """Print where the home is stored and how much; a server is asked for version, role and size."""
+    with open_caller() as caller:
+        found = operations.storage.show_storage(caller)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say(f"{found.kind}: {found.place}")
+    for name, value in found.facts.items():
+        say(f"{name:12} {value:,}" if isinstance(value, int) else f"{name:12} {value}")
+
+
+@storage_app.command("migrate")
+def migrate(
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="URL", help="A postgresql:// URL, or `sqlite` for files in the home.")
+    ] = None,
+    owner_url_env: OwnerFlag = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Copy the home to a server or back to files, verify it, and use it from then on.
+
+    Stop other processes of this home first. An interrupted run is continued by the same command; what is left behind
+    stays as it was. Without --to only the tables on the server are created or updated, as their owner.
+    """
+    with open_caller() as caller:
+        if to is None or owner_url_env is not None:
+            _update_tables(caller, owner_url_env, as_json=as_json and to is None)
+        if to is None:
+            return
+        if not confirm(f"Move this home to {operations.profiles.hide_password(to)}?", yes=yes):
+            fail("nothing was moved", code=1)
+        moved = operations.storage.move_storage(caller, to)
+    if isinstance(moved, Refused):
+        refuse(moved, as_json=as_json)
+    _show_move(moved, as_json=as_json)
+
+
+def _show_move(moved: "MoveReport", *, as_json: bool) -> None:
+    if as_json:
+        print_json({"success": True, **moved.as_json()})
+        return
+    for user, tables in moved.users.items():
+        counts = {one.table: one.rows for one in tables}
+        told = ", ".join(f"{counts.get(table, 0):,} {table}" for table in ("sessions", "messages", "pages", "edits"))
+        say(f"{user}: {told}")
+    say(f"moved to {moved.to}: {moved.rows:,} rows, verified by count and checksum; {moved.setting}")
+
+
+def _update_tables(caller: "Caller", owner_url_env: str | None, *, as_json: bool) -> None:
+    done = operations.storage.update_tables(caller, _find_owner_url(caller, owner_url_env))
+    if as_json:
+        print_json({"migrations": list(done)})
+    else:
+        note(f"migrations: {', '.join(map(str, done)) or 'none was due'}")
+
+
+def _find_owner_url(caller: "Caller", variable: str | None) -> str:
+    """Return the URL of the owner: from a variable, so that no password is in the list of processes."""
+    if variable is None:
+        url = caller.app.settings.storage.url
+        if not url:
+            raise UsageError("no server is named", "set storage.url, or give --owner-url-env NAME")
+        return url
+    url = os.environ.get(variable) or caller.app.environ.get(variable) or ""
+    if not url:
+        raise UsageError(f"the variable {variable} is not set", "set it to postgresql://OWNER:PASSWORD@HOST/DATABASE")
+    return url
+
+
+@storage_app.command("create-role")
+def create_role(
+    role: Annotated[str, typer.Argument(help="The name of the role that serves.")] = "kept",
+    apply: Annotated[bool, typer.Option("--apply", help="Run the statements, after creating the tables.")] = False,
+    owner_url_env: OwnerFlag = None,
+    password_env: Annotated[
+        str | None, typer.Option("--password-env", metavar="NAME", help="The variable with the role's password.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the statements for the role that serves, which row-level security binds; with --apply run them."""
+    with open_caller() as caller:
+        url = _find_owner_url(caller, owner_url_env)
+        statements = operations.storage.list_role_statements(caller, role, url)
+        if apply:
+            password = os.environ.get(password_env) if password_env is not None else None
+            operations.storage.create_role(caller, role, url, password=password)
+    if as_json:
+        print_json({"role": role, "applied": apply, "statements": list(statements)})
+    elif apply:
+        say(f"the tables are up to date, and {role} may serve")
+    else:
+        for statement in statements:
+            say_exactly(f"{statement};\n")

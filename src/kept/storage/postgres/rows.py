@@ -1,0 +1,231 @@
+"""Rows of whole tables: copied between a file and a server in both directions, compared, and cleared of texts.
+
+Either side gives and takes the rows of one user. The columns are those that both databases have under one name; the
+tenant and the user of a row on a server come from its transaction.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
+
+from kept.core.errors import StorageError
+from kept.core.ports import UnitOfWork
+from kept.core.values import dataclass
+from kept.storage.columns import Part, TextColumn, new_values
+from kept.storage.postgres.database import SCHEMA, UserDatabase
+from kept.storage.texts import Texts
+
+Row: TypeAlias = tuple[Any, ...]
+BATCH = 500
+"""Rows of one transaction: a copy that is killed loses no more than this much work."""
+_OWN = frozenset({"tenant", "checksum"})
+"""Columns that a side fills in by itself; a checksum of messages and edits is part of the row all the same."""
+_WITH_CHECKSUM = frozenset({"messages", "edits"})
+
+
+class Side(Protocol):
+    """The tables of one database, for the rows of one user."""
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns of a table, none if there is no such table."""
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterable[Row]:
+        """Yield the rows of the user."""
+
+    def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows; one whose key exists stays as it is."""
+
+    def clear(self, table: str) -> None:
+        """Delete the rows of the user."""
+
+
+class FileTables:
+    """Tables of a file, in one open transaction."""
+
+    def __init__(self, unit: UnitOfWork, user: str, conditions: Mapping[str, str]) -> None:
+        self._unit = unit
+        self._user = user
+        self._conditions = conditions
+        """Which rows of a table are the user's, as SQL with `:user`."""
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns of a table, without that of the user where its rows are picked by it."""
+        found = [str(name) for (name,) in self._unit.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+        return [name for name in found if name != "user_id" or not self._is_by_user(table)]
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterable[Row]:
+        """Yield the rows of the user."""
+        condition = self._conditions[table]
+        bindings = {"user": self._user} if ":user" in condition else {}
+        sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}"  # noqa: S608 - names come from the schema
+        return self._unit.execute(sql, bindings)
+
+    def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows; one whose key exists stays as it is."""
+        names, added = list(columns), tuple[str, ...]()
+        if self._is_by_user(table) and "user_id" in self._all_columns(table):
+            names, added = [*names, "user_id"], (self._user,)
+        marks = ", ".join("?" * len(names))
+        sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+        for row in rows:
+            self._unit.execute(sql, (*row, *added))
+
+    def clear(self, table: str) -> None:
+        """Delete the rows of the user."""
+        condition = self._conditions[table]
+        bindings = {"user": self._user} if ":user" in condition else {}
+        self._unit.execute(f"DELETE FROM {table} WHERE {condition}", bindings)  # noqa: S608 - as above
+
+    def _all_columns(self, table: str) -> list[str]:
+        return [str(name) for (name,) in self._unit.execute("SELECT name FROM pragma_table_info(?)", (table,))]
+
+    def _is_by_user(self, table: str) -> bool:
+        return self._conditions[table] != "1"
+
+
+class ServerTables:
+    """Tables of a server, each batch in a transaction of its own."""
+
+    def __init__(self, database: UserDatabase) -> None:
+        self._database = database
+        self._named = database.user is None
+
+    def columns(self, table: str) -> list[str]:
+        """Return the columns of a table; that of the user only where the transaction does not give it."""
+        sql = "SELECT column_name FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
+        with self._database.reading() as unit:
+            found = [str(name) for (name,) in unit.execute(sql, (SCHEMA, table))]
+        return [name for name in found if name != "user_id" or self._named]
+
+    def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
+        """Yield the rows of the user, a batch at a time."""
+        sql = f"SELECT {', '.join(columns)} FROM {table}{self._condition}"  # noqa: S608 - as above
+        with self._database.reading() as unit, unit.connection.cursor("rows") as cursor:
+            cursor.itersize = BATCH
+            yield from cursor.execute(sql.encode(), {"user": self._database.key})
+
+    def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows; one whose key exists stays as it is."""
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+        with self._database.writing() as unit:
+            unit.executemany(sql, rows)
+
+    def clear(self, table: str) -> None:
+        """Delete the rows of the user."""
+        with self._database.writing() as unit:
+            condition = self._condition.replace("%(user)s", ":user")
+            unit.execute(f"DELETE FROM {table}{condition}", {"user": self._database.key})  # noqa: S608 - as above
+
+    @property
+    def _condition(self) -> str:
+        return "" if self._named else " WHERE user_id = %(user)s"
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """One table of one user after its copy."""
+
+    table: str
+    rows: int
+    checksum: str
+    """Of all rows, in any order."""
+    was_there: bool = False
+    """Whether an earlier run had copied all of it."""
+
+
+def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Callable[[int], None]) -> Copied:
+    """Copy the rows of a table and verify them; raise StorageError if the target does not hold them afterwards.
+
+    With `exact` the target must hold nothing else. What an interrupted copy has left is completed, or written again if
+    it differs.
+    """
+    theirs = target.columns(table)
+    own = _OWN - {"checksum"} if table in _WITH_CHECKSUM else _OWN
+    columns = [name for name in source.columns(table) if name in theirs and name not in own]
+    wanted = _hash_rows(source.read(table, columns))
+    found = _hash_rows(target.read(table, columns))
+    if found == wanted or (not exact and not wanted - found):
+        return Copied(table, wanted.total(), _sum(wanted), was_there=True)
+    if exact and found - wanted:
+        target.clear(table)
+        found = Counter()
+    done = 0
+    missing = (row for row in source.read(table, columns) if _hash(row) not in found)
+    while batch := list(islice(missing, BATCH)):
+        target.write(table, columns, batch)
+        done += len(batch)
+        tell(done)
+    found = _hash_rows(target.read(table, columns))
+    if wanted - found or (exact and found != wanted):
+        lost = (wanted - found).total()
+        raise StorageError(
+            f"{table}: {lost or (found - wanted).total()} rows differ after the copy",
+            "stop every other process of this home, then run it again",
+        )
+    return Copied(table, wanted.total(), _sum(wanted))
+
+
+def _hash_rows(rows: Iterable[Row]) -> Counter[int]:
+    return Counter(map(_hash, rows))
+
+
+def _hash(row: Row) -> int:
+    # SQLite gives a whole number from a column of any type as an integer
+    values = tuple(int(value) if isinstance(value, float) and value.is_integer() else value for value in row)
+    return int.from_bytes(hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
+
+
+def _sum(hashes: Counter[int]) -> str:
+    return f"{sum(number * count for number, count in hashes.items()) % (1 << 64):016x}"
+
+
+def advance_sequences(database: UserDatabase, tables: Mapping[str, tuple[str, str]]) -> None:
+    """Let sequences go on after the highest numbers of copied rows; `tables` gives each table's column and sequence."""
+    with database.writing() as unit:
+        for table, (column, sequence) in tables.items():
+            unit.execute(
+                f"SELECT setval(?, greatest((SELECT max({column}) FROM {table} WHERE user_id = ?),"  # noqa: S608 - as above
+                " (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = ? AND sequencename = ?), 1))",
+                (f"{SCHEMA}.{sequence}", database.key, SCHEMA, sequence),
+            )
+
+
+def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
+    """Remove the texts from the user's rows; return how many rows were removed or changed."""
+    count = 0
+    for column in columns:
+        if column.part is Part.BY_STORE:
+            continue
+        with database.writing() as unit:
+            for value, place in _rows_holding(unit, column, texts, database.key):
+                if column.part is Part.ROW:
+                    unit.execute(f"DELETE FROM {column.table} WHERE ctid = ?::tid", (place,))  # noqa: S608 - as above
+                else:
+                    (new,) = new_values(column, value.encode(), texts)
+                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE ctid = ?::tid"  # noqa: S608 - as above
+                    unit.execute(sql, (new, place))
+                count += 1
+    return count
+
+
+def count_holding(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
+    """Return how many of the user's rows hold one of the texts."""
+    with database.reading() as unit:
+        return sum(len(_rows_holding(unit, column, texts, database.key)) for column in columns)
+
+
+def _rows_holding(unit: UnitOfWork, column: TextColumn, texts: Texts, user: str) -> list[tuple[str, str]]:
+    sql = f"SELECT {column.column}, ctid::text FROM {column.table} WHERE user_id = ?"  # noqa: S608 - as above
+    rows: Iterable[Row] = unit.execute(sql, (user,))
+    return [(_text(value), str(place)) for value, place in rows if value and texts.are_in_bytes(_bytes(value))]
+
+
+def _bytes(value: object) -> bytes:
+    return bytes(value) if isinstance(value, bytes | memoryview) else str(value).encode("utf-8", "replace")
+
+
+def _text(value: object) -> str:
+    return _bytes(value).decode("utf-8", "replace")
