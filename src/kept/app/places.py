@@ -211,6 +211,9 @@ LEDGER_COLUMNS: tuple[TextColumn, ...] = (
 )
 """The texts in a `ledger.db`, which belongs to one user."""
 
+SERVER_COLUMNS: tuple[TextColumn, ...] = (TextColumn("page_copies", "raw", Part.ROW),)
+"""Texts that are in a table of a PostgreSQL server, and elsewhere in a file of its own."""
+
 _MESSAGE = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 
 ROWS_OF_USER: dict[str, str] = {

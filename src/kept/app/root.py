@@ -4,8 +4,8 @@ from __future__ import annotations  # the ports and tools import every value the
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -375,27 +375,3 @@ def _default_model(endpoint: Endpoint) -> str:
             "run: kept config set sessions.embeddings.model NAME",
         )
     return DEFAULT_EMBEDDING_MODEL
-
-
-@contextmanager
-def open_store_of(path: Path) -> Iterator[Sessions]:
-    """Open the conversations of a database file that was copied, brought up to date; for all of its users."""
-    from kept.sessions.sqlite.store import SqliteSessionStore
-
-    store = SqliteSessionStore(path)
-    try:
-        yield store
-    finally:
-        store.close()
-
-
-@contextmanager
-def open_trial_store(folder: Path) -> Iterator[Sessions]:
-    """Open a session store of the usual kind in an empty folder."""
-    from kept.sessions.sqlite.store import SqliteSessionStore
-
-    store = SqliteSessionStore(folder)
-    try:
-        yield store
-    finally:
-        store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -9,10 +10,13 @@ from kept.core.errors import UsageError
 from kept.storage.connections import is_emptied
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from kept.app.root import App
     from kept.config.settings import StorageSettings
+    from kept.core.ids import UserId
+    from kept.sessions.ports import Sessions
     from kept.sessions.reports import Finding, Repaired
     from kept.storage.postgres.database import PostgresServer
 
@@ -40,11 +44,20 @@ def open_server(app: App, settings: StorageSettings) -> PostgresServer:
     return server
 
 
+def open_sessions_at(server: PostgresServer, user: UserId) -> Sessions:
+    """Open the conversations of a user at a server that is not the home's own yet."""
+    from kept.sessions.postgres.store import PostgresSessionStore
+
+    return PostgresSessionStore(server, user=user)
+
+
 def check_store(app: App) -> list[Finding] | None:
     """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
     from kept.sessions.sqlite.check import check_file
     from kept.storage.connections import find_refusal
 
+    if app.server is not None:
+        return app.owner.sessions.upkeep.check()
     path = app.home.database
     emptied = _find_emptied(path)
     if not path.exists() or is_emptied(path):
@@ -96,6 +109,8 @@ def set_aside_emptied(app: App) -> None:
 
 def describe_limits(app: App) -> list[str]:
     """Return what the check of a healthy session store could not see."""
+    if app.server is not None:
+        return [f"{app.server.place} looks after its own files"]
     from kept.sessions.sqlite.check import describe_limits as describe
 
     return describe(app.home.database)
@@ -103,6 +118,9 @@ def describe_limits(app: App) -> list[str]:
 
 def repair_store(app: App) -> Repaired | None:
     """Check the session store of this home and repair it; None if nothing was ever stored."""
+    if app.server is not None:
+        remedy = "a server is repaired there; `kept sessions reindex` builds the search index anew"
+        raise UsageError(f"the conversations are stored at {app.server.place}", remedy)
     from kept.sessions.sqlite.repair import Repair
 
     path = app.home.database
@@ -120,3 +138,27 @@ def _close_database(app: App) -> None:
     """
     if "state_file" in vars(app):
         app.state_file.close()
+
+
+@contextmanager
+def open_store_of(path: Path) -> Iterator[Sessions]:
+    """Open the conversations of a database file that was copied, brought up to date; for all of its users."""
+    from kept.sessions.sqlite.store import SqliteSessionStore
+
+    store = SqliteSessionStore(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def open_trial_store(folder: Path) -> Iterator[Sessions]:
+    """Open a session store of the usual kind in an empty folder."""
+    from kept.sessions.sqlite.store import SqliteSessionStore
+
+    store = SqliteSessionStore(folder)
+    try:
+        yield store
+    finally:
+        store.close()

@@ -183,6 +183,9 @@ def _list_sources(caller: Caller, staging: Staging) -> list[SourceFile]:
     found = [
         source for path in _walk(home.own, home.path, staging) if (source := _judge(caller, path, staging)) is not None
     ]
+    if caller.app.server is not None:
+        why = f"they are at {caller.app.server.place}: back up that server"
+        staging.left_out["conversations, pages and their ledger", why] += 1
     if not caller.is_owner:
         shared = [home.database, home.path / _FACTS]
         found += [source for path in shared if path.exists() and (source := _judge(caller, path, staging)) is not None]

@@ -175,8 +175,7 @@ def check_sessions(findings: Sequence[Finding] | None, limits: Sequence[str] = (
 
 def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check]:
     """Run all checks and yield their results; `offline` calls neither the model nor a provider."""
-    from kept.app.root import open_trial_store
-    from kept.app.store_care import check_store, describe_limits
+    from kept.app.store_care import check_store, describe_limits, open_trial_store
     from kept.config.load import is_exposed
 
     caller.require(Scope.ADMIN)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
-from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, STATE_COLUMNS, OnForget
+from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
 from kept.core.provenance import covers
 from kept.memory.edits import PERSON, Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
@@ -15,7 +15,7 @@ from kept.operations.platform_messages import remove_user_rows
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import SkillPassages, find_passages, forget_passages
-from kept.storage.columns import count_holding, scrub
+from kept.storage.columns import TextColumn, count_holding, scrub
 from kept.storage.texts import Texts
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class Forgetter:
             self._approvals.discard(waiting.id)
         skills = forget_passages(self._editor, texts)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
-        other = scrub(self._caller.app.state_file, STATE_COLUMNS, texts, user=self._caller.user) if texts else 0
+        other = scrub_rows(self._caller, STATE_COLUMNS, texts) if texts else 0
         other += remove_injections(self._caller)
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # also those that no session was given
@@ -287,7 +287,7 @@ class Forgetter:
             count = sum(self._outbox.forget(unit, session_id) for session_id in plan.sessions.sessions)
         columns = [column for column in STATE_COLUMNS if column.table == "outbox"]
         texts = Texts(plan.memory_texts)
-        return count + scrub(self._caller.app.state_file, columns, texts, user=self._caller.user)
+        return count + scrub_rows(self._caller, columns, texts)
 
     def _remove_entries(self, plan: FullForgetPlan) -> int:
         """Remove the planned entries from the pages; return how many are still there."""
@@ -327,8 +327,15 @@ class Forgetter:
         return tuple(treated)
 
     def _count_rows(self, texts: Texts) -> int:
-        home, user = self._caller.space.home, self._caller.user
-        databases = [(home.database, STATE_COLUMNS), (home.path / "holographic.db", FACT_COLUMNS)]
+        home, user, server = self._caller.space.home, self._caller.user, self._caller.app.server
+        databases = [(home.path / "holographic.db", FACT_COLUMNS)]
+        if server is not None:
+            from kept.storage.postgres import rows
+
+            columns = (*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS)
+            found = rows.count_holding(server.for_user(user), columns, texts)
+            return found + sum(count_holding(path, columns, texts, user=user) for path, columns in databases)
+        databases.append((home.database, STATE_COLUMNS))
         databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
         return sum(count_holding(path, columns, texts, user=user) for path, columns in databases)
 
@@ -344,6 +351,16 @@ class Forgetter:
             databases = [file for file in files if file.place and file.place.on_forget is OnForget.ROWS]
             left += [file for file in databases if plan.texts.may_be_in_file(file.path)]
         return len(files), tuple(left)
+
+
+def scrub_rows(caller: Caller, columns: Sequence[TextColumn], texts: Texts) -> int:
+    """Remove the texts from the rows of the caller's user; return how many rows were removed or changed."""
+    server = caller.app.server
+    if server is None:
+        return scrub(caller.app.state_file, columns, texts, user=caller.user)
+    from kept.storage.postgres import rows
+
+    return rows.scrub(server.for_user(caller.user), (*columns, *SERVER_COLUMNS), texts)
 
 
 def list_memory_origins(caller: Caller) -> set[SourceName]:

@@ -317,7 +317,7 @@ def _find_forgets(caller: Caller, created: str) -> tuple[str, ...]:
 
 def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) -> dict[UserId, PartResult]:
     """Place the database with the conversations, or merge the conversations of each user into the one here."""
-    from kept.app.root import open_store_of
+    from kept.app.store_care import open_store_of
     from kept.storage.columns import count_rows
 
     found = [path for name in _DATABASES if (path := restore.folder / "home" / name).exists()]

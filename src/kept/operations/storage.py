@@ -122,9 +122,11 @@ def update_tables(caller: Caller, url: str) -> list[int]:
 
 
 def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
-    """Copy everything of a home to a server, or back to files, verify it, and use it from now on.
+    """Copy everything of a home to a server, or back to files, verify it, and close the app.
 
-    An interrupted move is continued by the same call. The copy that is left stays as it was.
+    The copy is used when the home is opened again.
+    An interrupted move is continued by the same call. Files that are left are renamed; a server that is left stays as
+    it was.
     """
     caller.require(Scope.ADMIN)
     if not caller.is_owner:
@@ -151,7 +153,10 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
         moved[OWNER] = [*moved[OWNER], *_copy_home(caller, server, to_files=False)]
     with server.for_tenant().writing() as unit:
         unit.execute(_DROP_MARK, (_MARK,))
-    return MoveReport(str(hide_password(to)), moved, _write_url(caller, to))
+    report = MoveReport(str(hide_password(to)), moved, _write_url(caller, to))
+    app.close()  # its files are closed, so that nothing writes to them under their new names
+    _set_aside(caller)  # rows and pages that nobody changes any more must not be taken for the present ones
+    return report
 
 
 def _move_to_files(caller: Caller) -> MoveReport | Refused:
@@ -175,14 +180,16 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
 
 
 def _set_aside(caller: Caller) -> None:
-    """Rename a database from before the move: its rows would be mixed with newer ones."""
-    file = caller.app.home.database
-    stamp = f"{caller.app.clock.now():%Y%m%d-%H%M%S}"
+    """Rename the files that a move replaces, in a form that `forget` knows as copies."""
+    file, now = caller.app.home.database, caller.app.clock.now()
+    stamp = f"{now:%Y%m%d-%H%M%S}"
     for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
         if path.exists():
             path.rename(path.with_name(path.name.replace(file.name, f"{file.name}.before-{stamp}")))
     for ledger in caller.app.home.path.rglob("memories/ledger.db"):
         ledger.rename(ledger.with_name(f"ledger.db.before-{stamp}"))
+        for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
+            page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
 
 
 def _find_taken(server: PostgresServer, users: Sequence[UserId]) -> str:
@@ -207,7 +214,7 @@ class _Move:
 
     def run_forward(self) -> list[Copied]:
         """Copy the rows of the files to the server, and build the search index there."""
-        from kept.sessions.postgres.store import PostgresSessionStore
+        from kept.app.store_care import open_sessions_at
         from kept.storage.postgres.rows import FileTables, advance_sequences
 
         with self._space.app.state_file.writing() as unit:
@@ -223,8 +230,7 @@ class _Move:
             server.execute(_NOTE_USER, (self._database.key, self._space.user))
         advance_sequences(self._database, _SEQUENCES)
         if self._is_index_due():
-            store = PostgresSessionStore(self._database.server, user=self._space.user)
-            store.upkeep.reindex()
+            open_sessions_at(self._database.server, self._space.user).upkeep.reindex()
         return self._done
 
     def _is_index_due(self) -> bool:

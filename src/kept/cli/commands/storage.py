@@ -10,7 +10,7 @@ from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_calle
 from kept.core.errors import Refused, UsageError
 
 if TYPE_CHECKING:
-    from kept.app.caller import Caller
+    from kept.app import Caller
     from kept.operations.storage import MoveReport
 
 storage_app = typer.Typer(no_args_is_help=True, help="Where the home is stored.", rich_markup_mode=None)

@@ -1,0 +1,205 @@
+"""A home on a PostgreSQL server: moved there and back, used, forgotten in, and without the server."""
+
+import json
+import threading
+
+import pytest
+
+from kept.app import open_app
+from kept.core.errors import Refused, StorageError, UsageError
+from kept.core.ids import OWNER, UserId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.memory.edits import Add, Target, replay
+from kept.operations import storage
+from kept.operations.forget import forget, plan_forget_words
+from kept.operations.profiles import show_settings
+
+ANN = UserId("ann")
+
+
+@pytest.fixture
+def url(postgres_server):
+    """An empty tenant of the shared database, as environment variables of an app."""
+    return {"KEPT_STORAGE__URL": postgres_server.shared_url, "KEPT_STORAGE__TENANT": postgres_server.make_tenant()}
+
+
+def fill(app):
+    for user in (OWNER, ANN):
+        space = app.space(user)
+        space.sessions.create(Session(id=f"s-{user}", source="cli", started=1.0))
+        said = [
+            NewMessage(Message(Role.USER, f"words of {user} about the heron {n}"), 2.0 + n, Origin.PERSON)
+            for n in range(30)
+        ]
+        space.sessions.append(f"s-{user}", said)
+        space.memory.apply("memory", Add(f"a fact of {user}"))
+        space.memory.apply("user", Add(f"about {user}"))
+
+
+def export(app, user):
+    return [json.dumps(line, sort_keys=True) for line in app.space(user).sessions.transfer.export(raw=True)]
+
+
+@pytest.fixture
+def filled(tmp_path, postgres_server):
+    """A home with two users in files, and the tenant that it will move to."""
+    environ = {"KEPT_STORAGE__TENANT": postgres_server.make_tenant()}
+    app = open_app(str(tmp_path / "home"), environ=environ)
+    fill(app)
+    yield app
+    app.close()
+
+
+def reopen(app, environ=None):
+    app.close()
+    return open_app(str(app.home.root), environ=environ or app.environ)
+
+
+def test_a_home_moves_to_a_server_and_back(filled, postgres_server):
+    """Exports and pages are the same bytes at each place; nobody's rows are at another user."""
+    before = {user: export(filled, user) for user in (OWNER, ANN)}
+    pages = {user: filled.space(user).memory.pages.read(Target.MEMORY).raw for user in (OWNER, ANN)}
+    rows = filled.owner.memory.ledger.rows()
+
+    moved = storage.move_storage(filled.caller(), postgres_server.shared_url)
+    there = reopen(filled)
+
+    assert moved.as_json()["rows"] > 60
+    assert there.server is not None
+    assert {user: export(there, user) for user in before} == before
+    assert {user: there.space(user).memory.pages.read(Target.MEMORY).raw for user in pages} == pages
+    assert there.owner.memory.ledger.rows() == rows
+    assert [hit.session_id for hit in there.space(ANN).sessions.search(_query("heron")).sessions] == ["s-ann"]
+    assert there.owner.memory.apply("memory", Add("written there")).ledger_ids == (rows[-1].id + 1,)
+
+    back = storage.move_storage(there.caller(), storage.FILES)
+    here = reopen(there)
+
+    assert not isinstance(back, Refused)
+    assert here.server is None
+    assert {user: export(here, user) for user in before} == before
+    assert here.owner.memory.entries("memory") == ["a fact of owner", "written there"]
+    assert [hit.session_id for hit in here.owner.sessions.search(_query("heron")).sessions] == ["s-owner"]
+    assert here.owner.sessions.upkeep.check() == []
+    here.close()
+
+
+def _query(words):
+    from kept.core.search import SearchRequest
+
+    return SearchRequest(words)
+
+
+def test_an_interrupted_move_is_completed_without_a_duplicate(filled, postgres_server, monkeypatch):
+    """Whatever was copied before the process died stays, and the rest follows."""
+    from kept.storage.postgres import rows
+
+    before = {user: export(filled, user) for user in (OWNER, ANN)}
+    written = rows.ServerTables.write
+    for number in (1, 2, 3):
+        left = iter(range(number))
+
+        def die(self, table, columns, batch, left=left):
+            if next(left, None) is None:
+                raise KeyboardInterrupt
+            written(self, table, columns, batch)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(rows.ServerTables, "write", die)
+            with pytest.raises(KeyboardInterrupt):
+                storage.move_storage(filled.caller(), postgres_server.shared_url)
+        assert filled.home.database.exists()
+
+    storage.move_storage(filled.caller(), postgres_server.shared_url)
+    there = reopen(filled)
+
+    assert {user: export(there, user) for user in before} == before
+    there.close()
+
+
+def test_a_database_with_data_is_not_mixed_with_another_home(filled, postgres_server, tmp_path):
+    """A tenant holds one home."""
+    storage.move_storage(filled.caller(), postgres_server.shared_url)
+    other = open_app(str(tmp_path / "other"), environ=filled.environ)
+    fill(other)
+
+    refused = storage.move_storage(other.caller(), postgres_server.shared_url)
+
+    assert isinstance(refused, Refused)
+    assert "already" in refused.error
+    other.close()
+
+
+def test_forget_reaches_the_server(tmp_path, url):
+    """The words are gone from conversations, pages, ledger and copies of pages; another user keeps theirs."""
+    app = open_app(str(tmp_path / "home"), environ=url)
+    fill(app)
+    app.owner.memory.apply("memory", Add("the zebra is striped"))
+    app.owner.memory.pages.back_up(Target.MEMORY, b"the zebra is striped", epoch=1)
+    app.space(ANN).memory.apply("memory", Add("her zebra"))
+    app.owner.sessions.append("s-owner", [NewMessage(Message(Role.USER, "a zebra"), 90.0, Origin.PERSON)])
+    caller = app.caller()
+
+    report = forget(caller, plan_forget_words(caller, "zebra")).report
+
+    assert (report.rows_left, report.entries_left) == (0, 0)
+    assert app.owner.memory.entries("memory") == ["a fact of owner"]
+    assert app.space(ANN).memory.entries("memory") == ["a fact of ann", "her zebra"]
+    app.close()
+
+
+def test_sixteen_writers_lose_no_edit(tmp_path, url):
+    """Every accepted edit of one page is on it and in the ledger, whoever wrote at the same moment."""
+    apps = [
+        open_app(str(tmp_path / "home"), environ={**url, "KEPT_MEMORY__MEMORY_CHAR_LIMIT": "100000"}) for _ in range(2)
+    ]
+    stores = [app.owner.memory for app in apps]
+    failed = []
+
+    def write(writer):
+        for number in range(12):
+            outcome = stores[writer % 2].apply("memory", Add(f"writer {writer} edit {number}"))
+            if isinstance(outcome, Refused):
+                failed.append(outcome)
+
+    threads = [threading.Thread(target=write, args=(writer,)) for writer in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    entries, rows = stores[0].entries("memory"), stores[1].ledger.rows(Target.MEMORY)
+    assert failed == []
+    assert len(set(entries)) == len(entries) == 16 * 12
+    assert replay(rows) == tuple(entries)
+    assert [row.id for row in rows] == list(range(1, 16 * 12 + 1))
+    for app in apps:
+        app.close()
+
+
+def test_the_password_is_never_shown(tmp_path):
+    """Neither by the settings nor by an error."""
+    address = "postgresql://kept:s3cr3t@127.0.0.1:1/none"
+    app = open_app(str(tmp_path / "home"), environ={"KEPT_STORAGE__URL": address})
+    with pytest.raises(StorageError) as error:
+        app.owner.memory.entries("memory")
+
+    assert "connection refused" in str(error.value)
+    assert "s3cr3t" not in f"{error.value}{error.value.remedy}{show_settings(app.caller(), 'storage').as_json()}"
+    app.close()
+
+
+def test_a_home_is_moved_by_its_owner(filled):
+    """Another user has no right to, and what is in files already stays."""
+    assert isinstance(storage.move_storage(filled.caller(), storage.FILES), Refused)
+    with pytest.raises(UsageError):
+        storage.move_storage(filled.caller(ANN, scopes=frozenset(filled.caller().scopes)), storage.FILES)
+
+
+def test_the_role_that_serves_is_printed(filled, postgres_server):
+    """Its statements give no right that row-level security would not bind."""
+    owner = postgres_server.owner_url(postgres_server.shared_url)
+    statements = "\n".join(storage.list_role_statements(filled.caller(), "served", owner))
+
+    assert "NOSUPERUSER NOBYPASSRLS" in statements
+    assert storage.update_tables(filled.caller(), owner) == []
