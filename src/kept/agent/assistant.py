@@ -300,7 +300,8 @@ class Assistant:
         """Answer a question that goes on with the last one, which gives it its content."""
         before = message.memo.question
         if not before:
-            return self._answer_content(Act.QUESTION, message)
+            is_bare = not message.reading.spare("ask", "lead", "that", "now")
+            return self._say(message, "no_topic") if is_bare else self._answer_content(Act.QUESTION, message)
         answer = self._answer(replace(message, text=f"{before} {message.text}"), focus=message.text)
         return replace(answer, memo=replace(answer.memo, question=before))
 
@@ -317,7 +318,8 @@ class Assistant:
         """Answer a message whose content decides: a reminder, something to keep or to forget, a task, a question."""
         if is_reminder(message.reading):
             return self._say(message, "remind")
-        is_telling = act is not Act.QUESTION or parse_order(message.text) is not None
+        text = message.text
+        is_telling = act is not Act.QUESTION or parse_order(text) is not None or forget_request(text) is not None
         kept = self._keep_or_forget(message) if is_telling else None
         if kept is not None:
             return kept

@@ -211,10 +211,11 @@ def read(text: str, code: str) -> Reading:
     """Return how a message reads in a language."""
     spoken = language(code)
     tokens = spoken.read(text)
-    asks = _MARK.search(text[-READ_CHARS:]) is not None
-    if code == "zh":
-        asks = asks or any("ask" in token.classes for token in tokens)
-    elif tokens:
-        lead = next((token for token in tokens if not token.classes & {"lead", "greet"}), tokens[0])
-        asks = asks or "ask" in lead.classes
+    lead = next((token for token in tokens if not token.classes & {"lead", "greet"}), None)
+    asks = (
+        _MARK.search(text[-READ_CHARS:]) is not None
+        or (lead is not None and "ask" in lead.classes)
+        or (code == "zh" and any("ask" in token.classes for token in tokens))  # the place of the word does not matter
+        or spoken.pattern("asks").search(text.strip()) is not None
+    )
     return Reading(spoken, text, tokens, asks)

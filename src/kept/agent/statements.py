@@ -98,32 +98,32 @@ class _Table:
     inferred: tuple[re.Pattern[str], ...]
     corrections: tuple[re.Pattern[str], ...]
     lead: re.Pattern[str]
-    forget: re.Pattern[str]
+    forgets: tuple[re.Pattern[str], ...]
 
 
 def _rows(kind: str) -> list[tuple[str, dict[str, str]]]:
     return [(code, row) for code in CODES for row in language(code).table[kind]]
 
 
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Return the expression of an order: a row that does not say where the text is stands before it."""
+    text = "" if "(?P<text>" in pattern else r"\s*(?P<text>\S.*)$"
+    return re.compile(rf"^\s*{_POLITE}(?:{pattern}){text}", _FLAGS)
+
+
 @cache
 def _table() -> _Table:
-    lead, forget = ("|".join(row["pattern"] for _, row in _rows(kind)) for kind in ("lead", "forget"))
+    lead = "|".join(row["pattern"] for _, row in _rows("lead"))
+    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for _, row in _rows("inferred")]
     return _Table(
-        tuple(
-            _Order(
-                code,
-                re.compile(rf"^\s*{_POLITE}(?:{row['pattern']})\s*(?P<text>\S.*)$", _FLAGS),
-                asks=bool(row.get("asks")),
-            )
-            for code, row in _rows("order")
-        ),
+        tuple(_Order(code, _compile(row["pattern"]), asks=bool(row.get("asks"))) for code, row in _rows("order")),
         tuple(
             (code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in _rows("person")
         ),
-        tuple(re.compile(row["pattern"], _FLAGS) for _, row in _rows("inferred") if not row.get("corrects")),
-        tuple(re.compile(row["pattern"], _FLAGS) for _, row in _rows("inferred") if row.get("corrects")),
+        tuple(pattern for pattern, corrects in inferred if not corrects),
+        tuple(pattern for pattern, corrects in inferred if corrects),
         re.compile(rf"^\s*(?:¡?(?:{lead})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS),
-        re.compile(rf"^\s*{_POLITE}(?:{forget})\s*(?P<text>\S.*)$", _FLAGS),
+        tuple(_compile(row["pattern"]) for _, row in _rows("forget")),
     )
 
 
@@ -184,7 +184,7 @@ def is_fact(sentence: str, code: str) -> bool:
     if is_correction(sentence) or spoken.pattern("standing").search(sentence):
         return True
     classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
-    if "moment" in classes:
+    if classes & {"moment", "addressee"}:  # what passes, and what is said to the assistant about itself
         return False
     if any(pattern.search(sentence) for pattern in table.inferred):
         return True
@@ -201,8 +201,12 @@ def strip_greeting(text: str) -> str:
 
 def forget_request(text: str) -> str | None:
     """Return what the user wants forgotten, or None."""
-    match = _table().forget.match(strip_greeting(text))
-    return _tidy(match["text"]) if match is not None and not _QUESTION.search(text) else None
+    bare = strip_greeting(text)
+    matches = (pattern.match(bare) for pattern in _table().forgets)
+    found = next((match for match in matches if match is not None), None)
+    if found is None or (_QUESTION.search(text) and found.end("text") == len(bare)):
+        return None  # "can you forget my address?" has its verb at the end
+    return _tidy(found["text"])
 
 
 def is_correction(text: str) -> bool:

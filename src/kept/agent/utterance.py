@@ -214,13 +214,17 @@ def classify(reading: Reading) -> Act:
 
 
 _LEAD: Final = re.compile(r"^([^,.;:!?\uff0c。\uff01\uff1f、–-]{1,30})[,.;:!\uff0c。\uff01、–-]+\s*(?=\S)")
+_JOINED: Final = re.compile(
+    r"^(\w{1,12})[\s,\uff0c]+(?:and|und|y|et)\s+(?=\w)|^(\w{1,4})[,\uff0c]\s*(?:再|还有|并且|另外)(?=\w)", re.IGNORECASE
+)
+"""A word that is joined to the message proper: "yes and remember that …"."""
 _LEADING: Final = frozenset({Act.GREETING, Act.YES, Act.NO, Act.THANKS, Act.SAVE_THAT, Act.WELLBEING})
 
 
 def split_lead(text: str, code: str) -> tuple[Act | None, str]:
     """Return what stands before the message proper, such as "hello," or "yes,", and the rest."""
-    found = _LEAD.match(text.strip())
+    found = _JOINED.match(text.strip()) or _LEAD.match(text.strip())
     if found is None or not WORD.search(text.strip()[found.end() :]):
         return None, text
-    act = classify(read(found[1], code))
+    act = classify(read(next(filter(None, found.groups())), code))
     return (act, text.strip()[found.end() :]) if act in _LEADING else (None, text)

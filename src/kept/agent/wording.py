@@ -12,7 +12,7 @@ _MOST_WORDS: Final = 5
 _PRONOUN: Final = re.compile(r"(?:ich|du|er|sie|es|wir|ihr|man|das|dies)\b", re.IGNORECASE)
 _PHRASE: Final = re.compile(
     r"(?:(?:der|die|das|ein|eine|mein|meine|unser|unsere|sein|seine|ihr|ihre|kein|keine|alle|dein|deine)\s+)?"
-    r"(?:[a-zäöüß]+\s+)*?(?-i:[A-ZÄÖÜ][\w-]*)(?:\s+(?-i:[A-ZÄÖÜ][\w-]*))*"
+    r"(?:[a-zäöüß]+\s+)*?(?-i:[A-ZÄÖÜ][\w-]*)(?:\s+(?!(?:Am|Im|An|Auf|In|Bei|Zum|Zur)\b)(?-i:[A-ZÄÖÜ][\w-]*))*"
     r"(?:\s+(?:von|des|der|meiner|meines|unseres|unserer)\s+(?:[a-zäöüß]+\s+)?(?-i:[A-ZÄÖÜ][\w-]*))*"
 )
 """A German subject: article, adjectives, noun or name, and what belongs to it."""

@@ -1,0 +1,79 @@
+"""The wording of what is saved: German clauses, bare corrections, pronouns."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kept.agent.language import CODES, language
+from kept.agent.wording import correct_value, make_main_clause, name_subject
+
+
+@pytest.mark.parametrize(
+    ("clause", "sentence"),
+    [
+        ("ich keinen Kaffee trinke", "ich trinke keinen Kaffee"),
+        ("mein Hund Bello heißt", "mein Hund heißt Bello"),
+        ("Lena am 3. Mai Geburtstag hat", "Lena hat am 3. Mai Geburtstag"),
+        ("meine Adresse Am Markt 3 ist", "meine Adresse ist Am Markt 3"),
+        ("der Server in Berlin steht", "der Server steht in Berlin"),
+        ("ich um 7 aufstehe", "ich stehe um 7 auf"),
+        ("ich in Köln gearbeitet habe", "ich habe in Köln gearbeitet"),
+        ("ich Vegetarier bin und keinen Kaffee trinke", "ich bin Vegetarier und trinke keinen Kaffee"),
+        ("ich Kaffee und Tee trinke", "ich trinke Kaffee und Tee"),
+        ("ich keinen Kaffee trinke, weil er mich nervös macht", "ich trinke keinen Kaffee, weil er mich nervös macht"),
+        ("8080", "8080"),
+        ("der Port 8080", "der Port 8080"),
+    ],
+)
+def test_a_clause_becomes_a_sentence(clause, sentence):
+    """The verb moves to the second place; what is not recognised stays as it was said."""
+    assert make_main_clause(clause) == sentence
+
+
+@given(st.text(max_size=120))
+def test_no_word_is_lost_or_added(text):
+    """Only the place of a verb changes; one that is taken apart keeps its letters."""
+    assert sorted("".join(make_main_clause(text).split())) == sorted("".join(text.split()))
+
+
+@pytest.mark.parametrize(
+    ("code", "earlier", "later", "whole"),
+    [
+        ("en", "My favourite colour is green", "blue", "My favourite colour is blue"),
+        ("en", "I drive a red Volvo", "it's a Saab", "I drive a Saab"),
+        ("en", "I have two cats", "three", "I have three cats"),
+        ("de", "Ich fahre einen roten Volvo", "einen Saab", "Ich fahre einen Saab"),
+        ("es", "Tengo dos gatos", "tres", "Tengo tres gatos"),
+        ("fr", "Je conduis une Volvo rouge", "une Saab", "Je conduis une Saab"),
+        ("zh", "我有两只猫", "三只", "我有三只猫"),
+    ],
+)
+def test_a_bare_value_takes_the_place_of_the_one_before(code, earlier, later, whole):
+    """What is proposed is a whole statement."""
+    assert correct_value(earlier, later, language(code)) == whole
+
+
+def test_a_statement_of_its_own_corrects_no_value():
+    """It stands for itself."""
+    assert correct_value("I drive a Volvo", "we were talking about something else entirely", language("en")) is None
+    assert correct_value("I drive a Volvo", "", language("en")) is None
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "whole"),
+    [
+        ("the meeting is at 4?", "It moved to 5", "the meeting moved to 5"),
+        ("The meeting is at 4.", "It is nice", None),
+        ("I like tea", "It moved to 5", None),
+    ],
+)
+def test_a_pronoun_is_replaced_by_what_it_stands_for(earlier, later, whole):
+    """Only where the later sentence says that something changed."""
+    assert name_subject(earlier, later) == whole
+
+
+@given(st.text(max_size=80), st.text(max_size=40), st.sampled_from(CODES))
+def test_no_text_raises(earlier, later, code):
+    """Whatever was said before and after."""
+    correct_value(earlier, later, language(code))
+    name_subject(earlier, later)
