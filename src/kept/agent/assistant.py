@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kept.agent.dialogue import NO_MEMO, Actions, Forgettable, Memo
+from kept.agent.dialogue import NO_MEMO, Actions, Memo
 from kept.agent.keeping import SAID, Keeper, Kept
 from kept.agent.language import Language, Reading, detect, read
 from kept.agent.passages import (
@@ -19,7 +19,6 @@ from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_reque
 from kept.agent.turn import SavedEntry
 from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 from kept.agent.wording import correct_value
-from kept.core.errors import KeptError, Refused
 from kept.core.ids import SessionId
 from kept.core.text import WORD, quote
 from kept.core.values import dataclass, replace
@@ -240,40 +239,15 @@ class Assistant:
 
     def _confirm_forgetting(self, message: _Message, texts: Sequence[str] | None) -> Reply:
         """Name what would go, and ask."""
-        spoken = message.spoken
         if self._actions is None:
             return self._say(message, "incognito")
-        try:
-            planned = self._actions.plan_forgetting(texts)
-        except KeptError as error:
-            return self._say(message, spoken.say("forget_failed", reason=error.message), is_text=True)
-        if isinstance(planned, Refused) or texts == []:
-            return self._say(message, "nothing_to_forget")
-        counts = _list_counts(spoken, planned)
-        if texts is None:
-            lines = [spoken.say("forget_all_question", counts=counts)]
-        else:
-            lines = [spoken.say("forget_question"), *(f"  {text}" for text in texts), f"  ({counts})"]
-        memo = replace(
-            message.memo, asked="forget_all" if texts is None else "forget", texts=tuple(texts or ()), pending=()
-        )
-        return Reply("\n".join([*lines, spoken.say("confirm")]), memo=memo)
+        said, memo = self._keeper(message).ask_to_forget(texts, message.memo)
+        return Reply(said, memo=memo)
 
     def _forget(self, message: _Message) -> Reply:
         """Forget what the open question named."""
-        assert self._actions is not None
-        memo, spoken = message.memo, message.spoken
-        try:
-            gone = self._actions.forget(None if memo.asked == "forget_all" else memo.texts)
-        except KeptError as error:
-            return self._say(message, spoken.say("forget_failed", reason=error.message), is_text=True)
-        if isinstance(gone, Refused):
-            return self._say(message, "nothing_to_forget")
-        fresh = Memo(language=memo.language)
-        if not gone.is_complete:
-            said = spoken.say("forgotten_partly", command="kept doctor")
-            return Reply(said, memo=fresh, has_forgotten=True)
-        return Reply(spoken.say("forgotten", counts=_list_counts(spoken, gone)), memo=fresh, has_forgotten=True)
+        said, memo, has_forgotten = self._keeper(message).forget(message.memo)
+        return Reply(said, memo=memo, has_forgotten=has_forgotten)
 
     def _list_everything(self, _act: Act, message: _Message) -> Reply:
         """List what is on the pages, what waits, and what was said, each under its heading."""
@@ -390,13 +364,3 @@ _SAID: Final = {
 
 def _reply(kept: Kept, memo: Memo) -> Reply:
     return Reply(kept.text, kept.saved, kept.staged, unsaved=kept.unsaved, memo=memo)
-
-
-def _list_counts(spoken: Language, counted: Forgettable) -> str:
-    counts = {
-        "count_entries": counted.entries,
-        "count_waiting": counted.waiting,
-        "count_messages": counted.messages,
-        "count_sessions": counted.sessions,
-    }
-    return ", ".join(spoken.say(name, count=count) for name, count in counts.items() if count)

@@ -1,11 +1,11 @@
-"""Keeping what a person says: save an order, propose a fact, and carry out the person's decision about it."""
+"""Keeping and forgetting what a person says: save an order, propose a fact, and carry out what the person decides."""
 
 import shlex
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kept.agent.dialogue import Actions, Memo
+from kept.agent.dialogue import Actions, Forgettable, Memo
 from kept.agent.statements import Kind, Statement
 from kept.agent.turn import SavedEntry
 from kept.core.errors import KeptError, NotFound, Reason, Refused
@@ -200,3 +200,46 @@ class Keeper:
                 return Kept(self._spoken.say("undo_failed", reason=reason)), memo
         said = self._spoken.say("undone", text=memo.done_text)
         return Kept(said), replace(memo.close_question(), done=(), done_text="")
+
+    def ask_to_forget(self, texts: Sequence[str] | None, memo: Memo) -> tuple[str, Memo]:
+        """Return the question that names what would go, None for everything, and the memo with it open."""
+        assert self._actions is not None
+        spoken, closed = self._spoken, memo.close_question()
+        try:
+            planned = self._actions.plan_forgetting(texts)
+        except KeptError as error:
+            return spoken.say("forget_failed", reason=error.message), closed
+        if isinstance(planned, Refused) or texts == []:
+            return spoken.say("nothing_to_forget"), closed
+        counts = self._list_counts(planned)
+        if texts is None:
+            lines = [spoken.say("forget_all_question", counts=counts)]
+        else:
+            lines = [spoken.say("forget_question"), *(f"  {text}" for text in texts), f"  ({counts})"]
+        asked = replace(closed, asked="forget_all" if texts is None else "forget", texts=tuple(texts or ()))
+        return "\n".join([*lines, spoken.say("confirm")]), asked
+
+    def forget(self, memo: Memo) -> tuple[str, Memo, bool]:
+        """Forget what the open question named; return what to say, the memo, and whether anything may be gone."""
+        assert self._actions is not None
+        spoken = self._spoken
+        try:
+            gone = self._actions.forget(None if memo.asked == "forget_all" else memo.texts)
+        except KeptError as error:
+            return spoken.say("forget_failed", reason=error.message), memo.close_question(), True
+        if isinstance(gone, Refused):
+            return spoken.say("nothing_to_forget"), memo.close_question(), False
+        # nothing of the memo may outlast what was forgotten
+        fresh = Memo(language=memo.language)
+        if not gone.is_complete:
+            return spoken.say("forgotten_partly", command="kept doctor"), fresh, True
+        return spoken.say("forgotten", counts=self._list_counts(gone)), fresh, True
+
+    def _list_counts(self, counted: Forgettable) -> str:
+        counts = {
+            "count_entries": counted.entries,
+            "count_waiting": counted.waiting,
+            "count_messages": counted.messages,
+            "count_sessions": counted.sessions,
+        }
+        return ", ".join(self._spoken.say(name, count=count) for name, count in counts.items() if count)
