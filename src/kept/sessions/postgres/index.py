@@ -1,6 +1,6 @@
 """The search index on PostgreSQL: new texts wait, hundreds of them become a segment, segments are merged.
 
-Writers add prepared texts to `fresh_words` and `fresh_substrings`. `merge` cuts them into terms and writes segments
+Writers add the terms of a message to `fresh_words` and its text to `fresh_substrings`. `merge` writes segments of them
 (`sessions/search/segments.py`): 256 texts, 4,096, 65,536. A message that is indexed again waits among the fresh ones,
 which win over a segment that still names it; one that was removed is listed in `gone_messages` until `rewrite` has
 written the segments without it.
@@ -74,7 +74,6 @@ def cut_text(tokenizer: Sequence[str], text: str) -> list[str]:
         return found
 
 
-@lru_cache(maxsize=4_096)
 def cut_words(words: str, marks: str) -> tuple[int, frozenset[str]]:
     """Return the length of a message and its terms."""
     own = cut_text(WORDS_TOKENIZER, words)
@@ -104,7 +103,8 @@ class UnitIndex:
     def add_texts(self, texts: Sequence[IndexedText]) -> None:
         """Index texts, or index them again."""
         ready = [prepare(text) for text in texts]
-        self._unit.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
+        cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
+        self._unit.executemany(SQL.add_words, [(number, length, "\n".join(terms)) for number, length, terms in cut])
         self._unit.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
         self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
@@ -184,9 +184,9 @@ def _store_fresh(unit: Unit, user: str) -> int:
     ids = [int(str(row[0])) for row in fresh]
     rewrite(unit, user, set(ids))  # the older text of a message that was indexed again
     texts = []
-    for number, words, marks, substrings in fresh:
-        length, terms = cut_words(str(words), str(marks))
-        texts.append((int(str(number)), length, terms | cut_substrings(str(substrings))))
+    for number, length, terms, substrings in fresh:
+        own = filter(None, str(terms).split("\n"))
+        texts.append((int(str(number)), int(str(length)), cut_substrings(str(substrings)).union(own)))
     _write(unit, segments.build(texts))
     named = {"user": user, "ids": ids}
     unit.execute(SQL.drop_words, named)

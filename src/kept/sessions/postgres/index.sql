@@ -1,6 +1,6 @@
 -- name: add_words
-INSERT INTO fresh_words (message_id, words, marks) VALUES (?, ?, ?)
-ON CONFLICT (message_id) DO UPDATE SET words = excluded.words, marks = excluded.marks;
+INSERT INTO fresh_words (message_id, length, terms) VALUES (?, ?, ?)
+ON CONFLICT (message_id) DO UPDATE SET length = excluded.length, terms = excluded.terms;
 
 -- name: add_substrings
 INSERT INTO fresh_substrings (message_id, text) VALUES (?, ?)
@@ -41,7 +41,7 @@ FROM messages WHERE user_id = :user AND id > :after ORDER BY id LIMIT :limit;
 SELECT count(*) FROM fresh_words WHERE user_id = :user;
 
 -- name: fresh
-SELECT w.message_id, w.words, w.marks, s.text
+SELECT w.message_id, w.length, w.terms, s.text
 FROM fresh_words AS w JOIN fresh_substrings AS s ON s.user_id = w.user_id AND s.message_id = w.message_id
 WHERE w.user_id = :user ORDER BY w.message_id LIMIT :limit;
 

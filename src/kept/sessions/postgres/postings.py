@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from kept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text, cut_words
+from kept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
 from kept.sessions.search.postings import (
     AllOf,
     AnyOf,
@@ -97,7 +97,9 @@ class PostgresPostings:
         asked = (SQL.segments, SQL.fresh_words, SQL.gone, SQL.session_count)
         stored, fresh, gone, ((count,),) = unit.execute_together(asked, {"user": user})
         self._segments = [_Segment(*(int(str(value)) for value in row)) for row in stored]
-        self._fresh = {int(str(number)): cut_words(str(words), str(marks)) for number, words, marks in fresh}
+        self._fresh = {
+            int(str(number)): (int(str(length)), frozenset(str(terms).split("\n"))) for number, length, terms in fresh
+        }
         self._sessions = max(1, int(str(count)))
         self._hidden = {int(str(number)) for (number,) in gone}.union(self._fresh)
         """What no segment may tell of: its text has changed since, or is gone."""
@@ -134,7 +136,7 @@ class PostgresPostings:
         if any(number <= self._newest_stored for number in self._hidden):
             return len(self._ids_of(token))
         packed = self._read_lists([token])
-        counts = (count_places(data, one.documents) for one in self._segments if (data := packed.get((one.id, token))))
+        counts = (count_places(data) for one in self._segments if (data := packed.get((one.id, token))))
         return sum(counts) + sum(token in terms for _, terms in self._fresh.values())
 
     @cached_property
@@ -237,7 +239,7 @@ class PostgresPostings:
             data = packed.get((one.id, term))
             if data is not None:
                 messages = self._columns[one.id].messages
-                found += [messages[place] for place in unpack(data, one.documents)]
+                found += [messages[place] for place in unpack(data)]
         return [number for number in found if number not in self._hidden] if self._hidden else found
 
     def _containing(self, text: str) -> set[int] | None:

@@ -5,7 +5,7 @@ SELECT id, documents, words, buckets FROM segments WHERE user_id = :user ORDER B
 SELECT id, messages, lengths FROM segments WHERE user_id = :user AND id = ANY(:ids);
 
 -- name: fresh_words
-SELECT message_id, words, marks FROM fresh_words WHERE user_id = :user ORDER BY message_id;
+SELECT message_id, length, terms FROM fresh_words WHERE user_id = :user ORDER BY message_id;
 
 -- name: fresh_substrings
 SELECT message_id, text FROM fresh_substrings WHERE user_id = :user;

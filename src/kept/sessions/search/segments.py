@@ -9,7 +9,7 @@ another segment.
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import accumulate, compress
 from zlib import crc32
 
 from kept.core.values import dataclass
@@ -21,6 +21,10 @@ _BUCKET_BYTES = 1_500
 """About what a bucket holds: rows above 2,000 bytes are compressed or moved out of their table by PostgreSQL."""
 _BETWEEN = b"\xff"
 """Separates terms; a byte that UTF-8 does not have."""
+_GAPS, _NUMBERS, _BITMAP = b"g", b"n", b"b"
+_FAR = 255
+"""As a gap: that many places further, where no message of the list is."""
+_SKIP = bytes([_FAR])
 _FLAGS = bytes.maketrans(b"01", b"\x00\x01")
 _LONGEST = 2**16 - 1
 
@@ -40,35 +44,51 @@ def is_beginning(start: str) -> bool:
 
 
 def pack(places: "array[int]", documents: int) -> bytes:
-    """Return a list in the shorter of two forms: 16-bit numbers, or a bitmap of all places.
+    """Return a list in the shortest of three forms, after a byte that names the form.
 
-    The length tells them apart: a list of numbers is always shorter than the bitmap.
+    Few places are 16-bit numbers, many are a bitmap, and most lists are the gaps between places, a byte each.
     """
-    size = (documents + 7) // 8
-    if 2 * len(places) < size:
-        return _to_little(places).tobytes()
+    gaps = bytearray(_GAPS)
+    before = 0
+    for place in places:
+        skipped, gap = divmod(place - before, _FAR)
+        gaps += _SKIP * skipped
+        gaps.append(gap)
+        before = place
+    numbers, size = 2 * len(places), (documents + 7) // 8
+    if len(gaps) - 1 <= min(numbers, size):
+        return bytes(gaps)
+    if numbers <= size:
+        return _NUMBERS + _to_little(places).tobytes()
     digits = bytearray(b"0") * (8 * size)
     for place in places:
         digits[-1 - place] = 49  # the digit 1
-    return int(digits, 2).to_bytes(size, "little")
+    return _BITMAP + int(digits, 2).to_bytes(size, "little")
 
 
-def unpack(data: bytes, documents: int) -> "array[int]":
+def unpack(data: bytes) -> "array[int]":
     """Return the places of a list in ascending order."""
-    size = (documents + 7) // 8
-    if len(data) == size:
-        digits = f"{int.from_bytes(data, 'little'):0{8 * size}b}".encode().translate(_FLAGS)
-        return array("H", compress(range(8 * size), reversed(digits)))
-    places = array("H")
-    places.frombytes(data)
-    return _to_little(places)
+    form, rest = data[:1], data[1:]
+    if form == _GAPS:
+        if _FAR not in rest:
+            return array("H", accumulate(rest))
+        return array("H", [place for place, gap in zip(accumulate(rest), rest, strict=True) if gap != _FAR])
+    if form == _NUMBERS:
+        places = array("H")
+        places.frombytes(rest)
+        return _to_little(places)
+    digits = f"{int.from_bytes(rest, 'little'):0{8 * len(rest)}b}".encode().translate(_FLAGS)
+    return array("H", compress(range(8 * len(rest)), reversed(digits)))
 
 
-def count_places(data: bytes, documents: int) -> int:
+def count_places(data: bytes) -> int:
     """Return how many places a packed list has."""
-    if len(data) == (documents + 7) // 8:
-        return int.from_bytes(data, "little").bit_count()
-    return len(data) // 2
+    form = data[:1]
+    if form == _GAPS:
+        return len(data) - 1 - data.count(_FAR, 1)
+    if form == _NUMBERS:
+        return len(data) // 2
+    return int.from_bytes(data[1:], "little").bit_count()
 
 
 def _to_little(numbers: "array[int]") -> "array[int]":
@@ -162,8 +182,7 @@ def build(texts: Iterable[tuple[int, int, Iterable[str]]]) -> Draft:
 
 def read(messages: "array[int]", lengths: "array[int]", buckets: Iterable[bytes]) -> Draft:
     """Return a stored segment as a draft."""
-    documents = len(messages)
-    lists = {term: unpack(data, documents) for bucket in buckets for term, data in Bucket(bucket).items()}
+    lists = {term: unpack(data) for bucket in buckets for term, data in Bucket(bucket).items()}
     return Draft(messages, lengths, lists)
 
 

@@ -233,16 +233,16 @@ CREATE TABLE receipt_marks (
 );
 CREATE INDEX receipt_marks_of_message ON receipt_marks (tenant, user_id, message_id) WHERE message_id <> 0;
 
--- The search index. New texts wait in `fresh_words` and `fresh_substrings`, prepared but not cut into terms; some
--- hundred of them become a segment, and segments are merged. A segment is never changed: `sessions/postgres/index.py`
+-- The search index. New texts wait in `fresh_words` and `fresh_substrings`; some hundred of them become a segment, and segments are merged. A segment is never changed: `sessions/postgres/index.py`
 -- writes another one in its place, so that readers may keep what they have read of it.
 
 CREATE TABLE fresh_words (
   tenant text COLLATE "C" NOT NULL,
   user_id text COLLATE "C" NOT NULL,
   message_id bigint NOT NULL,
-  words text NOT NULL,
-  marks text NOT NULL,
+  -- the number of words, and each term once, a line each
+  length integer NOT NULL,
+  terms text NOT NULL,
   PRIMARY KEY (tenant, user_id, message_id)
 );
 
