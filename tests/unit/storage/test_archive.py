@@ -179,6 +179,17 @@ def test_another_file_is_no_backup(tmp_path, data):
         read(tmp_path / "a")
 
 
+def test_a_file_without_a_description_is_the_callers_mistake_and_a_torn_one_is_damage(tmp_path):
+    """The one is another file, the other was a backup: it says where it is damaged."""
+    with pytest.raises(UsageError, match="not a backup of kept"):
+        read_archive(io.BytesIO(gzip.compress(b"hello" * 1000)))
+    unpacked = gzip.decompress(write(tmp_path / "a").read_bytes())
+    at = unpacked.index(b"home/state.db")  # the header of the second file
+    torn = unpacked[: at + 200] + b"\xff" * 40 + unpacked[at + 240 : at + 400]
+    with pytest.raises(Unreadable, match=r"damaged in '.*'|ends too early"):
+        read_archive(io.BytesIO(gzip.compress(torn)))
+
+
 def test_an_error_leaves_no_file(tmp_path):
     """Neither the archive nor its temporary file."""
     with pytest.raises(ZeroDivisionError), create_archive(tmp_path / "a") as file:

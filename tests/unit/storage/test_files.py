@@ -2,15 +2,31 @@
 
 import errno
 import os
+import sqlite3
 import stat
+import threading
+import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import StorageError, Unreadable
-from kept.storage.files import make_folder, read_bytes, remove_stale_temps, write_atomically
+from kept.core.errors import Busy, StorageError, Unreadable
+from kept.storage import files
+from kept.storage.files import (
+    find_header_fault,
+    find_project,
+    is_foreign,
+    make_folder,
+    read_bytes,
+    remove_stale_temps,
+    steady_folder,
+    write_atomically,
+    write_durably,
+)
+from kept.storage.sqlite import open_state
 
 
 def mode(path):
@@ -252,3 +268,125 @@ def test_a_disk_that_refuses_to_sync_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="input/output error"):
         write_atomically(file, b"new")
     assert file.read_bytes() == b"old"
+
+
+def test_a_durable_write_replaces_what_was_there(tmp_path):
+    """A longer old text does not stay behind a shorter new one."""
+    file = tmp_path / "page"
+    file.write_bytes(b"a longer text")
+    write_durably(file, b"short", mode=0o600)
+
+    assert file.read_bytes() == b"short"
+
+
+@pytest.fixture
+def state(tmp_path):
+    """A state file as this version makes it, closed and without a log."""
+    path = tmp_path / "state.db"
+    open_state(path).close()
+    return path
+
+
+def change_byte(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 0x55
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("at", [0, 14, 15])
+def test_a_file_that_does_not_begin_as_a_database_is_damaged(state, at):
+    """The first sixteen bytes are the same in every database."""
+    change_byte(state, at)
+
+    assert find_header_fault(state) == "the file does not begin as an SQLite database"
+
+
+@pytest.mark.parametrize("at", [68, 71])
+def test_a_damaged_mark_is_no_other_program(state, at):
+    """The tables that the file declares are ours."""
+    change_byte(state, at)
+
+    assert find_header_fault(state) == "the mark of kept in the header is damaged"
+    assert not is_foreign(state)
+
+
+@pytest.mark.parametrize("at", [21, 22, 23, 64, 67, 72, 91])
+def test_fields_that_never_change_are_checked(state, at):
+    """SQLite itself ignores some of them."""
+    change_byte(state, at)
+
+    assert find_header_fault(state) == "fields of the header are damaged"
+
+
+def test_a_sound_header_has_no_fault(state, tmp_path):
+    """Neither has a file that is empty or missing; one that was cut has."""
+    (tmp_path / "empty.db").touch()
+    (tmp_path / "cut.db").write_bytes(state.read_bytes()[:99])
+
+    assert find_header_fault(state) is None
+    assert find_header_fault(tmp_path / "empty.db") is None
+    assert find_header_fault(tmp_path / "missing.db") is None
+    assert find_header_fault(tmp_path / "cut.db") is not None
+
+
+def test_a_database_of_another_program_is_foreign(tmp_path):
+    """If it has tables; one without any could become ours."""
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("PRAGMA user_version = 1")
+        other.commit()
+        assert not is_foreign(tmp_path / "other.db")
+        other.execute("CREATE TABLE carried (a)")
+        other.execute("CREATE TABLE tombstones (a)")
+        other.commit()
+        assert is_foreign(tmp_path / "other.db")
+        other.execute("CREATE TABLE state_meta (a)")  # three names of ours are no coincidence
+        other.commit()
+        assert not is_foreign(tmp_path / "other.db")
+
+
+def test_what_is_no_database_belongs_to_nobody(tmp_path):
+    """Text of any length is damage, not another program's file."""
+    (tmp_path / "a.db").write_bytes(b"CREATE TABLE nothing" * 50)
+
+    assert not is_foreign(tmp_path / "a.db")
+
+
+def test_the_project_is_the_repository_around_a_folder(tmp_path):
+    """The nearest one; the folder itself where there is none."""
+    (tmp_path / "repo" / ".git").mkdir(parents=True)
+    inner = tmp_path / "repo" / "a" / "b"
+    inner.mkdir(parents=True)
+
+    assert find_project(None) is None
+    assert find_project(str(inner)) == str(tmp_path / "repo")
+    assert find_project(str(tmp_path)) == str(tmp_path)
+
+
+def test_a_folder_is_held_by_several_readers_or_by_one_writer(tmp_path, monkeypatch):
+    """Who does not get it in time is told who has it, and not before that."""
+    monkeypatch.setattr(files, "FOLDER_WAIT_SECONDS", 0.2)
+    with steady_folder(tmp_path), steady_folder(tmp_path):
+        began = time.monotonic()
+        with pytest.raises(Busy, match="opening or replacing"), steady_folder(tmp_path, alone=True):
+            pass
+    assert time.monotonic() - began >= 0.2
+    with steady_folder(tmp_path, alone=True), pytest.raises(Busy), steady_folder(tmp_path):
+        pass
+    with steady_folder(tmp_path, alone=True):
+        pass
+
+
+def test_a_waiting_writer_gets_the_folder_when_it_is_free(tmp_path):
+    """It tries again until then."""
+    held = steady_folder(tmp_path)
+    held.__enter__()
+    release = threading.Timer(0.15, held.__exit__, (None, None, None))
+    release.start()
+    with steady_folder(tmp_path, alone=True):
+        release.join()
+
+
+def test_a_folder_that_is_missing_needs_no_lock(tmp_path):
+    """It is created by what runs in the block."""
+    with steady_folder(tmp_path / "new", alone=True):
+        (tmp_path / "new").mkdir()

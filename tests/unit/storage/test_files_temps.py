@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kept.storage.files import temporary_name, write_atomically
+from kept.storage.files import is_alive, temporary_name, write_atomically
 from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
 
 
@@ -52,3 +52,11 @@ def test_a_file_that_was_replaced_is_not_reported_as_failed(tmp_path, monkeypatc
     write_atomically(tmp_path / "file", b"text")
 
     assert (tmp_path / "file").read_bytes() == b"text"
+
+
+def test_a_process_is_alive_until_it_has_ended():
+    """Also one of another user, and an id that no process can have is not."""
+    assert is_alive(os.getpid())
+    assert is_alive(1)
+    assert not is_alive(dead_pid())
+    assert not is_alive(2**70)

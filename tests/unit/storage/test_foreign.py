@@ -72,6 +72,38 @@ def test_a_damaged_page_costs_only_its_rows(path, share):
     assert len({number for number, _ in rows}) == len(rows)
 
 
+def test_rows_that_were_read_and_lost_are_counted(path):
+    """A damaged row is not given, and it is told."""
+    with sqlite3.connect(path) as connection:
+        pages = connection.execute("SELECT pageno FROM dbstat WHERE name = 'lines' AND pagetype = 'leaf'").fetchall()
+    connection.close()
+    whole = bytearray(path.read_bytes())
+    start = (pages[3][0] - 1) * 4096
+    at = int.from_bytes(whole[start + 8 : start + 10], "big")  # the first cell
+    whole[start + at + 3] = 0x7F  # the header of its record is longer than the record
+    whole[start : start + 1] = b"\x0d"
+    overwritten = (pages[5][0] - 1) * 4096
+    whole[overwritten : overwritten + 4096] = b"\xa5" * 4096
+    path.write_bytes(whole)
+    damage, rows = read(path, rescue=("lines",))
+
+    assert damage == f"the database is damaged: {len(rows):,} rows could be read, at least 1 could not"
+
+
+def test_only_the_tables_that_are_asked_for_are_rescued(path):
+    """A table, and nothing else of that name or of that kind."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE VIEW extra AS SELECT 1 AS one")
+        connection.execute("CREATE TABLE others (a)")
+    connection.close()
+    overwrite(path, 0.5, b"\xa5" * 4096)
+    with open_copy(path, rescue=("lines", "talks", "extra")) as tables:
+        assert tables.damage
+        assert tables.columns("lines") == {"id", "talk", "body", "weight"}
+        assert tables.columns("others") == set()
+        assert tables.columns("extra") == set()
+
+
 def test_a_cut_file_gives_what_is_left(path):
     """A copy that ended too early is damage, not the end of the import."""
     whole = path.read_bytes()

@@ -8,6 +8,7 @@ import pytest
 
 from kept.core.errors import Busy, StorageError
 from kept.storage.maintenance import (
+    Snapshot,
     check_integrity,
     copy_file,
     drop_from_schema,
@@ -160,6 +161,30 @@ class TestCopies:
         copy = apsw.Connection(str(tmp_path / "copy.db"))
         assert copy.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS + 1,)]
         copy.close()
+
+    def test_a_snapshot_is_of_one_moment(self, path, connection, tmp_path):
+        """What is written while it is copied is not in it; the copy is private, and its version can be asked before."""
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("user_version", 5)
+        snapshot = Snapshot(path)
+        connection.execute("INSERT INTO facts VALUES ('late', 1000)")
+
+        steps = list(snapshot.copy_to(tmp_path / "copy.db"))
+
+        assert snapshot.version == 5
+        snapshot.close()
+        copy = apsw.Connection(str(tmp_path / "copy.db"))
+        assert copy.execute("SELECT count(*) FROM facts").fetchall() == [(ROWS,)]
+        copy.close()
+        assert sum(steps) >= (tmp_path / "copy.db").stat().st_size
+        assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+
+    def test_a_snapshot_of_what_is_no_database_is_refused(self, tmp_path):
+        """When it is taken, not when it is copied."""
+        (tmp_path / "a.db").write_bytes(b"garbage" * 500)
+
+        with pytest.raises(StorageError):
+            Snapshot(tmp_path / "a.db")
 
     def test_a_place_that_refuses_is_named(self, path, tmp_path):
         """The error says which file could not be written."""

@@ -378,6 +378,20 @@ def test_a_file_that_may_be_there_is_not_taken_for_missing(tmp_path):
         )
 
 
+def test_a_replacement_that_was_interrupted_is_completed_before_the_file_is_opened(open_database, tmp_path):
+    """The new file is read, not an empty one; who may only read is told to wait instead."""
+    path = tmp_path / "state.db"
+    database = open_database()
+    insert(database, "kept")
+    database.close()
+    path.rename(tmp_path / "state.db.salvaged-20260101-120000")
+    (tmp_path / "state.db.damaged-20260101-120000").write_bytes(b"old")
+
+    with pytest.raises(StorageError):
+        open_database(read_only=True)
+    assert facts(open_database()) == ["kept"]
+
+
 def test_statements_are_found_by_name():
     """A name that is not there is named in the error."""
     found = statements("kept.memory", "ledger.sql")

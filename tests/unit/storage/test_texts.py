@@ -77,6 +77,43 @@ def test_a_damaged_archive_is_not_taken_for_a_searched_one(tmp_path):
         Texts(["x" * 20]).are_in_file(tmp_path / "cut.gz")
 
 
+def test_an_unsearchable_file_may_hold_the_text_and_is_not_known_to(tmp_path):
+    """Who removes copies must take it, who reports a find must not."""
+    (tmp_path / "cut.gz").write_bytes(gzip.compress(os.urandom(1_000))[:500])
+    (tmp_path / "plain").write_text("walnut")
+    (tmp_path / "other").write_text("oak")
+
+    texts = Texts(["walnut"])
+    assert [texts.may_be_in_file(tmp_path / name) for name in ("cut.gz", "plain", "other")] == [True, True, False]
+    assert [texts.are_found_in_file(tmp_path / name) for name in ("cut.gz", "plain", "other")] == [False, True, False]
+
+
+def test_the_name_of_a_packed_file_counts(tmp_path):
+    """A zip shows the names of its members."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("Walnut.txt", b"nothing")
+
+    assert Texts(["walnut"]).are_in_file(tmp_path / "a.zip")
+
+
+def test_an_archive_that_unpacks_to_too_much_is_not_searched(tmp_path, monkeypatch):
+    """Reading it to the end could take for ever."""
+    monkeypatch.setattr(module, "_MOST_UNPACKED", 1_000)
+    (tmp_path / "big.gz").write_bytes(gzip.compress(bytes(1_001)))
+    (tmp_path / "fits.gz").write_bytes(gzip.compress(bytes(1_000)))
+
+    assert not Texts(["walnut"]).are_in_file(tmp_path / "fits.gz")
+    with pytest.raises(Unreadable, match="unpacks to more"):
+        Texts(["walnut"]).are_in_file(tmp_path / "big.gz")
+
+
+def test_letters_that_fold_to_plain_ones_are_found():
+    """The Kelvin sign and the ligatures are other bytes than the letters that they stand for."""
+    assert Texts(["kelvin"]).are_in_bytes("\u212aelvin".encode())
+    assert Texts(["office"]).are_in_bytes("o\ufb03ce".encode())
+    assert not Texts(["office"]).are_in_bytes(b"ofce")
+
+
 def test_no_texts_are_in_nothing(tmp_path):
     """Empty words would match every file."""
     (tmp_path / "file").write_text("a")

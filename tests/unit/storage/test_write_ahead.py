@@ -1,5 +1,6 @@
 """The write-ahead log, read without SQLite: committed pages, damage, and what only looks like damage."""
 
+import struct
 from contextlib import closing
 
 import apsw
@@ -153,3 +154,43 @@ def test_a_log_of_which_sqlite_would_lose_a_part_is_refused_and_left(tmp_path, l
     with pytest.raises(Unreadable, match=f"{len(frames_of(log)) - 3} pages after the damage"):
         open_with(damaged)
     assert copy.read_bytes() == damaged
+
+
+def test_a_log_that_another_process_has_removed_is_not_refused(tmp_path):
+    """The last one that closes a file empties its log and removes it."""
+    with closing(apsw.Connection(str(tmp_path / "c.db"))) as connection:
+        connection.pragma("journal_mode", "wal")
+        connection.execute("CREATE TABLE t (v)")
+        (tmp_path / "c.db-wal").unlink()
+
+        refuse_damaged_log(connection, tmp_path / "c.db")
+
+
+def write_checksums(data, order):
+    """Return the log with its checksums in the other byte order, as a machine of that order writes them."""
+    whole = bytearray(data)
+    whole[3] = whole[3] & 0xFE | (order == ">")
+    before = sum_words(whole[:24], (0, 0), order)
+    whole[24:32] = struct.pack(">2I", *before)
+    for at in range(32, len(whole) - STEP + 1, STEP):
+        before = sum_words(whole[at + 24 : at + STEP], sum_words(whole[at : at + 8], before, order), order)
+        whole[at + 16 : at + 24] = struct.pack(">2I", *before)
+    return bytes(whole)
+
+
+def sum_words(data, start, order):
+    """Return the checksum that the file format of SQLite describes."""
+    one, two = start
+    for first, second in struct.iter_unpack(f"{order}2I", data):
+        one = (one + first + two) % 2**32
+        two = (two + second + one) % 2**32
+    return one, two
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_checksums_of_both_byte_orders_are_right(log, order):
+    """The header says which one; a damaged header is corrected by the first frame."""
+    found = read_log(write_checksums(log, order))
+
+    assert (found.is_damaged, found.frames) == (False, read_log(log).frames)
+    assert read_log(change(write_checksums(log, order), 3)).frames == found.frames
