@@ -28,6 +28,9 @@ class Recorder(MemoryProvider):
     def on_pre_compress(self, messages):
         self._note("on_pre_compress")
         return "the insight of the provider"
+    def on_turn_start(self, turn, message, **context):
+        with Path(__file__).with_name("turns.txt").open("a") as file:
+            file.write(f"{turn}\\n")
     def on_session_end(self, messages): self._note("on_session_end")
     def on_session_switch(self, new_id, **how): self._note("on_session_switch:" + how["reason"])
 
@@ -108,7 +111,7 @@ def test_pruning_fires_no_hook(talk, home, work):
 
 
 def test_hooks_come_in_order_and_their_text_reaches_the_summary(talk, home):
-    """Before: pre-compress; after: commit, then the switch."""
+    """Before: pre-compress; after: commit, then the switch. The numbers of turns go on after it, one by one."""
     endpoint = Endpoint()
     with LoopbackOpenAI(endpoint) as server:
         say = talk(server, window=8_000, toolsets="[memory, session_search]", more="memory: {provider: recorder}\n")
@@ -116,9 +119,12 @@ def test_hooks_come_in_order_and_their_text_reaches_the_summary(talk, home):
         while not endpoint.errands:
             before = calls.read_text().split() if calls.exists() else []
             say("please go on with it. " * 30)
+        fresh = calls.read_text().split()[len(before) :]
+        say("and then?")
 
     ended = ["on_session_end"]
-    fresh = calls.read_text().split()[len(before) :]
+    turns = [int(number) for number in calls.with_name("turns.txt").read_text().split()]
+    assert turns == list(range(1, len(turns) + 1))
     assert fresh == ["on_pre_compress", *ended, "on_session_switch:compression", *ended]
     assert "the insight of the provider" in endpoint.errands[0]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from kept.core.errors import ModelBusy
 from kept.core.ports import ChatModel, Completes, EventSink
 from kept.core.values import dataclass, field
 from kept.llm import tokens
@@ -59,6 +60,8 @@ class Choice:
 
     name: str
     reason: str
+    is_unreachable: bool = False
+    """Whether the settings name a server and no model, and the server tells none."""
 
     @property
     def is_extractive(self) -> bool:
@@ -72,11 +75,18 @@ def choose(settings: ModelSettings, environment: Mapping[str, str], *, probe_ser
 
 
 def choose_from(settings: ModelSettings, found: Iterable[Offer]) -> Choice:
-    """Return the configured model, else the first available one in `found`, which is read only that far."""
+    """Return the configured model, else the first available one in `found`, which is read only that far.
+
+    A server that the settings name is never replaced by another one: nobody expects their words there.
+    """
     if settings.default is not None:
         return Choice(settings.default, "`model.default` names it")
-    offer = next(offer for offer in found if offer.is_available)
-    return Choice(offer.name, offer.reason)
+    for offer in found:
+        if offer.is_available:
+            return Choice(offer.name, offer.reason)
+        if settings.base_url is not None:
+            return Choice(offer.name, offer.reason, is_unreachable=True)
+    raise AssertionError("the last offer is always available")
 
 
 def offers(settings: ModelSettings, environment: Mapping[str, str], *, probe_servers: Probe = probe) -> Iterator[Offer]:
@@ -201,10 +211,17 @@ class Models:
         self._connected: dict[tuple[str, str, int, float | None], ChatModel] = {}
 
     def choice(self, name: str | None = None) -> Choice:
-        """Return the model to use; `name` overrides the settings."""
+        """Return the model to use; `name` overrides the settings. Raises ModelBusy where their server is silent."""
         if name is not None:
             return Choice(str(parse_name(name)).removesuffix("/"), "requested by name")
-        return choose(self._settings, self._environment, probe_servers=self._probe)
+        chosen = choose(self._settings, self._environment, probe_servers=self._probe)
+        if chosen.is_unreachable:
+            raise ModelBusy(
+                f"there is no model: {chosen.reason}",
+                "start the server, name its model (`kept model set openai/NAME`), or answer without one (`kept model "
+                "set extractive`)",
+            )
+        return chosen
 
     def offers(self) -> Iterator[Offer]:
         """Yield every model source, available or not."""

@@ -1,6 +1,7 @@
 """Which model speaks: settings, keys, local servers, a file, and nothing at all."""
 
 import json
+import socket
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -8,7 +9,8 @@ from threading import Thread
 
 import pytest
 
-from kept.core.errors import ModelRefused, UsageError
+from kept.core.errors import ModelBusy, ModelRefused, UsageError
+from kept.core.ports import ignore
 from kept.llm.endpoints import (
     Endpoint,
     LocalServer,
@@ -19,7 +21,7 @@ from kept.llm.endpoints import (
     window_at,
     window_behind,
 )
-from kept.llm.models import choose, offers
+from kept.llm.models import Configured, Models, choose, offers
 from kept.llm.settings import ModelSettings
 from kept.testing.loopback_servers import LoopbackOpenAI
 
@@ -85,6 +87,23 @@ def test_a_compatible_endpoint_is_asked_for_its_model():
         chosen = choose(ModelSettings(base_url=server.base_url), {}, probe_servers=never)
 
     assert chosen.name == "openai/house-model"
+
+
+def test_a_named_server_that_is_silent_is_never_replaced():
+    """Neither by another vendor whose key is set, nor by an answer from memory: it is an error with a next step."""
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts, and never answers
+    settings = ModelSettings(base_url=f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+    keys = {"ANTHROPIC_API_KEY": "some key"}
+
+    chosen = choose(settings, keys, probe_servers=never)
+    models = Models(Configured(settings), keys, mark=lambda messages, **_: list(messages), sink=ignore)
+    with pytest.raises(ModelBusy) as failed:
+        models.chat()
+    silent.close()
+
+    assert chosen.is_unreachable
+    assert settings.base_url in failed.value.message
+    assert "kept model set" in failed.value.remedy
 
 
 def test_a_local_server_is_found_on_its_port():
