@@ -185,7 +185,10 @@ class Assistant:
         waiting = [one for one in self._approvals.waiting() if one.why == SAID]
         if not waiting:
             return self._say(message, "nothing_open")
-        lines = [message.spoken.say("waiting_question"), *(f"  {one.summary}" for one in waiting)]
+        lines = [
+            message.spoken.say("waiting_question"),
+            *(f"  {'; '.join(one.texts) or one.summary}" for one in waiting),
+        ]
         lines.append(f"  {self._keeper(message).ask(waiting)}")
         memo = replace(message.memo, asked="keep", pending=tuple(one.id for one in waiting), texts=())
         return Reply("\n".join(lines), memo=memo)

@@ -39,6 +39,7 @@ class Language:
 
     def __init__(self, code: str) -> None:
         self.code = code
+        self._words: dict[str, frozenset[str]] = {}
         self.table: Mapping[str, Any] = tomllib.loads(resource_text("kept.agent", "languages", f"{code}.toml"))
 
     @cached_property
@@ -62,6 +63,12 @@ class Language:
         """Return the single words as they are spelled, with accents."""
         texts = " ".join(self.table["words"].values()).casefold()
         return frozenset(WORD.findall(texts)) | stop_words_by_language().get(self.code, frozenset())
+
+    def find_words(self, name: str) -> frozenset[str]:
+        """Return the single words, or Chinese characters, of the phrases of a class."""
+        if name not in self._words:
+            self._words[name] = frozenset(split(self.table["words"][name]))
+        return self._words[name]
 
     @cached_property
     def triples(self) -> Counter[str]:

@@ -5,10 +5,10 @@ The shapes of each language are in `languages/*.toml`; the saved words are the u
 
 import re
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
-from kept.agent.language import CODES, READ_CHARS, detect, language
+from kept.agent.language import CODES, READ_CHARS, detect, language, split
 from kept.agent.wording import correct_value, make_main_clause, name_subject
 from kept.core.text import WORD
 from kept.core.values import dataclass, replace
@@ -92,17 +92,12 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
+    """The rows of one language; expressions take long to compile, so that only a language that is spoken has them."""
+
     orders: tuple[_Order, ...]
-    persons: tuple[tuple[str | None, re.Pattern[str]], ...]
-    """Each with the only language it applies to, or None for all."""
     inferred: tuple[re.Pattern[str], ...]
     corrections: tuple[re.Pattern[str], ...]
-    lead: re.Pattern[str]
     forgets: tuple[re.Pattern[str], ...]
-
-
-def _rows(kind: str) -> list[tuple[str, dict[str, str]]]:
-    return [(code, row) for code in CODES for row in language(code).table[kind]]
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
@@ -112,19 +107,45 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 @cache
-def _table() -> _Table:
-    lead = "|".join(row["pattern"] for _, row in _rows("lead"))
-    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for _, row in _rows("inferred")]
+def _table(code: str) -> _Table:
+    rows = language(code).table
+    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for row in rows["inferred"]]
     return _Table(
-        tuple(_Order(code, _compile(row["pattern"]), asks=bool(row.get("asks"))) for code, row in _rows("order")),
-        tuple(
-            (code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in _rows("person")
-        ),
+        tuple(_Order(code, _compile(row["pattern"]), asks=bool(row.get("asks"))) for row in rows["order"]),
         tuple(pattern for pattern, corrects in inferred if not corrects),
         tuple(pattern for pattern, corrects in inferred if corrects),
-        re.compile(rf"^\s*(?:¡?(?:{lead})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS),
-        tuple(_compile(row["pattern"]) for _, row in _rows("forget")),
+        tuple(_compile(row["pattern"]) for row in rows["forget"]),
     )
+
+
+@cache
+def _lead() -> re.Pattern[str]:
+    leads = "|".join(row["pattern"] for code in CODES for row in language(code).table["lead"])
+    return re.compile(rf"^\s*(?:¡?(?:{leads})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS)
+
+
+@cache
+def _persons() -> tuple[tuple[str | None, re.Pattern[str]], ...]:
+    """Return the expressions of facts about the speaker, each with the only language it applies to, or None for all."""
+    rows = [(code, row) for code in CODES for row in language(code).table["person"]]
+    return tuple((code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in rows)
+
+
+def _list_tables(text: str, *classes: str) -> list[_Table]:
+    """Return the tables of the languages in which a text has an order of these classes at its beginning or its end."""
+    return [_table(code) for code in _find_orders(f"{text[:_ORDER_CHARS]} {text[-_ORDER_CHARS:]}", classes)]
+
+
+@lru_cache(maxsize=256)
+def _find_orders(text: str, classes: tuple[str, ...]) -> tuple[str, ...]:
+    words, spoken = frozenset(split(text)), detect(text)
+    return tuple(
+        code for code in CODES if code == spoken or any(words & language(code).find_words(name) for name in classes)
+    )
+
+
+_ORDER_CHARS: Final = 80
+"""An order begins or ends a message within this many characters."""
 
 
 def statements(text: str, code: str | None = None) -> list[Statement]:
@@ -180,8 +201,8 @@ def _choose_page(sentence: str, code: str) -> Target:
 
 def is_fact(sentence: str, code: str) -> bool:
     """Whether a sentence states something that lasts: about the speaker, about their work, or how to answer them."""
-    table, spoken = _table(), language(code)
-    if is_correction(sentence) or spoken.pattern("standing").search(sentence):
+    table, spoken = _table(code), language(code)
+    if is_correction(sentence, code) or spoken.pattern("standing").search(sentence):
         return True
     classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
     if classes & {"moment", "addressee"}:  # what passes, and what is said to the assistant about itself
@@ -196,46 +217,53 @@ def is_fact(sentence: str, code: str) -> bool:
 
 def strip_greeting(text: str) -> str:
     """Return the text after a greeting or a "by the way"."""
-    return _table().lead.sub("", text[:READ_CHARS]) + text[READ_CHARS:]
+    return _lead().sub("", text[:READ_CHARS]) + text[READ_CHARS:]
 
 
 def forget_request(text: str) -> str | None:
     """Return what the user wants forgotten, or None."""
     bare = strip_greeting(text)
-    matches = (pattern.match(bare) for pattern in _table().forgets)
+    matches = (pattern.match(bare) for table in _list_tables(bare, "forget") for pattern in table.forgets)
     found = next((match for match in matches if match is not None), None)
     if found is None or (_QUESTION.search(text) and found.end("text") == len(bare)):
         return None  # "can you forget my address?" has its verb at the end
     return _tidy(found["text"])
 
 
-def is_correction(text: str) -> bool:
+def is_correction(text: str, code: str | None = None) -> bool:
     """Whether a message corrects what was said or done before."""
-    return any(pattern.search(text.strip()) for pattern in _table().corrections)
+    tables = [_table(one) for one in CODES if code in {None, one}]
+    return any(pattern.search(text.strip()) for table in tables for pattern in table.corrections)
 
 
 def parse_order(text: str) -> Statement | None:
     """Return what the user orders to remember, in their own words, or None."""
-    if _MEMORY_QUESTION.search(text) or _BACKWARD.match(text):
+    beginning = text[:MOST_CHARACTERS]
+    if _MEMORY_QUESTION.search(beginning) or _BACKWARD.match(beginning):
         return None
-    bare = strip_greeting(text)
-    for order in _table().orders:
-        match = order.pattern.match(bare)
-        if match is None or (_QUESTION.search(text) and not order.asks):
+    bare, asks = strip_greeting(text), _QUESTION.search(text[-_ORDER_CHARS:]) is not None
+    for order in (order for table in _list_tables(bare, "save", "forget") for order in table.orders):
+        match = order.pattern.match(bare[:MOST_CHARACTERS])
+        if match is None or (asks and not order.asks):
             continue
-        fact = _tidy(_QUESTION_ENDING.sub("", match["text"]) if order.asks else match["text"])
+        said = match["text"] + (bare[MOST_CHARACTERS:] if match.end() == MOST_CHARACTERS else "")
+        fact = _tidy(_QUESTION_ENDING.sub("", said) if order.asks else said)
         if re.search(r"\w", fact):
-            if order.language == "de" and "dass" in bare[: match.start("text")].lower():
-                fact = make_main_clause(fact)
-            target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
-            is_open = bare[: match.start("text")].rstrip().endswith((":", "\uff1a"))
-            return Statement(Kind.ORDER, fact, target, is_open)
+            return _make_order(order, fact, bare[: match.start("text")])
     return None
+
+
+def _make_order(order: _Order, fact: str, words: str) -> Statement:
+    """Return the statement of an order that was given in these words."""
+    if order.language == "de" and "dass" in words.lower():
+        fact = make_main_clause(fact)
+    target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
+    return Statement(Kind.ORDER, fact, target, is_open=words.rstrip().endswith((":", "\uff1a")))
 
 
 def _is_about_person(text: str, code: str) -> bool:
     """Whether a fact is about the speaker; some languages mark this only in the verb."""
-    return any(pattern.search(text) for only, pattern in _table().persons if only in {None, code})
+    return any(pattern.search(text) for only, pattern in _persons() if only in {None, code})
 
 
 def _split_facts(text: str, code: str) -> list[str]:
@@ -254,7 +282,7 @@ def _split_facts(text: str, code: str) -> list[str]:
 def _order_words(sentence: str) -> str:
     """Return the order before a fact; empty for a sentence that is none."""
     bare = strip_greeting(sentence)
-    matches = (order.pattern.match(bare) for order in _table().orders)
+    matches = (order.pattern.match(bare) for table in _list_tables(bare, "save", "forget") for order in table.orders)
     return next((bare[: match.start("text")] for match in matches if match is not None), "")
 
 

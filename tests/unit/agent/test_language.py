@@ -1,11 +1,13 @@
 """The tables of the five languages, and which language a text is in."""
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kept import agent
 from kept.agent.language import CODES, detect, language, read, split
 
 
@@ -29,6 +31,15 @@ def test_replies_have_the_same_values_in_every_language(code):
         assert values == {
             word for word in ("{text}", "{command}", "{reason}", "{page}", "{count}", "{counts}") if word in english
         }
+
+
+def test_every_reply_is_said_somewhere():
+    """A text that nobody says would rot in five languages."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).glob("*.py"))
+
+    assert [
+        name for name in language("en").table["replies"] if f'"{name}"' not in sources and f"'{name}'" not in sources
+    ] == []
 
 
 @pytest.mark.parametrize("code", CODES)
