@@ -9,7 +9,7 @@ import pytest
 
 from kept.operations import forget, receipts
 
-from .proxied import QUESTION, proxied, reply_json
+from .proxied import FACT, QUESTION, proxied, reply_json
 
 FENCED = re.compile(r"<memory-context>.*?</memory-context>", re.DOTALL)
 TOPICS = [
@@ -365,3 +365,28 @@ def test_forgotten_texts_are_in_no_addition(world):
     assert "heron" not in world.sent[-1].decode()
     with world.served.app.database.reading() as unit:
         assert not [text for (text,) in unit.execute("SELECT text FROM injections") if "heron" in text]
+
+
+def test_a_program_that_begins_every_conversation_alike(world):
+    """An exchange that the program made up tells nothing: each conversation is one, and recalls what another one said."""
+    begin = ["I am sharing no files yet.", "Ok."]
+    world.note("I live in Leipzig")
+    world.ask(*begin, FACT)
+    world.settle()
+    world.note("My cat is called Ada")
+    world.ask(*begin, QUESTION)
+    world.settle()
+    world.ask(*begin, QUESTION, "answer 2", "and where do I live")
+    world.settle()
+
+    first, second, third = (json.loads(body) for body in world.sent)
+    assert "heron" in json.dumps(second["messages"][-1])
+    assert "heron" not in json.dumps(first["messages"][:-1])
+    assert "Ada" not in json.dumps(first["system"])
+    assert "Ada" in json.dumps(second["system"])
+    assert third["system"] == second["system"]
+    assert third["messages"][:3] == second["messages"]
+    talks = [[text for _role, text in talk_] for talk_ in world.stored()]
+    assert talks == [[*begin, FACT, "answer 1"], [*begin, QUESTION, "answer 2", "and where do I live", "answer 3"]]
+    found = world.served.client().get("/api/sessions").json()
+    assert [one["parent_session_id"] for one in found] == [None, None]

@@ -175,7 +175,9 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
         end, alike = ends[-1], 0
         while alike < min(end, len(hashes)) and recorded[end - 1 - alike].hash == hashes[-1 - alike]:
             alike += 1
-        if alike == len(hashes) or alike >= _TELLING_ALIKE:
+        # the beginning of another conversation may be an exchange with which a program begins all of them
+        is_beginning = alike == end and end < len(recorded)
+        if not is_beginning and (alike == len(hashes) or alike >= _TELLING_ALIKE):
             return Match(key, found.session_id, recorded, len(recorded), end, len(hashes))
     return None
 

@@ -80,6 +80,13 @@ def find_session(caller: Caller, key: str) -> Continued | None:
     return Continued(session_id, float(str(rows[0][1])))
 
 
+def find_key(caller: Caller, session_id: SessionId) -> str | None:
+    """Return the key that continues a session, the last used one."""
+    with caller.database.reading() as unit:
+        sql = "SELECT key FROM conversation_keys WHERE user_id = ? AND session_id = ? ORDER BY last_used DESC LIMIT 1"
+        return next((str(key) for (key,) in unit.execute(sql, (caller.user, session_id))), None)
+
+
 def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
     """Let a key continue this session from now on."""
     caller.require(Scope.WRITE)

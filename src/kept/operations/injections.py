@@ -39,6 +39,8 @@ _START_SECONDS = 300.0
 _KEPT_SECONDS = 60 * 86_400.0
 """How long additions are kept; a conversation that goes on after that gets them anew."""
 _PRUNED_AT_ONCE = 200
+_MOST_ANSWERS = 50
+"""In how many answers of a history the first one is looked for; a longer one is known by its end."""
 _LEAST_WAIT_SECONDS = 0.01
 _INSERT = (
     "INSERT INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?) "
@@ -126,31 +128,60 @@ def _row_key(said: ProxiedConversation) -> str:
     return f"{_CHAIN}{said.chain}" if said.chain else said.key
 
 
-def count_opening(messages: Sequence[Message]) -> int:
-    """Return how many messages come before the first answer."""
-    return next((place for place, one in enumerate(messages) if one.role is Role.ASSISTANT), len(messages))
+def find_opening(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row] | None = None) -> int:
+    """Return how many messages come before the first answer that came through here: all of them in a new conversation.
+
+    Answers before that one were made up by the client, or given elsewhere. Some programs begin every conversation with
+    the same exchange, so these tell no conversation from another.
+    """
+    rows = _read_rows(caller, said.key) if rows is None else rows
+    places = list_places(said.messages)
+    answers = []
+    for number, (message, place) in enumerate(zip(said.messages, places, strict=True)):
+        if message.role is Role.ASSISTANT:
+            answers.append(number)
+        elif _BLOCK + place in rows:  # the first request ended here
+            return number + 1
+    for number in answers[:_MOST_ANSWERS]:
+        if find_session(caller, f"{said.key}:{places[number].hex()}") is not None:
+            return number
+    return len(said.messages)
 
 
-def build_conversation_key(key: str, messages: Sequence[Message]) -> str:
+def build_conversation_key(key: str, messages: Sequence[Message], opening: int) -> str:
     """Return the key under which a conversation is stored: that of its beginning, with the first answer."""
-    places = list_places(messages[: count_opening(messages) + 1])
-    return f"{key}:{places[-1].hex()}"
+    return f"{key}:{list_places(messages[: opening + 1])[-1].hex()}"
 
 
 def _find_block(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row], recall: str) -> _Found:
-    now = caller.app.clock.now()
     if said.chain:
         return _load_block(caller, rows.get(_BLOCK)) or _build_block(caller, said, _BLOCK, recall)
-    opening, places = count_opening(said.messages), list_places(said.messages)
-    begun = rows.get(_BLOCK + places[opening - 1]) if opening else None
-    if opening == len(said.messages):
-        is_again = begun is not None and now.timestamp() - begun.created < _START_SECONDS
-        again = _load_block(caller, begun) if is_again else None
-        return again or _build_block(caller, said, _BLOCK + places[-1], recall)
+    opening = find_opening(caller, said, rows)
+    if opening < len(said.messages):
+        return _continue_block(caller, said, rows, opening, recall)
+    newest = _BLOCK + list_places(said.messages)[-1]
+    window = find_window(caller, split_input(said.messages)[0])
+    if window is not None:
+        found = _load_block(caller, _find_row(caller, window.key)) or _build_block(caller, said, newest, recall)
+        found.session_id = window.session_id
+        return found
+    begun = rows.get(newest)
+    is_again = begun is not None and caller.app.clock.now().timestamp() - begun.created < _START_SECONDS
+    again = _load_block(caller, begun) if is_again else None
+    return again or _build_block(caller, said, newest, recall)
+
+
+def _continue_block(
+    caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row], opening: int, recall: str
+) -> _Found:
+    """Return the block of a conversation whose first answer came through here."""
+    places = list_places(said.messages)
     own = _BLOCK + places[opening]
-    stored = find_session(caller, build_conversation_key(said.key, said.messages))
+    stored = find_session(caller, build_conversation_key(said.key, said.messages, opening))
     window = find_window(caller, split_input(said.messages)[0]) if stored is None else None
-    row = rows.get(own) or (begun if window is None else _find_row(caller, window.key))
+    row = rows.get(own) or (
+        rows.get(_BLOCK + places[opening - 1]) if window is None else _find_row(caller, window.key)
+    )  # fmt: skip
     found = _load_block(caller, row)
     if found is None:
         found = _build_block(caller, said, own, recall)
@@ -286,10 +317,10 @@ def freeze_block(
     caller: Caller, said: ProxiedConversation, answer: Sequence[Message], block: str, session_id: SessionId
 ) -> None:
     """Keep the block of a new conversation together with its first answer, by which it is known from now on."""
-    if count_opening(said.messages) < len(said.messages) or said.chain:
+    opening = len(said.messages)
+    if said.chain or find_opening(caller, said) < opening or not answer:
         return
-    whole = [*said.messages, *answer]
-    place = _BLOCK + list_places(whole)[count_opening(whole)]
+    place = _BLOCK + list_places([*said.messages, *answer])[opening]
     with caller.database.writing() as unit:
         _insert(caller, unit, said.key, session_id, {place: block})
 

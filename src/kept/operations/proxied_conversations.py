@@ -18,7 +18,8 @@ from kept.operations.client_histories import (
     split_input,
     write_history,
 )
-from kept.operations.injections import build_conversation_key, freeze_block, freeze_chain
+from kept.operations.conversation_keys import find_key
+from kept.operations.injections import build_conversation_key, find_opening, freeze_block, freeze_chain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +62,7 @@ def record_proxied(
         if said.chain:
             session_id = _append_exchange(caller, said.messages, answer.messages, keeping, is_broken_off=is_cut)
         else:
-            key = build_conversation_key(said.key, whole)
+            key = _find_key(caller, said, whole, keeping.session_id)
             session_id = _record_exchange(caller, key, said.messages, answer.messages, keeping, is_broken_off=is_cut)
         if session_id is None:
             return None
@@ -73,6 +74,16 @@ def record_proxied(
         if answer.response_id:
             freeze_chain(caller, answer.response_id, given.block if given else "", session_id)
     return session_id
+
+
+def _find_key(caller: Caller, said: ProxiedConversation, whole: Sequence[Message], session_id: SessionId | None) -> str:
+    """Return the key of a conversation; one with a history whose first request comes again keeps the key it has."""
+    opening = find_opening(caller, said)
+    if session_id is not None and 1 < opening == len(said.messages):
+        known = find_key(caller, session_id)
+        if known is not None:
+            return known
+    return build_conversation_key(said.key, whole, opening)
 
 
 def _record_exchange(
