@@ -28,6 +28,8 @@ FIGURES = ("hit@1", "all@5", "turn@10")
 FOLDS = 5
 STEPS = (0.0, 0.5, 0.75, 1.33, 2.0)
 """Factors by which a weight is changed."""
+KEPT = 250
+"""Messages per question that are scored again: those that the search scores highest of all."""
 LEAST = 0.0005
 """Gain of the mean figure from which on a change is taken; less is noise."""
 LINEAR = (
@@ -89,7 +91,8 @@ def prepare(pools: Sequence[Pool], recordings: Sequence[Sequence[Recording]]) ->
 
 
 def _prepare(fold: int, one: Recording, names: Sequence[str]) -> Asked:
-    have, total = one.columns, one.total
+    best = np.sort(np.argsort(-one.columns["score"], kind="stable")[:KEPT])
+    have, total = {name: column[best] for name, column in one.columns.items()}, one.total
     length = have["length"]
     slope = WEIGHTS.saturation * WEIGHTS.length / one.mean_length
     norm = (WEIGHTS.saturation + 1.0) / (1.0 + WEIGHTS.saturation * (1.0 - WEIGHTS.length) + slope * length)

@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
-from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
+from kept.core.text import STOP_WORDS, UNSPACED, WORD, quotes_memory, resource_path, stop_words
 from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead
 from kept.sessions.search.query import is_asking
@@ -48,6 +48,7 @@ class Proximity:
         tokens = analyzer.tokens(asked)
         self._trigrams = _trigrams(tokens)
         self._related = RelatedWords({*tokens}.difference(map(analyzer.stem, names)))
+        self._all_stops = frozenset(analyzer.tokens(_STOPS))
         self._stop_words = _stop_tokens(analyzer, asked)
 
     def of(self, text: str, weights: Sequence[float]) -> Occurrence:
@@ -57,7 +58,7 @@ class Proximity:
         places = self._places(tokens)
         terms = sum(1 << bit for bit, found in enumerate(places) if found)
         stop_words = len(self._stop_words.intersection(tokens))
-        related = self._related.share(tokens)
+        related = self._related.share([token for token in tokens if token not in self._all_stops])
         return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words, related)
 
     def _quoted_share(self, tokens: Sequence[str]) -> float:
@@ -69,7 +70,7 @@ class Proximity:
         places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
         for index, token in enumerate(tokens):
             found = places.get(token)
-            if found is None:
+            if found is None and not token.isascii():  # only Cyrillic words have another base
                 found = places.get(base(token))
             if found is not None:
                 found.append(index)
@@ -147,8 +148,9 @@ def remove_names(query: str, terms: Sequence[PostingList]) -> str:
 RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
 """The table of related words; `benchmarks/related.py` builds it and describes how."""
 RELATED_MARK: Final = b"kept related words 1\n"
-_WINDOW: Final = 16
-"""Words of a message that are compared with the question at a time: a sentence or two."""
+_WINDOW: Final = 12
+"""Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
+_STOPS: Final = " ".join(sorted(STOP_WORDS))
 _FULL: Final = 255.0
 """A weight or similarity of 1 in the table."""
 
@@ -197,7 +199,10 @@ class RelatedWords:
         self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
 
     def share(self, tokens: Sequence[str]) -> float:
-        """Return how much of the question the best window of a text says, about 0 to 1, in any words."""
+        """Return how much of the question the best window of a text says, about 0 to 1, in any words.
+
+        `tokens` are without stop words.
+        """
         get = self._gains.get
         hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
         best = total = 0.0
@@ -208,10 +213,11 @@ class RelatedWords:
                 total -= hits[first][1]
                 first += 1
             best = max(best, total)
-        return best / sqrt(min(_WINDOW, len(tokens)) / 2 + 1) if best else 0.0
+        return best / sqrt(min(_WINDOW, len(tokens)) + 1) if best else 0.0
 
 
-_QUESTION: Final = re.compile(r"[^.!?\n\uff1f\u3002]*[?\uff1f]+")
+_SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
+_ASKS: Final = ("?", "\uff1f")
 _OF_ASKER: Final = re.compile(
     r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
 )
@@ -239,10 +245,17 @@ class Turns:
                 # only people ask each other: what a person asks an assistant tells about the person
                 line.spoken = line.spoken or (self._is_of_asker and head.role == "user")
                 continue
-            line.asks = min(1.0, sum(map(len, _QUESTION.findall(rest))) / max(1, len(rest)))
+            line.asks = _question_share(rest)
             before = heads.get(line.message_id - 1)
             is_next = before is not None and before.session_id == head.session_id
-            line.answers = is_next and texts.get(line.message_id - 1, "").rstrip().endswith(("?", "\uff1f"))
+            line.answers = is_next and texts.get(line.message_id - 1, "").rstrip().endswith(_ASKS)
+
+
+def _question_share(text: str) -> float:
+    """Return the share of a text that is questions."""
+    if not any(mark in text for mark in _ASKS):
+        return 0.0
+    return sum(len(part) for part in _SENTENCE.findall(text) if part.endswith(_ASKS)) / len(text)
 
 
 class LineSimilarity:

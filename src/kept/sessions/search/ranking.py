@@ -31,7 +31,7 @@ class Weights:
     """Gain of a message that quotes the question word for word, as a share of the question's weight."""
     small: float = 0.3
     """Weight of a stop word that a message contains too, for questions with hardly any other words."""
-    related: float = 0.8
+    related: float = 1.0
     """Gain of a message that says the question in other words, as a share of the question's weight."""
     asks: float = 0.3
     """Loss of a message that is a question, among people, as a share of the question's weight."""
