@@ -45,9 +45,8 @@ class Proximity:
         self._analyzer = analyzer
         self._terms = [list(map(analyzer.stem, forms(term))) for term in terms]
         asked = clean(question[:_QUESTION_CHARACTERS])
-        tokens = analyzer.tokens(asked)
-        self._trigrams = _trigrams(tokens)
-        self._related = RelatedWords({*tokens}.difference(map(analyzer.stem, names)))
+        self._trigrams = _trigrams(analyzer.tokens(asked))
+        self._related = RelatedWords(map(analyzer.stem, _said_words(asked).difference(names)))
         self._all_stops = frozenset(analyzer.tokens(_STOPS))
         self._stop_words = _stop_tokens(analyzer, asked)
 
@@ -86,6 +85,12 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
             if distance is not None:
                 gain += share * min(weights[left], weights[left + step]) / max(1, distance)
     return gain
+
+
+def _said_words(question: str) -> set[str]:
+    """Return the words of the question without the stop words of its language: German "war" is no war."""
+    words = {word.lower() for word in WORD.findall(question)}
+    return words - stop_words(sorted(words))
 
 
 def _stop_tokens(analyzer: Analyzer, question: str) -> frozenset[str]:

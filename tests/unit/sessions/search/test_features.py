@@ -83,19 +83,28 @@ def test_a_text_says_a_question_in_related_words(postings: SqlitePostings) -> No
 
 
 def test_the_best_window_of_a_long_text_counts(postings: SqlitePostings) -> None:
-    """A sentence says as much in a long answer as by itself."""
+    """A sentence says nearly as much in a long answer as by itself."""
     guitar = Proximity(postings, "the guitar lesson", ["guitar", "lesson"])
     sentence = "an acoustic instrument with a good musician to teach you the first chords and songs of it"
 
     alone, inside = (guitar.of(text, [1.0] * 2).related for text in (sentence, f"{'zz ' * 200}{sentence}{' zz' * 200}"))
 
-    assert inside == pytest.approx(alone)
+    assert inside > 0.8 * alone > 0.0
 
 
 @pytest.mark.parametrize("question", ["Welches Museum hat Anna besucht?", "安娜参观了哪个博物馆"])
 def test_words_of_other_languages_are_related_to_nothing_by_chance(postings: SqlitePostings, question: str) -> None:
     """The table is English: an unrelated text in the language of the question gains nothing."""
     related = Proximity(postings, question, ["x"]).of("Wir haben gestern den Zaun gestrichen 昨天我们刷了篱笆", [1.0])
+
+    assert related.related == 0.0
+
+
+def test_stop_words_of_another_language_are_not_english_words(postings: SqlitePostings) -> None:
+    """German "war" is a form of "be", so that a German question is not about a war."""
+    related = Proximity(postings, "Wo war das Haus, das er am Montag hat?", ["haus"]).of(
+        "es war, er hat, die man", [1.0]
+    )
 
     assert related.related == 0.0
 
