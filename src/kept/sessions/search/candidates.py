@@ -67,7 +67,7 @@ class Budget:
             looked=round(self.looked * (0.33 + 0.67 * large)),
             pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
             sessions=max(self.sessions - round(16 * (1.0 - large)), limit + limit // 2),
-            texts=max(self.texts, limit),
+            texts=max(round(self.texts * (0.8 + 0.2 * large)), limit),
         )
 
 

@@ -288,7 +288,7 @@ class _Search:
         for line in lines:
             text = texts.get(line.message_id)
             if text is not None:
-                found = proximity.of(text, weights)
+                found = proximity.of(text, weights, may_hold_terms=bool(line.mask or unread))
                 line.gap, line.wording, line.small = found.closeness, found.quoted, found.stop_words
                 line.related = found.related
                 line.mask |= found.terms & unread

@@ -50,14 +50,16 @@ class Proximity:
         self._all_stops = frozenset(analyzer.tokens(_STOPS))
         self._stop_words = _stop_tokens(analyzer, asked)
 
-    def of(self, text: str, weights: Sequence[float]) -> Occurrence:
+    def of(self, text: str, weights: Sequence[float], *, may_hold_terms: bool = True) -> Occurrence:
         """Return how the words of the question occur in `text`."""
         _, rest = split_speaker(clean(text[:_TEXT_CHARACTERS]))
         tokens = self._analyzer.tokens(rest)
+        related = self._related.share([token for token in tokens if token not in self._all_stops])
+        if not may_hold_terms:
+            return Occurrence(0.0, 0.0, 0, 0, related)
         places = self._places(tokens)
         terms = sum(1 << bit for bit, found in enumerate(places) if found)
         stop_words = len(self._stop_words.intersection(tokens))
-        related = self._related.share([token for token in tokens if token not in self._all_stops])
         return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words, related)
 
     def _quoted_share(self, tokens: Sequence[str]) -> float:
