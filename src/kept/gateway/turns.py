@@ -7,15 +7,17 @@ import time
 from collections import OrderedDict
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
 
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
-from kept.core.errors import KeptError, StorageError
+from kept.core.errors import Busy, KeptError, StorageError
 from kept.gateway.streams import EventQueue, run_guarded
-from kept.operations import conversations
+from kept.operations import conversation_keys, conversations
+from kept.storage.leases import new_holder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,11 +31,15 @@ if TYPE_CHECKING:
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
+    from kept.storage.leases import FencedLease
 
 log = logging.getLogger(__name__)
 
 MOST_OPEN = 500
 """How many conversations stay open; the one that was used longest ago is closed first."""
+LEAD_SECONDS = 120.0
+"""How long a turn waits for one of the same conversation at another host."""
+LOOK_SECONDS = 0.25
 INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to store what it has when the server stops."""
 
@@ -64,6 +70,8 @@ class Slot:
     lock: anyio.Lock = field(default_factory=anyio.Lock)
     used: float = 0.0
     running: bool = False
+    fence: int = 0
+    """The number of the lease under which it was opened; another one means that another host has answered since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +112,8 @@ class Turns:
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
         self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
+        self._leading: dict[tuple[UserId, str], anyio.Lock] = {}
+        self._holder = new_holder()
         self._idle_seconds = idle_seconds
         self._background: TaskGroup | None = None
         self._is_stopping = False
@@ -192,17 +202,50 @@ class Turns:
                 del self._held[name]
 
     @asynccontextmanager
+    async def _lead(self, caller: Caller, key: str) -> AsyncIterator[int]:
+        """Wait until no other host answers in the conversation; yield a number that changes when another one did."""
+        lease = conversation_keys.open_turn(caller, key, self._holder)
+        if lease is None:
+            yield 0
+            return
+        name = (caller.user, key)
+        lock = self._leading.setdefault(name, anyio.Lock())
+        async with lock:
+            await _take(lease)
+            stop = anyio.Event()
+            if self._background is not None:
+                self._background.start_soon(run_guarded, "renewing a lease", partial(_renew, lease, stop))
+            try:
+                with lease.guard():
+                    yield lease.fence
+            finally:
+                stop.set()
+                with anyio.CancelScope(shield=True):
+                    await run_guarded("releasing a lease", partial(offload, lease.release))
+        if not lock.statistics().tasks_waiting:
+            self._leading.pop(name, None)
+
+    @asynccontextmanager
     async def slot(self, caller: Caller, wanted: Wanted) -> AsyncIterator[Slot]:
-        """Wait until no other turn of the conversation runs, and yield its open agent."""
+        """Wait until no other turn of the conversation runs, here or at another host, and yield its open agent."""
         if self._is_stopping:
             raise Stopping("the server is about to stop", "try again in a moment")
+        async with self._lead(caller, wanted.key) as fence, self._slot(caller, wanted, fence) as slot:
+            yield slot
+
+    @asynccontextmanager
+    async def _slot(self, caller: Caller, wanted: Wanted, fence: int) -> AsyncIterator[Slot]:
         name = (caller.user, wanted.key)
         opening = self._opening.setdefault(name, anyio.Lock())
         async with opening:
             slot = self._slots.get(name)
-            if slot is None or (wanted.resume is not None and wanted.resume not in slot.agent.conversation.lineage):
+            is_other = slot is not None and (
+                wanted.resume is not None and wanted.resume not in slot.agent.conversation.lineage
+            )
+            if slot is None or is_other or slot.fence != fence:
                 await self._close(name)
                 slot = await self._open(caller, wanted)
+                slot.fence = fence
                 self._slots[name] = slot
             self._slots.move_to_end(name)
             slot.used = time.monotonic()
@@ -276,6 +319,24 @@ class Turns:
             return
 
         self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
+
+
+async def _take(lease: FencedLease) -> None:
+    """Take a lease as soon as no other host has it."""
+    deadline = time.monotonic() + LEAD_SECONDS
+    while not await offload(lease.take):
+        if time.monotonic() > deadline:
+            raise Busy("another host still answers in this conversation", "try again in a moment")
+        await anyio.sleep(LOOK_SECONDS)
+
+
+async def _renew(lease: FencedLease, stop: anyio.Event) -> None:
+    """Renew a lease three times in its time, until it is released or lost."""
+    while True:
+        with anyio.move_on_after(conversation_keys.TURN_SECONDS / 3):
+            await stop.wait()
+        if stop.is_set() or not await offload(lease.take):
+            return
 
 
 def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from kept.app.caller import Caller
     from kept.config.settings import ServeSettings
+    from kept.storage.leases import FencedLease
 
 _MOST_CHARACTERS = 200
 
@@ -97,6 +98,19 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
             "ON CONFLICT (user_id, key) DO UPDATE SET session_id = excluded.session_id, last_used = excluded.last_used",
             (caller.user, key, session_id, now),
         )
+
+
+TURN_SECONDS = 30.0
+"""How long a host that died keeps its conversations; a living one renews its lease three times as often."""
+
+
+def open_turn(caller: Caller, key: str, holder: str) -> FencedLease | None:
+    """Return the lease of a conversation among the hosts that share a server; None where files hold the home."""
+    if caller.app.server is None:
+        return None
+    from kept.storage.leases import FencedLease
+
+    return FencedLease(caller.database, f"turn:{key}", holder=holder, seconds=TURN_SECONDS)
 
 
 def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:

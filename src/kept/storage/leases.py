@@ -1,9 +1,18 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
+from kept.core.errors import Busy
 from kept.core.ids import random_hex
 from kept.storage.files import is_alive
+
+if TYPE_CHECKING:
+    from kept.core.ports import Database, UnitOfWork
+    from kept.storage.connections import Statements
 
 
 def new_holder() -> str:
@@ -31,3 +40,69 @@ def _machine() -> str:
     import socket  # 3 ms of every start, and few commands take a lease
 
     return socket.gethostname()
+
+
+class FencedLease:
+    """A lease among hosts that share a server; a holder that lost it cannot write any more, whenever it wakes up.
+
+    Every taking by another holder raises `fence`. Inside `guard` each write transaction of the user first checks that
+    the lease still has this holder and this number, and keeps it so until its commit.
+    """
+
+    def __init__(self, database: "Database", name: str, *, holder: str, seconds: float) -> None:
+        self._database = database
+        self._name = name
+        self._holder = holder
+        self._seconds = seconds
+        self.fence = 0
+
+    def take(self) -> bool:
+        """Take or renew the lease; False while another holder has it, and for good if it was lost since."""
+        with self._database.writing() as unit:
+            found = list(unit.execute(_statements().take, {**self._bindings, "seconds": self._seconds}))
+        if found and not self.fence:
+            self.fence = int(str(found[0][0]))
+        return bool(found)
+
+    def release(self) -> None:
+        """Let others take the lease at once."""
+        with self._database.writing() as unit:
+            unit.execute(_statements().release, self._bindings)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Refuse writes inside the block, and in what it starts, once the lease is lost."""
+        _GUARD.set(self)
+        try:
+            yield
+        finally:
+            _GUARD.set(None)  # not `reset`: a stream that is left may be closed by another task
+
+    def check(self, unit: "UnitOfWork") -> None:
+        """Raise Busy in a write transaction that no longer has the lease."""
+        if not list(unit.execute(_statements().held, self._bindings)):
+            raise Busy("another host has taken over this conversation", "send the message again")
+
+    def is_of(self, database: object) -> bool:
+        """Whether the lease was taken in that database, for the same user."""
+        return self._database == database
+
+    @property
+    def _bindings(self) -> dict[str, object]:
+        return {"name": self._name, "holder": self._holder, "fence": self.fence}
+
+
+_GUARD: ContextVar[FencedLease | None] = ContextVar("guard", default=None)
+
+
+def check_guard(unit: "UnitOfWork", database: object) -> None:
+    """Raise Busy if this thread works under a lease of `database` that it has lost."""
+    lease = _GUARD.get()
+    if lease is not None and lease.fence and lease.is_of(database):
+        lease.check(unit)
+
+
+def _statements() -> "Statements":
+    from kept.storage.connections import statements  # loads SQLite's driver
+
+    return statements("kept.storage", "leases.sql")

@@ -37,6 +37,7 @@ from psycopg.types.string import StrDumper
 
 from kept.core.errors import Busy, ConfigError
 from kept.core.ids import UserId
+from kept.storage.leases import check_guard
 from kept.storage.postgres.errors import Place, is_lost, translate
 from kept.storage.postgres.statements import adapt, by_name, escape, make_key, unescape
 
@@ -343,9 +344,20 @@ class UserDatabase:
 
     @contextmanager
     def writing(self) -> Iterator[Unit]:
-        """Yield a write transaction: committed at the end, rolled back as a whole on an error."""
+        """Yield a write transaction: committed at the end, rolled back as a whole on an error.
+
+        Under the guard of a lease (`storage/leases.py`) that was lost meanwhile it raises Busy instead.
+        """
         with self.server.transaction(self.key, writing=True) as unit:
+            if not unit.ran:
+                check_guard(unit, self)
             yield unit
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UserDatabase) and (other.server, other.key) == (self.server, self.key)
+
+    def __hash__(self) -> int:
+        return hash(self.key)
 
 
 @contextmanager
