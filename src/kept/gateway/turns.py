@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
-    from kept.storage.leases import FencedLease
+    from kept.operations.conversation_keys import TurnLease
 
 log = logging.getLogger(__name__)
 
@@ -321,7 +321,7 @@ class Turns:
         self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
 
 
-async def _take(lease: FencedLease) -> None:
+async def _take(lease: TurnLease) -> None:
     """Take a lease as soon as no other host has it."""
     deadline = time.monotonic() + LEAD_SECONDS
     while not await offload(lease.take):
@@ -330,7 +330,7 @@ async def _take(lease: FencedLease) -> None:
         await anyio.sleep(LOOK_SECONDS)
 
 
-async def _renew(lease: FencedLease, stop: anyio.Event) -> None:
+async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
     """Renew a lease three times in its time, until it is released or lost."""
     while True:
         with anyio.move_on_after(conversation_keys.TURN_SECONDS / 3):

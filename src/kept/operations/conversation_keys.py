@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.app.caller import Scope
 from kept.core.ids import SessionId
@@ -100,11 +100,12 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
         )
 
 
+TurnLease: TypeAlias = "FencedLease"
 TURN_SECONDS = 30.0
 """How long a host that died keeps its conversations; a living one renews its lease three times as often."""
 
 
-def open_turn(caller: Caller, key: str, holder: str) -> FencedLease | None:
+def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:
     """Return the lease of a conversation among the hosts that share a server; None where files hold the home."""
     if caller.app.server is None:
         return None
