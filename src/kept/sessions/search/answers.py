@@ -4,7 +4,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -100,34 +100,79 @@ def find_relation(question: str) -> Relation | None:
     return None
 
 
+class _Reading:
+    """What comparing a statement with others needs, each read once: a search compares every pair of a dozen."""
+
+    def __init__(self, statement: Statement) -> None:
+        self.statement = statement
+        self.text = statement.text
+
+    @cached_property
+    def is_comparable(self) -> bool:
+        """Whether the text is short, and no question."""
+        return len(self.text) <= _MOST_CHARACTERS and not is_asking(self.text)
+
+    @cached_property
+    def plain(self) -> str:
+        """The words in one case."""
+        return _plain(self.text)
+
+    @cached_property
+    def told(self) -> Mapping[tuple[int, int], str]:
+        """What it tells of the things that a person has one of: the words by language and relation, in order."""
+        return {
+            (place, number): _plain(" ".join(match.groups("")))
+            for place, language in enumerate(_languages())
+            for number, relation in enumerate(language.relations)
+            if (match := relation.said.search(self.text)) is not None
+        }
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words in lower case."""
+        return [word.lower() for word in WORD.findall(self.text)]
+
+    @cached_property
+    def numbers(self) -> list[str]:
+        """The words with digits."""
+        return [word for word in self.words if _NUMBER.search(word)]
+
+    @cached_property
+    def changes(self) -> list[_Language]:
+        """The languages in which it says that something changed, by its name."""
+        return [one for one in _languages() if one.change.search(self.text) and one.it.search(self.text) is None]
+
+
 def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
     """Return which statements a later one corrects: the place of the newest such one by the place of the earlier.
 
     A statement takes the place of one other: where it could be that of two that hold beside each other ("We use npm",
     "We use nginx", then "we use yarn now"), it takes none.
     """
-    links = _find_corrections(statements)
+    readings = [_Reading(statement) for statement in statements]
+    links = _find_corrections(readings)
     claimed = Counter(links.values())
-    return {old: new for old, new in links.items() if claimed[new] == 1 or not _is_vague(statements, links, new)}
+    return {old: new for old, new in links.items() if claimed[new] == 1 or not _is_vague(readings, links, new)}
 
 
-def _is_vague(statements: Sequence[Statement], links: Mapping[int, int], new: int) -> bool:
+def _is_vague(readings: Sequence[_Reading], links: Mapping[int, int], new: int) -> bool:
     """Whether a statement only says that something changed, and not what, while several things could have."""
-    olds = [statements[old] for old, other in links.items() if other == new]
-    later = statements[new]
-    if any(_tells_the_same_thing(language, old.text, later.text) for old in olds for language in _languages()):
+    olds = [readings[old] for old, other in links.items() if other == new]
+    later = readings[new]
+    if any(_tell_the_same_thing(old, later) for old in olds):
         return False
     if any(content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in _languages()):
         return False
-    plain = {_plain(old.text) for old in olds if not any(corrects(old, other) for other in olds if other is not old)}
+    plain = {old.plain for old in olds if not any(_corrects(old, other) for other in olds if other is not old)}
     return len(plain) > 1
 
 
-def _find_corrections(statements: Sequence[Statement]) -> dict[int, int]:
+def _find_corrections(readings: Sequence[_Reading]) -> dict[int, int]:
+    statements = [reading.statement for reading in readings]
     order = sorted(range(len(statements)), key=lambda place: (statements[place].moment, statements[place].number))
     found: dict[int, int] = {}
     for index, earlier in enumerate(order):
-        later = [place for place in order[index + 1 :] if corrects(statements[earlier], statements[place])]
+        later = [place for place in order[index + 1 :] if _corrects(readings[earlier], readings[place])]
         if later:
             found[earlier] = later[-1]
     return found
@@ -135,46 +180,51 @@ def _find_corrections(statements: Sequence[Statement]) -> dict[int, int]:
 
 def corrects(earlier: Statement, later: Statement) -> bool:
     """Return whether `later` takes the place of `earlier`: it tells another value of the same thing."""
-    if max(len(earlier.text), len(later.text)) > _MOST_CHARACTERS or is_asking(earlier.text) or is_asking(later.text):
-        return False
-    if _plain(earlier.text) == _plain(later.text):
-        return False
-    is_next = earlier.session_id == later.session_id != "" and 0 < later.number - earlier.number <= _NEAR
-    return any(
-        _refers_back(language, later.text, is_next=is_next)
-        or _tells_the_same_thing(language, earlier.text, later.text)
-        or _is_changed(language, earlier.text, later.text)
-        for language in _languages()
-    ) or _differs_by_number(earlier.text, later.text)
+    return _corrects(_Reading(earlier), _Reading(later))
 
 
-def _refers_back(language: _Language, text: str, *, is_next: bool) -> bool:
+def _corrects(earlier: _Reading, later: _Reading) -> bool:
+    if not (earlier.is_comparable and later.is_comparable) or earlier.plain == later.plain:
+        return False
+    return (
+        _refers_back(earlier.statement, later.statement)
+        or _tell_the_same_thing(earlier, later)
+        or any(_is_changed(language, earlier.text, later.text) for language in later.changes)
+        or _differ_by_number(earlier, later)
+    )
+
+
+def _refers_back(earlier: Statement, later: Statement) -> bool:
     """Whether a message corrects the statement right before it: "no, blue", "it moved to 5"."""
-    if not is_next:
+    if earlier.session_id != later.session_id or not later.session_id or not 0 < later.number - earlier.number <= _NEAR:
         return False
-    lead = language.lead.match(text)
-    if lead is not None and 0 < len(WORD.findall(text[lead.end() :])) <= _NEAR:
-        return True
-    return language.it.search(text) is not None and language.change.search(text) is not None
+    for language in _languages():
+        lead = language.lead.match(later.text)
+        if lead is not None and 0 < len(WORD.findall(later.text[lead.end() :])) <= _NEAR:
+            return True
+        if language.it.search(later.text) is not None and language.change.search(later.text) is not None:
+            return True
+    return False
 
 
-def _tells_the_same_thing(language: _Language, earlier: str, later: str) -> bool:
+def _tell_the_same_thing(earlier: _Reading, later: _Reading) -> bool:
     """Whether both tell something that a person has one of: "I live in …" and "I moved to …"."""
-    for relation in language.relations:
-        before, after = relation.said.search(earlier), relation.said.search(later)
-        if before is not None and after is not None:
-            return _plain(" ".join(before.groups(""))) == _plain(" ".join(after.groups("")))
+    decided: set[int] = set()
+    for (language, relation), words in earlier.told.items():
+        # the first relation of a language that both tell decides
+        if language not in decided and (language, relation) in later.told:
+            decided.add(language)
+            if words == later.told[language, relation]:
+                return True
     return False
 
 
 def _is_changed(language: _Language, earlier: str, later: str) -> bool:
-    """Whether a later statement says that something changed, with the subject and half of the words of the earlier.
+    """Whether a text that says that something changed has the subject and half of the words of an earlier one.
 
     What changed must be the same thing: its old value is named, or the two values are of one kind. "We use Slack now"
     says nothing about "We use npm".
     """
-    if language.change.search(later) is None or language.it.search(later) is not None:
-        return False
     before, after = content_words(earlier), content_words(language.change.sub(" ", later))
     if not before or _subject(earlier) != _subject(later):
         return False
@@ -223,15 +273,14 @@ def _subject(text: str) -> str:
     return first[0][0] if UNSPACED.match(first[0]) else first[0].lower()
 
 
-def _differs_by_number(earlier: str, later: str) -> bool:
+def _differ_by_number(earlier: _Reading, later: _Reading) -> bool:
     """Whether two statements have the same words and other numbers: "on the 4th of May", "on the 5th of May"."""
-    words = [[word.lower() for word in WORD.findall(text)] for text in (earlier, later)]
-    numbers = [[word for word in each if _NUMBER.search(word)] for each in words]
+    numbers = earlier.numbers, later.numbers
     if len(numbers[0]) != len(numbers[1]) or sum(a != b for a, b in zip(*numbers, strict=True)) != 1:
         return False
-    if _VALUE.match(earlier) is None or _VALUE.match(later) is None:
+    if _VALUE.match(earlier.text) is None or _VALUE.match(later.text) is None:
         return False  # a number that counts something tells no value: "step 3 of 5"
-    left, right = ({base(word) for word in each if not _NUMBER.search(word)} for each in words)
+    left, right = ({base(word) for word in one.words if not _NUMBER.search(word)} for one in (earlier, later))
     return len(left & right) >= 2 and len(left ^ right) <= 1
 
 
