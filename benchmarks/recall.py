@@ -132,6 +132,7 @@ def fill(store: SqliteSessionStore, pool: Pool) -> None:
             for item in items
         ]
         store.append(SessionId(session_id), new)
+    store.file.catch_up()
 
 
 def metrics(question: Question, sessions: Sequence[str], turns: Sequence[str]) -> dict[str, float]:

@@ -170,6 +170,7 @@ def fill(store: SqliteSessionStore) -> Stores:
         ]
         head = SessionHead(source, project, started, started + len(ids) - 1, len(ids))
         sessions.append(MemorySession(name, head, user))
+    store.file.catch_up()
     return Stores(store, messages, sessions)
 
 

@@ -173,9 +173,8 @@ def _find_damaged_rows(connection: Connection) -> Iterator[str]:
 
 
 def _index_findings(connection: Connection, path: Path, damaged: Collection[int]) -> list[Finding]:
-    ((waiting,),) = connection.execute(SQL.waiting).fetchall()
-    if waiting or not index.is_current(connection):
-        return []  # the next search indexes what other programs wrote, the next start renews an old index
+    if not index.is_current(connection):
+        return []  # the next start renews an old index
     found = index_check.find_faults(connection, most_chars=_limit_comparison(path), without=damaged)
     if not found and not damaged:
         found = _unfound(connection)

@@ -2,13 +2,15 @@
 SELECT count(*) FROM messages WHERE session_id NOT IN (SELECT id FROM sessions);
 
 -- name: waiting
-SELECT count(*) FROM index_queue;
+-- rows that another program wrote or removed, which the next search counts
+SELECT count(*) FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id WHERE m.checksum IS NULL;
 
 -- name: roots
 SELECT rootpage, name, type FROM sqlite_schema WHERE rootpage > 0;
 
 -- name: sample
-SELECT id, role, content, origin, tool_name, tool_calls FROM messages WHERE state <> 'rewound' ORDER BY id DESC LIMIT 20;
+SELECT id, role, content, origin, tool_name, tool_calls FROM messages
+WHERE state <> 'rewound' AND id NOT IN (SELECT message_id FROM index_queue) ORDER BY id DESC LIMIT 20;
 
 -- name: is_indexed
 SELECT 1 FROM message_words WHERE message_words MATCH ? AND rowid = ?;

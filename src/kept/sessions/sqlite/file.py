@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -34,6 +34,10 @@ WAIT_SECONDS = 0.1
 _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
+
+
+_CATCH_UP_WAIT_SECONDS = 3.0
+"""How long a search waits for another writer before it does without the newest messages."""
 
 
 def erase(database: Database) -> None:
@@ -166,6 +170,7 @@ class SessionFile:
     def tidy(self) -> None:
         """Release unused space if that is quick; call it before closing."""
         if self.database.has_written:
+            self.catch_up(wait_seconds=WAIT_SECONDS)
             tidy(self.database)
             fill_checksums(self.database)
 
@@ -189,14 +194,12 @@ class SessionFile:
         with self.database.writing(with_checksums=with_checksums) as connection:
             yield connection
 
-    def catch_up(self) -> None:
-        """Index what other programs wrote; while the file is busy, leave it for the next search."""
+    def catch_up(self, *, wait_seconds: float = _CATCH_UP_WAIT_SECONDS) -> None:
+        """Index what waits for it; while another process keeps the file busy, leave it for the next search."""
         if self.database.is_read_only:
             return
-        try:
+        with suppress(Busy), self.database.limit_wait(wait_seconds):
             index.drain(self.database)
-        except Busy:
-            return
 
     def erase(self) -> None:
         """Remove every byte of what was deleted from index and file; raise Busy while a reader holds the log."""

@@ -27,6 +27,8 @@ _MOST_NAMED = 5
 def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, without: Collection[int] = ()) -> list[str]:
     """Return what is wrong with the indexes, each as one sentence; empty when they agree with the rows.
 
+    Messages that wait to be indexed are left out.
+
     `most_chars` of text are compared, 0 for none. `without` are messages whose text is damaged: their words are
     others than those that were indexed.
     """
@@ -44,7 +46,10 @@ def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, withou
         (number,) = next(iter(connection.execute(sql)))
         if number:
             wrong.append(f"{number} {words}")
-    return wrong if wrong or not most_chars else _compare(connection, most_chars, without)
+    if wrong or not most_chars:
+        return wrong
+    waiting = {int(str(number)) for (number,) in connection.execute(SQL.waiting)}
+    return _compare(connection, most_chars, waiting.union(without))
 
 
 def _check_form(connection: Connection, table: str) -> list[str]:

@@ -5,16 +5,23 @@ INSERT INTO message_words (message_words) VALUES ('integrity-check');
 INSERT INTO message_substrings (message_substrings) VALUES ('integrity-check');
 
 -- name: missing
-SELECT count(*) FROM messages WHERE id NOT IN (SELECT id FROM message_words_docsize);
+SELECT count(*) FROM messages
+WHERE id NOT IN (SELECT id FROM message_words_docsize) AND id NOT IN (SELECT message_id FROM index_queue);
 
 -- name: missing_substrings
-SELECT count(*) FROM messages WHERE id NOT IN (SELECT id FROM message_substrings_docsize);
+SELECT count(*) FROM messages
+WHERE id NOT IN (SELECT id FROM message_substrings_docsize) AND id NOT IN (SELECT message_id FROM index_queue);
 
 -- name: left_over
-SELECT count(*) FROM message_words_docsize WHERE id NOT IN (SELECT id FROM messages);
+SELECT count(*) FROM message_words_docsize
+WHERE id NOT IN (SELECT id FROM messages) AND id NOT IN (SELECT message_id FROM index_queue);
 
 -- name: left_over_substrings
-SELECT count(*) FROM message_substrings_docsize WHERE id NOT IN (SELECT id FROM messages);
+SELECT count(*) FROM message_substrings_docsize
+WHERE id NOT IN (SELECT id FROM messages) AND id NOT IN (SELECT message_id FROM index_queue);
+
+-- name: waiting
+SELECT message_id FROM index_queue;
 
 -- name: existing
 SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_substrings');

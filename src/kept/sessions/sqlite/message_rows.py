@@ -69,11 +69,13 @@ def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]
 
 def set_sent_text(connection: Connection, message_id: MessageId, text: str, *, user: UserId) -> None:
     """Store what a model is sent in place of a message; its own text and index rows stay as they are."""
+    waits = connection.execute(SQL.is_queued, (message_id,)).fetchone() is not None
     connection.execute(SQL.set_sent_text, (text, message_id, user))
     if connection.changes() == 0:
         raise no_message(message_id)
     checksums.update(connection, [message_id])
-    connection.execute(SQL.leave_index, (message_id,))
+    if not waits:
+        connection.execute(SQL.leave_index, (message_id,))
 
 
 def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageRow, list[Blob]]) -> None:

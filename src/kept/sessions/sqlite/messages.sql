@@ -7,6 +7,9 @@ INSERT INTO messages (
 -- name: set_sent_text
 UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
+-- name: is_queued
+SELECT 1 FROM index_queue WHERE message_id = ?;
+
 -- name: leave_index
 -- the trigger queues every changed row, and the index holds nothing of this column
 DELETE FROM index_queue WHERE message_id = ?;

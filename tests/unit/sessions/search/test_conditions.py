@@ -28,6 +28,7 @@ def say(store: SqliteSessionStore, name: str, texts: Sequence[str], started: flo
 
 
 def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
+    store.file.catch_up()
     return find(store.database.connection, SearchRequest(query, **request), now=NOW)  # type: ignore[arg-type]
 
 
@@ -124,6 +125,7 @@ def test_a_date_in_words_counts_like_a_date_of_sending(store: SqliteSessionStore
     say(store, "sent", ["Igor's birthday is the 23rd of May"], started=december)
     say(store, "said", ["Igor's birthday is the 16th of December"], started=december - 150 * 86_400.0)
 
+    store.file.catch_up()
     found = find(
         store.database.connection, SearchRequest("When in December is Igor's birthday?"), now=december + 10 * 86_400.0
     )

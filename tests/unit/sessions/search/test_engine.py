@@ -45,6 +45,7 @@ def say(store: SqliteSessionStore, name: str, texts: Sequence[str], **session: o
 
 def search(store: SqliteSessionStore, query: str, **request: object) -> Found:
     asked = SearchRequest(query, **request)  # type: ignore[arg-type]
+    store.file.catch_up()
     return find(store.database.connection, asked, user=store.user, now=NOW)
 
 
@@ -254,6 +255,7 @@ def test_the_budget_changes_what_is_read_and_not_how_it_is_ranked(store: SqliteS
     """On a small store the bounded and the exhaustive search agree to the last digit."""
     for number in range(30):
         say(store, f"s{number}", [f"violin {number}", "the recital went well", f"lake {number % 3}"])
+    store.file.catch_up()
     for query in ("violin recital", "lake", "when was the recital at the lake?"):
         request = SearchRequest(query, limit=10)
         few = find(store.database.connection, request, now=NOW)

@@ -32,6 +32,7 @@ def test_a_rebuilt_index_answers_as_before(store: SqliteSessionStore) -> None:
     name = SessionId("s")
     store.create(Session(name, "cli", NOW))
     store.append(name, [NewMessage(Message(Role.USER, text), NOW, Origin.PERSON) for text in SAID])
+    store.file.catch_up()
     before = answers(store)
     assert [query for query, found in zip(ASKED, before, strict=True) if not found.messages] == []
     assert index.rebuild(store.database, sink=lambda _: None, clock=SystemClock()) == len(SAID)

@@ -157,6 +157,7 @@ def test_optimising_completes_what_was_put_off(store):
     """Messages of other programs are indexed, checksums are computed, the index becomes one segment."""
     for number in range(30):
         talk(store, f"s{number}", f"okapi {number}")
+        store.file.catch_up()
     connection = store.database.connection
     connection.execute("UPDATE messages SET checksum = NULL")
     connection.execute("INSERT INTO state_meta VALUES ('checksums_missing_to', '30', NULL)")

@@ -1,0 +1,91 @@
+"""Messages that wait for the index: appending indexes nothing, and every search sees every message."""
+
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kept.core.ids import MessageId, SessionId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.search import SearchRequest
+from kept.sessions.sqlite import index, index_check
+from kept.sessions.sqlite.store import SqliteSessionStore
+
+NAME = SessionId("s")
+NOW = 1_700_000_000.0
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as opened:
+        opened.create(Session(NAME, "cli", NOW))
+        yield opened
+
+
+def say(store: SqliteSessionStore, *texts: str) -> list[MessageId]:
+    return store.append(NAME, [NewMessage(Message(Role.USER, text), NOW, Origin.PERSON) for text in texts])
+
+
+def count(store: SqliteSessionStore, table: str) -> int:
+    ((number,),) = store.database.connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    return int(str(number))
+
+
+def test_appending_indexes_nothing_and_the_next_search_finds_it(store: SqliteSessionStore) -> None:
+    """The row waits, the search indexes it first, and the session's count stays as appending set it."""
+    (number,) = say(store, "the okapi sleeps")
+    assert (count(store, "index_queue"), count(store, "message_words_docsize")) == (1, 0)
+
+    found = store.search(SearchRequest("okapi"))
+
+    assert [hit.message_id for hit in found.messages] == [number]
+    assert (count(store, "index_queue"), count(store, "message_words_docsize")) == (0, 1)
+    assert store.upkeep.check() == []
+
+
+def test_what_is_sent_in_its_place_does_not_take_a_message_off_the_queue(store: SqliteSessionStore) -> None:
+    """A prompt gets its recalled passages right after it was stored, before any search."""
+    (first,) = say(store, "the okapi sleeps")
+    store.set_sent_text(first, "the okapi sleeps, with passages")
+
+    assert [hit.message_id for hit in store.search(SearchRequest("okapi")).messages] == [first]
+    store.set_sent_text(first, "the okapi sleeps, with others")
+    assert count(store, "index_queue") == 0
+
+
+def test_the_queue_stays_short_without_any_search(store: SqliteSessionStore) -> None:
+    """A process that only stores indexes some of what waits with its appends."""
+    for number in range(index._MOST_WAITING + 40):
+        say(store, f"word{number}")
+
+    assert index._MOST_WAITING - index._STEP <= count(store, "index_queue") <= index._MOST_WAITING + 1
+    assert store.upkeep.check() == []
+
+
+def test_many_messages_of_one_call_are_indexed_at_once(store: SqliteSessionStore) -> None:
+    """An import waits for no search."""
+    say(store, *(f"word{number}" for number in range(index._FEW + 1)))
+
+    assert (count(store, "index_queue"), count(store, "message_words_docsize")) == (0, index._FEW + 1)
+
+
+def test_closing_leaves_nothing_waiting(tmp_path: Path) -> None:
+    """The next process finds a complete index, also where it may only read."""
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        store.create(Session(NAME, "cli", NOW))
+        say(store, "the okapi sleeps")
+
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as again:
+        assert count(again, "index_queue") == 0
+        assert index_check.find_faults(again.database.connection) == []
+
+
+def test_the_check_compares_what_does_not_wait(store: SqliteSessionStore) -> None:
+    """A wrong list of an indexed message is told while others wait."""
+    (number,) = say(store, "the okapi sleeps")
+    store.search(SearchRequest("okapi"))
+    with store.database.writing() as connection:
+        index.remove(connection, [number])
+    say(store, "the zebra waits")
+
+    assert any("not in the word index" in one.what for one in store.upkeep.check())
