@@ -97,9 +97,7 @@ class PostgresPostings:
         asked = (SQL.segments, SQL.fresh_words, SQL.gone, SQL.session_count)
         stored, fresh, gone, ((count,),) = unit.execute_together(asked, {"user": user})
         self._segments = [_Segment(*(int(str(value)) for value in row)) for row in stored]
-        self._fresh = {
-            int(str(number)): (int(str(length)), frozenset(str(terms).split("\n"))) for number, length, terms in fresh
-        }
+        self._fresh = {int(str(number)): (int(str(length)), f"\n{terms}\n") for number, length, terms in fresh}
         self._sessions = max(1, int(str(count)))
         self._hidden = {int(str(number)) for (number,) in gone}.union(self._fresh)
         """What no segment may tell of: its text has changed since, or is gone."""
@@ -137,7 +135,7 @@ class PostgresPostings:
             return len(self._ids_of(token))
         packed = self._read_lists([token])
         counts = (count_places(data) for one in self._segments if (data := packed.get((one.id, token))))
-        return sum(counts) + sum(token in terms for _, terms in self._fresh.values())
+        return sum(counts) + len(self._in_fresh(token))
 
     @cached_property
     def _newest_stored(self) -> int:
@@ -146,7 +144,8 @@ class PostgresPostings:
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""
-        found = {term for _, terms in self._fresh.values() for term in terms if term.startswith(start)}
+        fresh = (terms.split("\n") for _, terms in self._fresh.values() if f"\n{start}" in terms)
+        found = {term for terms in fresh for term in terms if term and term.startswith(start)}
         head = start.encode()
         for bucket in self._read_buckets(self._buckets_of(start)).values():
             found.update(term.decode() for term in bucket.terms if term.startswith(head))
@@ -227,10 +226,15 @@ class PostgresPostings:
     def _ids_of(self, term: str) -> list[int]:
         known = self._lists.get(term)
         if known is None:
-            known = self._in_segments(term) + [number for number, (_, terms) in self._fresh.items() if term in terms]
+            known = self._in_segments(term) + self._in_fresh(term)
             known.sort()
             self._lists[term] = known
         return known
+
+    def _in_fresh(self, term: str) -> list[int]:
+        """Return the messages in no segment that contain a term; their terms are lines of one text."""
+        line = f"\n{term}\n"
+        return [number for number, (_, terms) in self._fresh.items() if line in terms] if term else []
 
     def _in_segments(self, term: str) -> list[int]:
         found: list[int] = []

@@ -117,19 +117,23 @@ class Bucket:
         head = int.from_bytes(data[:4], "little")
         self.terms = data[4 : 4 + head].split(_BETWEEN) if head else []
         start = 4 + head + 4 * len(self.terms)
-        ends = from_bytes("I", data[4 + head : start])
-        self._lists = dict(zip(self.terms, zip((0, *ends), ends, strict=False), strict=True))
+        self._ends = from_bytes("I", data[4 + head : start])
         self._data = data[start:]
 
     def find(self, term: str) -> bytes | None:
         """Return the packed list of a term, or None."""
-        found = self._lists.get(term.encode())
-        return None if found is None else self._data[found[0] : found[1]]
+        try:
+            return self._read(self.terms.index(term.encode()))
+        except ValueError:
+            return None
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         """Yield every term with its packed list."""
-        for term, (start, end) in self._lists.items():
-            yield term.decode(), self._data[start:end]
+        for place, term in enumerate(self.terms):
+            yield term.decode(), self._read(place)
+
+    def _read(self, place: int) -> bytes:
+        return self._data[self._ends[place - 1] if place else 0 : self._ends[place]]
 
 
 def _write_bucket(lists: Sequence[tuple[bytes, bytes]]) -> bytes:

@@ -45,9 +45,11 @@ def both(postgres_server, monkeypatch):
 
 
 def list_tables(server, url):
+    """Return the tables whose rows belong to users."""
     with connect_as_owner(server.owner_url(url)) as unit:
         rows = unit.execute(
-            "SELECT relname::text FROM pg_class WHERE relnamespace = 'kept'::regnamespace AND relkind = 'r'"
+            "SELECT relname::text FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'user_id'"
+            " WHERE relnamespace = 'kept'::regnamespace AND relkind = 'r'"
         )
         return sorted({name for (name,) in rows} - SHARED)
 
