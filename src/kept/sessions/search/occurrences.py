@@ -46,7 +46,7 @@ class Proximity:
         self._terms = [list(map(analyzer.stem, forms(term))) for term in terms]
         asked = clean(question[:_QUESTION_CHARACTERS])
         self._trigrams = _trigrams(analyzer.tokens(asked))
-        self._related = RelatedWords(map(analyzer.stem, _said_words(asked).difference(names)))
+        self._related = RelatedWords([*map(analyzer.stem, _said_words(asked).difference(names))])
         self._all_stops = frozenset(analyzer.tokens(_STOPS))
         self._stop_words = _stop_tokens(analyzer, asked)
 
