@@ -85,7 +85,7 @@ def translate(error: psycopg.Error, place: Place) -> KeptError:
         return StorageError(f"{place} {reason or f'cannot be used: {text}'}", _CHECK_SERVER)
     if isinstance(error, psycopg.NotSupportedError):
         return StorageError(f"{place} cannot do this: {text}", "use a newer server")
-    return StorageError(f"{place} refused a statement: {text}", "look at the server's log; `kept doctor` checks the installation")
+    return StorageError(f"{place} refused a statement: {text}", "look at the log of the server")
 
 
 def is_lost(error: psycopg.Error) -> bool:
