@@ -203,3 +203,21 @@ def test_the_role_that_serves_is_printed(filled, postgres_server):
 
     assert "NOSUPERUSER NOBYPASSRLS" in statements
     assert storage.update_tables(filled.caller(), owner) == []
+
+
+@pytest.mark.parametrize(
+    "user", ["a/b/../c", "x" * 10_000, "Ann", "аnn", "ann\0"], ids=["path", "long", "case", "alike", "nul"]
+)
+def test_any_user_id_has_rows_of_its_own(tmp_path, url, user):
+    """Whatever an id looks like, it is stored, found again, and never another's."""
+    app = open_app(str(tmp_path / "home"), environ=url)
+    server = app.server
+    from kept.providers.outbox import Outbox, Write
+
+    for one in (ANN, UserId(user)):
+        outbox = Outbox(server.for_user(one), user=one, clock=app.clock)
+        outbox.add("p", [Write(hook="sync_turn", session_id="s", idempotency_key="k", payload={"of": one[:5]})])
+
+    found = Outbox(server.for_user(UserId(user)), user=UserId(user), clock=app.clock).items()
+    assert [item.payload["of"] for item in found] == [user[:5]]
+    app.close()

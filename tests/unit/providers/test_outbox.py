@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 from kept.core.clock import FixedClock
+from kept.core.errors import StorageError
 from kept.core.ids import OWNER, UserId
 from kept.providers.outbox import NEVER, Lane, Outbox, Write, lane_name
 from kept.storage.leases import new_holder
@@ -18,11 +19,20 @@ def clock():
     return FixedClock()
 
 
-@pytest.fixture
-def outbox(tmp_path, clock):
-    database = open_state(tmp_path / "state.db")
-    yield Outbox(database, user=OWNER, clock=clock, limit=5)
-    database.close()
+@pytest.fixture(params=["sqlite", "postgres"])
+def outbox(request, tmp_path, clock):
+    """The queues of the owner in a file, and at a server."""
+    if request.param == "sqlite":
+        database = open_state(tmp_path / "state.db")
+        yield Outbox(database, user=OWNER, clock=clock, limit=5)
+        database.close()
+        return
+    served = request.getfixturevalue("postgres_server")
+    from kept.storage.postgres.database import PostgresServer
+
+    server = PostgresServer(served.shared_url, tenant=served.make_tenant())
+    yield Outbox(server.for_user(OWNER), user=OWNER, clock=clock, limit=5)
+    server.close()
 
 
 def write(number, session="s1"):
@@ -144,7 +154,7 @@ def test_a_forgotten_session_leaves_nothing_behind(outbox):
 def test_several_writes_are_added_together_or_not_at_all(outbox):
     """A write that cannot be stored takes those before it back."""
     unstorable = Write(hook="no_hook", session_id="s1", idempotency_key="x", payload={})
-    with pytest.raises(apsw.ConstraintError):
+    with pytest.raises((apsw.ConstraintError, StorageError)):
         outbox.add("a", [write(1), unstorable])
 
     assert outbox.items() == []

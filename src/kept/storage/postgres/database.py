@@ -89,6 +89,13 @@ class _Escape(StrDumper):
         return super().dump(escape(obj))
 
 
+class _Cursor(psycopg.ClientCursor[tuple[object, ...]]):
+    """A cursor of the driver that gives no rows after a statement without any, where the driver raises."""
+
+    def __iter__(self) -> Iterator[tuple[object, ...]]:
+        return iter(()) if self.description is None else super().__iter__()
+
+
 class _Connection(psycopg.Connection[tuple[object, ...]]):
     """A connection of the driver, with our texts, and when it was last given back."""
 
@@ -112,6 +119,8 @@ class Unit:
         """The statements that were run in this transaction."""
         self.text_index: object | None = None
         """What `sessions/postgres` has to do before the commit."""
+        self.renamed: dict[object, str] = {}
+        """The user's id, where the rows have another key for it: statements of both databases bind the id."""
         self._changes = 0
 
     def execute(
@@ -119,7 +128,13 @@ class Unit:
     ) -> psycopg.Cursor[tuple[object, ...]]:
         """Run one statement and return its cursor, which has all rows."""
         self.ran.add(sql)
-        cursor = self.connection.execute(adapt(sql).encode(), by_name(bindings))
+        named = by_name(bindings)
+        if self.renamed:
+            named = {
+                name: self.renamed.get(value, value) if isinstance(value, str) else value
+                for name, value in named.items()
+            }
+        cursor = self.connection.execute(adapt(sql).encode(), named)
         self._changes = cursor.rowcount
         return cursor
 
@@ -278,7 +293,7 @@ class PostgresServer:
 
     def _connect(self) -> _Connection:
         try:
-            connection = _Connection.connect(self.address, autocommit=True, cursor_factory=psycopg.ClientCursor)
+            connection = _Connection.connect(self.address, autocommit=True, cursor_factory=_Cursor)
         except psycopg.Error as error:
             raise translate(error, self.place) from error
         _prepare(connection)
@@ -322,6 +337,7 @@ class UserDatabase:
         self.user = user
         self.key = "" if user is None else make_key(user)
         """The user in every `user_id`."""
+        self._renamed: dict[object, str] = {} if user in {None, self.key} else {user: self.key}
 
     @property
     def is_read_only(self) -> bool:
@@ -340,6 +356,7 @@ class UserDatabase:
     def reading(self) -> Iterator[Unit]:
         """Yield a transaction for reads, in one snapshot."""
         with self.server.transaction(self.key, writing=False) as unit:
+            unit.renamed = self._renamed
             yield unit
 
     @contextmanager
@@ -351,6 +368,7 @@ class UserDatabase:
         with self.server.transaction(self.key, writing=True) as unit:
             if not unit.ran:
                 check_guard(unit, self)
+            unit.renamed = self._renamed
             yield unit
 
     def __eq__(self, other: object) -> bool:
