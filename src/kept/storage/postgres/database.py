@@ -92,7 +92,7 @@ class _Escape(StrDumper):
 class _Cursor(psycopg.ClientCursor[tuple[object, ...]]):
     """A cursor of the driver that gives no rows after a statement without any, where the driver raises."""
 
-    def __iter__(self) -> Iterator[tuple[object, ...]]:
+    def __iter__(self) -> Iterator[tuple[object, ...]]:  # type: ignore[override]  # callers only iterate
         return iter(()) if self.description is None else super().__iter__()
 
 
