@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 from kept.app.caller import Scope
 from kept.core.errors import Busy, KeptError, Reason, Refused
 from kept.core.events import Warned
-from kept.core.ids import SessionId, UserId
+from kept.core.ids import SessionId, SourceName, UserId
 from kept.core.text import JSON, dumps
 from kept.memory.edits import Target
 from kept.operations.forget_files import find_other_copies
-from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetReport, list_memory_origins
+from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetReport
 from kept.sessions.reports import ForgetPlan
+from kept.skills.editor import SkillEditor
+from kept.skills.forgetting import list_sources
 from kept.storage.files import explain_errors, hold_lock, make_folder, write_atomically
 from kept.storage.seal import SealedNote
 
@@ -111,12 +113,22 @@ def plan_forget_origin(caller: Caller, origin: str) -> ForgetProposal | Refused:
     """Plan to forget everything that came from one source, such as `web:HOST`, `tool:NAME` or `import:NAME`."""
     from kept.core.provenance import covers
 
-    known = {*caller.space.sessions.forgetting.list_origins(), *list_memory_origins(caller)}
+    known = {*caller.space.sessions.forgetting.list_origins(), *_list_memory_origins(caller)}
     names = sorted(name for name in known if covers(origin, name))
     if not names:
-        shown = ", ".join(sorted(known)[:_MOST_SHOWN]) or "nothing here came from anywhere else"
-        return Refused(Reason.NO_MATCH, f"nothing came from {origin!r}", f"known: {shown}")
+        shown = ", ".join(sorted(known)[:_MOST_SHOWN])
+        remedy = f"name one of these: {shown}" if known else "everything here was said by you or by an agent"
+        return Refused(Reason.NO_MATCH, f"nothing came from {origin!r}", remedy)
     return _propose(caller, caller.space.sessions.forgetting.plan_origin(names), origin=origin)
+
+
+def _list_memory_origins(caller: Caller) -> set[SourceName]:
+    """Return every source that entries, archived texts, skills and pending writes of the caller's user came from."""
+    rows = caller.space.memory.ledger.rows(everywhere=True)
+    waiting = {source for one in caller.space.approvals.waiting() for source in one.sources.values()}
+    tools = caller.space.skill_tools
+    learnt = {*list_sources(SkillEditor(tools.library)), *(one.source for one in tools.pending.waiting() if one.source)}
+    return {row.source for row in rows if row.source is not None} | waiting | {SourceName(one) for one in learnt}
 
 
 def plan_forget_user(caller: Caller) -> ForgetProposal | Refused:

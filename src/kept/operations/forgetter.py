@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
 
 from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
+from kept.core.ids import SourceName
 from kept.core.provenance import covers
 from kept.memory.edits import PERSON, Author, Change, Target, steps_between
 from kept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
@@ -14,21 +15,27 @@ from kept.operations.injections import remove_injections
 from kept.operations.platform_messages import remove_user_rows
 from kept.providers.base import ForgetRequest
 from kept.skills.editor import SkillEditor
-from kept.skills.forgetting import SkillPassages, find_passages, forget_passages
+from kept.skills.forgetting import (
+    SkillPassages,
+    find_learnt,
+    find_passages,
+    forget_learnt,
+    forget_passages,
+)
 from kept.storage.columns import TextColumn, count_holding, scrub
 from kept.storage.texts import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kept.app.caller import Caller
-    from kept.core.ids import SourceName
     from kept.core.text import JSON
     from kept.memory.approval import Pending
     from kept.memory.page import Page
     from kept.memory.store import MemoryStore
     from kept.providers.forgetting import ForgetAnswer
     from kept.sessions.reports import ForgetPlan, ForgetReport
+    from kept.skills.pending import PendingChange
 
 ORIGIN = "forget"
 _LONG_ID = 12
@@ -156,7 +163,8 @@ class Forgetter:
         space = caller.space
         self._sessions, self._memory, self._approvals = space.sessions, space.memory, space.approvals
         self._outbox = space.outbox
-        self._editor = SkillEditor(space.skill_tools.library)
+        self._skills = space.skill_tools
+        self._editor = SkillEditor(self._skills.library)
 
     def plan(
         self,
@@ -190,7 +198,7 @@ class Forgetter:
             tuple(entries),
             tuple(gone),
             pending=tuple(waiting),
-            skills=tuple(find_passages(self._editor, texts)),
+            skills=(*find_passages(self._editor, texts), *(self._find_learnt(origin) if origin else ())),
             files=tuple(self._other_files(texts, Texts(passages))),
             providers=tuple(find_at_providers(self._caller, first.request)),
             passages=tuple(passages),
@@ -237,6 +245,17 @@ class Forgetter:
             or (origin is not None and any(covers(origin, source) for source in waiting.sources.values()))
         ]
 
+    def _find_learnt(self, origin: str) -> list[SkillPassages]:
+        """Return the skills that came from a source, and those that a waiting change would write."""
+        waiting = {one.change.name for one in self._find_skill_changes(origin)}
+        learnt = find_learnt(self._editor, _from(origin))
+        return learnt + [SkillPassages(name, (), 0, 0) for name in waiting.difference(one.name for one in learnt)]
+
+    def _find_skill_changes(self, origin: str) -> list[PendingChange]:
+        """Return the changes of skills that wait and came from a source."""
+        waiting = self._skills.pending.waiting()
+        return [one for one in waiting if one.source and covers(origin, SourceName(one.source))]
+
     def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
         """Remove everything in the plan, then verify it; may be repeated after an interruption.
 
@@ -251,6 +270,10 @@ class Forgetter:
         for waiting in plan.pending:
             self._approvals.discard(waiting.id)
         skills = forget_passages(self._editor, texts)
+        if plan.origin is not None:
+            skills += forget_learnt(self._editor, _from(plan.origin))
+            for change in self._find_skill_changes(plan.origin):
+                self._skills.pending.discard(change.id)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
         other = scrub_rows(self._caller, STATE_COLUMNS, texts) if texts else 0
         other += remove_injections(self._caller)
@@ -363,11 +386,8 @@ def scrub_rows(caller: Caller, columns: Sequence[TextColumn], texts: Texts) -> i
     return rows.scrub(server.for_user(caller.user), (*columns, *SERVER_COLUMNS), texts)
 
 
-def list_memory_origins(caller: Caller) -> set[SourceName]:
-    """Return every source that entries, archived texts and pending writes of the caller's user came from."""
-    rows = caller.space.memory.ledger.rows(everywhere=True)
-    waiting = {source for one in caller.space.approvals.waiting() for source in one.sources.values()}
-    return {row.source for row in rows if row.source is not None} | waiting
+def _from(origin: str) -> Callable[[str], bool]:
+    return lambda source: bool(source) and covers(origin, SourceName(source))
 
 
 def _are_telling(texts: Texts) -> bool:

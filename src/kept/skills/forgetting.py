@@ -1,7 +1,7 @@
 """Forgetting in skills: passages leave the files of a skill, its archived copies and every recorded version."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,14 @@ from kept.skills.document import Document, parse
 from kept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from kept.skills.frontmatter import BadFrontmatter, Field, read_frontmatter, render_frontmatter
 from kept.skills.paths import MAIN, is_text
-from kept.skills.versions import VERSIONS_FOLDER
+from kept.skills.versions import VERSIONS_FOLDER, remove_empty
 from kept.storage.files import read_bytes, write_atomically
 from kept.storage.texts import Texts
 
 NO_DESCRIPTION = "The description of this skill was forgotten."
 _MOST_BYTES = 64 * 1_048_576
+_LEAST_LINE = 8
+"""Shorter lines, such as `---` and ```` ``` ````, are in every skill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,66 @@ def forget_passages(editor: SkillEditor, texts: Texts) -> tuple[SkillPassages, .
     if found:
         editor.library.rebuild()
     return tuple(found)
+
+
+def list_sources(editor: SkillEditor) -> set[str]:
+    """Return every source that a version of the user's own skills came from."""
+    names = _version_names(editor)
+    return {one.source for name in names for one in editor.library.versions.of(name) if one.source}
+
+
+def find_learnt(editor: SkillEditor, is_from: Callable[[str], bool]) -> list[SkillPassages]:
+    """Return the user's own skills with something that was learnt from a source, and how much of each."""
+    found = []
+    for name in _version_names(editor):
+        texts = _read_learnt(editor, name, is_from)
+        if texts:
+            files = [path for path in _files_of(editor, name) if texts.are_found_in_file(path)]
+            lines = sum(_count_lines(path, texts) for path in files)
+            found.append(SkillPassages(name, tuple(files), lines, editor.library.versions.holding(name, texts)))
+    return found
+
+
+def forget_learnt(editor: SkillEditor, is_from: Callable[[str], bool]) -> tuple[SkillPassages, ...]:
+    """Remove what was learnt from a source: a skill that began with it as a whole, of any other its lines."""
+    found = find_learnt(editor, is_from)
+    for skill in found:
+        versions = editor.library.versions
+        with editor.lock(skill.name):
+            texts = _read_learnt(editor, skill.name, is_from)
+            first = next(one for one in versions.of(skill.name) if not one.voided)
+            if is_from(first.source) and not first.before:
+                for path in _files_of(editor, skill.name):
+                    path.unlink(missing_ok=True)
+                    remove_empty(editor.home, path.parent)
+                versions.drop(skill.name)
+                continue
+            versions.forget(skill.name, texts, partial(rewrite, folder=skill.name, texts=texts))
+            for path in skill.files:
+                _rewrite_file(path, texts)
+    if found:
+        editor.library.rebuild()
+    return tuple(found)
+
+
+def _read_learnt(editor: SkillEditor, name: str, is_from: Callable[[str], bool]) -> Texts:
+    """Return the lines that versions from a source added to a skill; those too short to tell anything stay."""
+    versions = editor.library.versions
+    lines: set[str] = set()
+    for one in versions.of(name):
+        if one.source and is_from(one.source):
+            before, after = (_lines_of(editor, name, files.values()) for files in (one.before, one.after))
+            lines |= after - before
+    return Texts(sorted(line for line in lines if len(line) >= _LEAST_LINE))
+
+
+def _lines_of(editor: SkillEditor, name: str, checksums: Iterable[str]) -> set[str]:
+    data = [editor.library.versions.content(name, checksum) or b"" for checksum in checksums]
+    return {line.strip() for one in data if is_text(one) for line in one.decode().splitlines()}
+
+
+def _files_of(editor: SkillEditor, name: str) -> list[Path]:
+    return [path for path in _files(editor.home) if _skill_of(path, editor.home) == name]
 
 
 def rewrite(path: str, data: bytes, *, folder: str, texts: Texts) -> bytes | None:

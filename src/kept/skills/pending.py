@@ -97,6 +97,11 @@ class PendingSkills:
             self._set_aside(self._folder / f"{waiting_id}.json", "rejected")
         return item
 
+    def discard(self, waiting_id: str) -> None:
+        """Remove a change for good, wherever it is."""
+        for path in self._folder.rglob(f"{waiting_id}.json"):
+            path.unlink(missing_ok=True)
+
     def _get(self, waiting_id: str) -> PendingChange | Refused:
         item = _read(self._folder / f"{waiting_id}.json") if _ID.fullmatch(waiting_id) else None
         if item is None:

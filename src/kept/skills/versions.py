@@ -139,11 +139,11 @@ class Versions:
             if checksum is None:
                 with explain_errors("remove", folder / path):
                     (folder / path).unlink(missing_ok=True)
-                _remove_empty(folder, (folder / path).parent)
+                remove_empty(folder, (folder / path).parent)
             else:
                 self._put(folder / path, checksum, self.content(name, checksum))
         if not version.after:
-            _remove_empty(self._home, folder)
+            remove_empty(self._home, folder)
         self._prune(name)
 
     def _put(self, target: Path, checksum: str, content: bytes | None) -> None:
@@ -189,6 +189,12 @@ class Versions:
                 self._write(name, changed)
         for entry in going:  # last, so that no record ever names bytes that are missing
             entry.unlink(missing_ok=True)
+
+    def drop(self, name: str) -> None:
+        """Remove the whole log of a skill, with its bytes."""
+        for path in (*self._objects(name), *(self._folder / name).glob("*.json")):
+            path.unlink(missing_ok=True)
+        remove_empty(self._folder, self._folder / name / "files")
 
     def _objects(self, name: str) -> list[Path]:
         folder = self._folder / name / "files"
@@ -285,7 +291,7 @@ def _swap(checksum: str, new: Mapping[str, str]) -> str:
     return new.get(plain, plain) + (_EXECUTABLE if checksum.endswith(_EXECUTABLE) else "")
 
 
-def _remove_empty(stop: Path, folder: Path) -> None:
+def remove_empty(stop: Path, folder: Path) -> None:
     """Remove `folder` and its parents below `stop` while they are empty."""
     while folder != stop and folder.is_relative_to(stop):
         try:
