@@ -1,5 +1,6 @@
 """The assistant without a model: understands what a message is for, and answers in its language from stored text."""
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -296,7 +297,9 @@ class Assistant:
         if is_reminder(message.reading):
             return self._say(message, "remind")
         text = message.text
-        is_telling = act is not Act.QUESTION or parse_order(text) is not None or forget_request(text) is not None
+        # "the meeting is at 4? It moved to 5" ends with a statement
+        is_telling = act is not Act.QUESTION or re.search(r"[?\uff1f]\s*[^\s?\uff1f]", text) is not None
+        is_telling = is_telling or parse_order(text) is not None or forget_request(text) is not None
         kept = self._keep_or_forget(message) if is_telling else None
         if kept is not None:
             return kept

@@ -259,3 +259,10 @@ def test_a_bare_no_corrects_the_statement_before_it(assistant, approvals):
     assistant.reply("no, blue")
 
     assert [waiting.texts for waiting in approvals.waiting()] == [["My favourite colour is blue"]]
+
+
+def test_a_statement_after_a_question_is_proposed(assistant, approvals):
+    """Of two parts that contradict each other the later one counts, also where the first was asked."""
+    assistant.reply("the meeting is at 4? It moved to 5")
+
+    assert [waiting.texts for waiting in approvals.waiting()] == [["the meeting moved to 5"]]
