@@ -119,13 +119,13 @@ def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sectio
     results = [row for row in rows if row.message.role is Role.TOOL]
     return {
         "Goal": [_line(row, _first(row), redact) for row in said[:1]],
-        "Constraints & Preferences": list(_matching(said, _PREFERENCE, redact)),
+        "Constraints & Preferences": list(_find_sentences(said, _PREFERENCE, redact)),
         "Done": [_line(row, _first(row), redact) for row in answers],
         "In Progress": [_line(row, _first(row), redact) for row in said[-1:]],
-        "Blocked": list(_matching(results, _TROUBLE, redact))[-12:],
-        "Key Decisions": list(_matching([*said, *answers], _DECISION, redact)),
+        "Blocked": list(_find_sentences(results, _TROUBLE, redact))[-12:],
+        "Key Decisions": list(_find_sentences([*said, *answers], _DECISION, redact)),
         "Relevant Files": _files(rows, redact),
-        "Next Steps": list(_matching(answers[-6:], _NEXT, redact)),
+        "Next Steps": list(_find_sentences(answers[-6:], _NEXT, redact)),
         "Critical Context": [_line(row, f'the person: "{_first(row)}"', redact) for row in said],
     }
 
@@ -155,7 +155,7 @@ def _line(row: StoredMessage, text: str, redact: Redact) -> str:
     return f"- {short} [#{row.id}]"
 
 
-def _matching(rows: Iterable[StoredMessage], pattern: re.Pattern[str], redact: Redact) -> Iterable[str]:
+def _find_sentences(rows: Iterable[StoredMessage], pattern: re.Pattern[str], redact: Redact) -> Iterable[str]:
     for row in sorted(rows, key=lambda one: one.id):
         for sentence in _SENTENCE.split(row.message.text[:8_000]):
             if pattern.search(sentence):

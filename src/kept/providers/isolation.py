@@ -172,7 +172,7 @@ class IsolatedProvider:
             process.program.wait(CALL_SECONDS)
 
     def _call(self, method: str, params: Any) -> Any:
-        process = self._running()
+        process = self._ensure_process()
         try:
             return process.peer.call(method, params, seconds=CALL_SECONDS, is_alive=process.is_alive)
         except PeerError as error:
@@ -182,7 +182,7 @@ class IsolatedProvider:
             process.end()
             raise PeerError(end) from error
 
-    def _running(self) -> _Process:
+    def _ensure_process(self) -> _Process:
         """Return a living process; a new one is started where the last has died."""
         with self._starting:
             if self._is_closed:

@@ -107,10 +107,10 @@ class Index:
         for sentence in sentences:
             hot = self._keys.intersection(sentence)
             if hot:
-                rules.update(self._matching(sentence, hot, rules))
+                rules.update(self._match_structures(sentence, hot, rules))
         return rules
 
-    def _matching(self, sentence: str, hot: frozenset[str], known: set[str]) -> Iterator[str]:
+    def _match_structures(self, sentence: str, hot: frozenset[str], known: set[str]) -> Iterator[str]:
         symbols = frozenset(sentence)
         for symbol in hot:
             for second, structure in self._under[symbol]:

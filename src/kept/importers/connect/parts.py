@@ -243,7 +243,7 @@ def part_as_json(part: Part) -> dict[str, JSON]:
 
 def part_from_json(value: Mapping[str, Any]) -> Part:
     """Return a part from the record; raises TypeError or KeyError for what is none."""
-    fields = {key: _typed(key, inner) for key, inner in value.items() if key != "kind"}
+    fields = {key: _restore_type(key, inner) for key, inner in value.items() if key != "kind"}
     part: Part = _KINDS[value["kind"]](**fields)
     return part
 
@@ -254,7 +254,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _typed(key: str, value: Any) -> Any:
+def _restore_type(key: str, value: Any) -> Any:
     if key == "path":
         return Path(value)
     return tuple(value) if key in {"keys", "words"} else value

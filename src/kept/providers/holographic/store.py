@@ -150,7 +150,7 @@ class FactStore:
         Erases even if there is nothing to delete: a process may have been killed between the two.
         """
         with self._database.writing() as unit:
-            going = self._selected(unit, request)
+            going = self._select_facts(unit, request)
             for fact_id in going:
                 self._delete(unit, fact_id)
         with self._database.writing() as unit:
@@ -164,9 +164,9 @@ class FactStore:
     def holds(self, request: ForgetRequest) -> bool:
         """Whether there are facts that `request` selects."""
         with self._database.reading() as unit:
-            return bool(self._selected(unit, request))
+            return bool(self._select_facts(unit, request))
 
-    def _selected(self, unit: UnitOfWork, request: ForgetRequest) -> list[int]:
+    def _select_facts(self, unit: UnitOfWork, request: ForgetRequest) -> list[int]:
         texts = Texts(request.texts)
         return [
             int(fact_id)

@@ -124,7 +124,7 @@ class SqliteForgetting:
         if not needle:
             return ForgetPlan()
         with self._database.reading() as connection:
-            found = sorted(set(self._holding(connection, needle)))
+            found = sorted(set(self._find_messages(connection, needle)))
             titles = [one for one, title in connection.execute(SQL.titles, (self._user,)) if needle in title.casefold()]
             plan = self._plan_messages(connection, found, needle)
             said = _nodes_saying(connection, needle, user=self._user)
@@ -191,9 +191,9 @@ class SqliteForgetting:
             vectors=plan.vector_count,
         )
 
-    def _holding(self, connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
+    def _find_messages(self, connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
         texts = Texts([needle])
-        yield from self._holding_blobs(connection, texts)
+        yield from self._find_by_blobs(connection, texts)
         last = 0
         while page := list(connection.execute(SQL.every, (last, self._user, _PAGE))):
             last = page[-1][0]
@@ -201,7 +201,7 @@ class SqliteForgetting:
                 if any(texts.are_in(text) for text in columns if text):
                     yield number, owner
 
-    def _holding_blobs(self, connection: Connection, texts: Texts) -> Iterator[tuple[int, str]]:
+    def _find_by_blobs(self, connection: Connection, texts: Texts) -> Iterator[tuple[int, str]]:
         held = [digest for digest, data in connection.execute(SQL.blobs, (self._user,)) if texts.are_in_bytes(data)]
         for digest in held:
             yield from connection.execute(SQL.showing_blob, (digest, self._user))
