@@ -862,7 +862,7 @@ def sql_filters() -> list[str]:
     """Return the names of all user conditions in statements, as file.statement or file.statement.place."""
     names = []
     for file, place in SQL_FILES.items():
-        for name, text in statements(*place)._by_name.items():
+        for name, text in statements(*place).by_name.items():
             names += [f"{file}.{name}.{number}" for number, _ in enumerate(CONDITION.finditer(text))]
     return names
 
@@ -875,7 +875,7 @@ def taken_out(name: str, monkeypatch):
             BINDINGS[name](patch)
         else:
             file, statement, place = name.split(".")
-            by_name = statements(*SQL_FILES[file])._by_name
+            by_name = statements(*SQL_FILES[file]).by_name
             patch.setitem(by_name, statement, without_condition(by_name[statement], int(place)))
         yield
 
