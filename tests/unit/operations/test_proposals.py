@@ -41,7 +41,7 @@ def found(caller, **options):
         "I prefer tabs over spaces",
         "Never use emojis in commit messages",
         "Ich bevorzuge kurze Antworten",
-        "Prefiero respuestas cortas",
+        "Prefiero las respuestas cortas",
         "Je préfère les réponses courtes",
         "我喜欢简短的回答",
     ],
