@@ -88,6 +88,8 @@ class PostgresUpkeep(SqliteUpkeep):
     def reindex(self) -> int:
         """Index every message of this user again, in one transaction; return how many."""
         with self._own.own_file.database.writing() as unit:
+            # the server has no statistics of rows that this transaction writes, and would join row by row
+            unit.execute("SET LOCAL enable_nestloop = off")
             count = index.rebuild(unit, self._user)
         CACHE.clear()
         return count
