@@ -156,7 +156,12 @@ def statements(text: str, code: str | None = None) -> list[Statement]:
     if len(text) > MOST_CHARACTERS or _CODE.search(text):
         order = parse_order(text)
         return [order] if order is not None else []
-    code = code or detect(text) or "en"
+    known = code or detect(text)
+    # a short sentence may tell no language; then the first one that can read it counts
+    return next(filter(None, (_find_statements(text, one) for one in ((known,) if known else CODES))), [])
+
+
+def _find_statements(text: str, code: str) -> list[Statement]:
     found: list[Statement] = []
     before = ""
     for said in _split_facts(text, code):

@@ -41,7 +41,7 @@ def found(caller, **options):
         "I prefer tabs over spaces",
         "Never use emojis in commit messages",
         "Ich bevorzuge kurze Antworten",
-        "Prefiero las respuestas cortas",
+        "Prefiero respuestas cortas",
         "Je préfère les réponses courtes",
         "我喜欢简短的回答",
     ],
