@@ -227,8 +227,8 @@ class Outbox:
     def _lease(self, unit: UnitOfWork, provider: str, *, holder: str, seconds: float) -> bool:
         now = self.now()
         lanes = self._run(unit, _SQL.lease, provider)
-        if not lanes:  # somebody adds to the lane at this moment, which PostgreSQL does not wait for
-            return False
+        if not lanes and self._run(unit, _SQL.cursor, provider):
+            return False  # somebody adds to the lane at this moment, which PostgreSQL does not wait for
         for other, ends in lanes:
             assert isinstance(ends, float | int)
             if isinstance(other, str) and other != holder and is_held(other, ends, now=now, seconds=seconds):

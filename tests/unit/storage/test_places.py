@@ -105,6 +105,9 @@ class TestReadOnly:
                     opened.append((name, flags))
                     self.connection = real(name, flags=flags)
 
+                def config(self, *values):
+                    self.connection.config(*values)
+
                 def execute(self, sql):
                     raise apsw.CantOpenError("unable to open database file")
 
