@@ -28,7 +28,7 @@ def damage(path, text):
 def test_a_damaged_message_is_named_and_all_is_not_in_order(tmp_path):
     """Everything else works; the damaged text is shown as damaged."""
     home = tmp_path / "home"
-    run(home, "chat", given="The port is 5433.\nThe cat is called Zorro.\n/quit\n")
+    run(home, "chat", given="The port is 5433.\nLook, a cat called Zorro!\n/quit\n")
     assert "Everything is in order." in run(home, "doctor", "--offline").stdout
     damage(home / "state.db", b"Zorro")
 
@@ -39,4 +39,4 @@ def test_a_damaged_message_is_named_and_all_is_not_in_order(tmp_path):
     assert "with 1 warning" in told.stdout
     assert answer["warnings"] == 1
     assert "5433" in run(home, "sessions", "search", "port").stdout
-    assert "[damaged: The cat is called" in run(home, "sessions", "search", "cat called").stdout
+    assert "[damaged: Look, a cat called" in run(home, "sessions", "search", "cat called").stdout

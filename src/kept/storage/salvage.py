@@ -133,7 +133,9 @@ class Salvage:
             found.setdefault(name, Extent())
         if self._recognise is not None:
             self._return_swapped(found)
-        wanted = [shape for name, shape in self.shapes.items() if not found[name].is_complete]
+        # in the place of a damaged frame of the log stands an older copy, which leads to fewer pages without a gap
+        is_older = self.file.log.is_damaged
+        wanted = [shape for name, shape in self.shapes.items() if is_older or not found[name].is_complete]
         if wanted:
             self._assign_orphans(found, wanted)
         return found

@@ -80,7 +80,7 @@ class SessionDatabase:
 
     def _note_user(self, unit: Unit) -> None:
         """Keep the list of users who have a session."""
-        named = {"user": self.rows.key, "id": self.rows.user}
+        named = {"user": self.rows.key, "identity": self.rows.user}
         if session_rows.SQL.insert in unit.ran:
             unit.execute(SQL.add_user, named)
         if removal.SQL.drop_session in unit.ran:

@@ -1,5 +1,5 @@
 -- name: add_user
-INSERT INTO users (user_id, id) VALUES (:user, :id) ON CONFLICT DO NOTHING;
+INSERT INTO users (user_id, id) VALUES (:user, :identity) ON CONFLICT DO NOTHING;
 
 -- name: drop_user
 DELETE FROM users WHERE user_id = :user AND NOT EXISTS (SELECT 1 FROM sessions WHERE user_id = :user);

@@ -170,7 +170,10 @@ class SessionFile:
     def tidy(self) -> None:
         """Release unused space if that is quick; call it before closing."""
         if self.database.has_written:
-            self.catch_up(wait_seconds=WAIT_SECONDS)
+            try:
+                self.catch_up(wait_seconds=WAIT_SECONDS)
+            except StorageError as error:  # best effort: the next search indexes what waits, or reports the fault
+                log.warning("cannot index what waits for it: %s", error)
             tidy(self.database)
             fill_checksums(self.database)
 

@@ -131,7 +131,7 @@ class Unit:
         named = by_name(bindings)
         if self.renamed:
             named = {
-                name: self.renamed.get(value, value) if isinstance(value, str) else value
+                name: self.renamed.get(value, value) if isinstance(value, str) and name != "identity" else value
                 for name, value in named.items()
             }
         cursor = self.connection.execute(adapt(sql).encode(), named)
