@@ -41,9 +41,10 @@ FROM messages WHERE user_id = :user AND id > :after ORDER BY id LIMIT :limit;
 SELECT count(*) FROM fresh_words WHERE user_id = :user;
 
 -- name: fresh
+-- locked, so that nobody indexes one of them anew before its row is removed
 SELECT w.message_id, w.length, w.terms, s.text
 FROM fresh_words AS w JOIN fresh_substrings AS s ON s.user_id = w.user_id AND s.message_id = w.message_id
-WHERE w.user_id = :user ORDER BY w.message_id LIMIT :limit;
+WHERE w.user_id = :user ORDER BY w.message_id LIMIT :limit FOR UPDATE OF w, s;
 
 -- name: gone
 SELECT message_id FROM gone_messages WHERE user_id = :user;
