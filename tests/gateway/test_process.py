@@ -1,5 +1,6 @@
 """The server as a process: when it is ready, what it refuses, how it stops, and how it is installed as a service."""
 
+import asyncio
 import json
 import os
 import re
@@ -17,6 +18,7 @@ import httpx2
 import pytest
 
 from kept.app import open_app
+from kept.gateway.server import bind
 from kept.operations import tokens, users
 from kept.testing.loopback_servers import LoopbackOpenAI
 
@@ -269,3 +271,22 @@ def test_the_entry_point_asks_for_a_token(home, tmp_path):
         assert json.loads(running.stdout.readline())["pid"] == running.pid  # in place of the shell
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=40)
+
+
+def test_answers_are_not_held_back():
+    """A connection without this sends the body of an answer 40 ms after its head."""
+    listener, address = bind("127.0.0.1", 0, is_exact=False)
+    listener.listen()
+
+    async def connect():
+        held = asyncio.get_running_loop().create_future()
+        server = await asyncio.start_server(lambda _reader, writer: held.set_result(writer), sock=listener)
+        _, other = await asyncio.open_connection(address.host, address.port)
+        writer = await held
+        option = writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        other.close()
+        writer.close()
+        server.close()
+        return option
+
+    assert asyncio.run(connect()) == 1
