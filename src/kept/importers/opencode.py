@@ -6,6 +6,8 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -318,13 +320,13 @@ class _DatabaseHistory:
     def messages(self, session_id: str, since: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], int]]:
         """Yield the messages that changed since then with their parts."""
         del since  # spans of private text need the whole session, and what is known is skipped by its id
-        query = """SELECT id, data, time_updated, time_created FROM message WHERE session_id = :session
-            ORDER BY time_created, id"""
-        own = "SELECT id, data, time_updated FROM part WHERE message_id = :message ORDER BY id"
-        for name, data, updated, created in self._tables.rows(query, {"session": session_id}):
-            parts = [
-                (number, _parse(text), moment) for number, text, moment in self._tables.rows(own, {"message": name})
-            ]
+        # one statement, because a look-up of each message's parts reads the whole table where that has no index
+        query = """SELECT m.id, m.data, m.time_updated, m.time_created, p.id, p.data, p.time_updated
+            FROM message AS m LEFT JOIN part AS p ON p.message_id = m.id
+            WHERE m.session_id = :session ORDER BY m.time_created, m.id, p.id"""
+        rows = self._tables.rows(query, {"session": session_id})
+        for (name, data, updated, created), group in groupby(rows, key=itemgetter(0, 1, 2, 3)):
+            parts = [(number, _parse(text), moment) for *_, number, text, moment in group if number is not None]
             changed = max([updated, *(moment for _, _, moment in parts)])
             message = {"time": {"created": created}, **_parse(data), "id": name}
             yield message, [{**part, "id": number} for number, part, _ in parts], int(changed)
