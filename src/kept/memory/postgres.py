@@ -47,18 +47,18 @@ class PostgresPages:
         """Return the name of a page as that of its file would be."""
         if target is not Target.PROJECT:
             return FILE_NAMES[target]
-        return f"{PROJECTS}/{self._stored_name(target).removeprefix(PROJECT_PREFIX)}/{FILE_NAMES[Target.MEMORY]}"
+        return f"{PROJECTS}/{self._name_page(target).removeprefix(PROJECT_PREFIX)}/{FILE_NAMES[Target.MEMORY]}"
 
     def read(self, target: Target) -> StoredPage:
         """Return a page; a missing row is an empty page. The stamp is the version."""
         with self._database.reading() as unit:
-            row = next(iter(self._run(unit, SQL.read, name=self._stored_name(target))), (b"", 0))
+            row = next(iter(self._run(unit, SQL.read, name=self._name_page(target))), (b"", 0))
         return StoredPage(self.name(target), target, bytes(row[0]), int(row[1]))
 
     @contextmanager
     def lock(self, target: Target, *, timeout_seconds: float) -> Iterator[None]:
         """Keep other writers of this page out until the end of the block, which is one transaction."""
-        name = self._stored_name(target)
+        name = self._name_page(target)
         with self._database.limit_wait(timeout_seconds), self._database.writing() as unit:
             unit.execute(SQL.lock, (name,))
             yield
@@ -66,14 +66,14 @@ class PostgresPages:
     def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
         """Replace the row if it still has the version that was read."""
         statement = SQL.replace if expected.stamp else SQL.create
-        bindings = {"name": self._stored_name(target), "raw": text.encode(), "expected": expected.stamp}
+        bindings = {"name": self._name_page(target), "raw": text.encode(), "expected": expected.stamp}
         with self._database.writing() as unit:
             if not list(self._run(unit, statement, **bindings)):
                 raise Busy(f"{self.name(target)!r} was changed by another program at the same moment", "try again")
 
     def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:
         """Keep the raw bytes, once per distinct content, the newest ten; return the name of the copy."""
-        name = self._stored_name(target)
+        name = self._name_page(target)
         with self._database.writing() as unit:
             copies = {int(number): bytes(data) for number, data in self._run(unit, SQL.copies, name=name)}
             found = next((number for number, data in copies.items() if data == raw), None)
@@ -86,7 +86,7 @@ class PostgresPages:
                     self._run(unit, SQL.drop_copy, name=name, epoch=old)
         return f"{Path(self.name(target)).name}.bak.{found}"
 
-    def _stored_name(self, target: Target) -> str:
+    def _name_page(self, target: Target) -> str:
         if target is Target.PROJECT and not self._project:
             raise UsageError("there is no project here", "run it in the folder of a project")
         return target_of(target, self._project)

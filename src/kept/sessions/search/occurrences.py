@@ -323,7 +323,7 @@ class Marker:
         self._places: dict[str, list[tuple[int, str]]] = {}
 
     @cached_property
-    def _wanted(self) -> "re.Pattern[str] | None":
+    def _term_pattern(self) -> "re.Pattern[str] | None":
         return pattern(self._terms)  # most texts are short enough, and compiling takes longer than a search in them
 
     def around(self, text: str, *, width: int) -> str:
@@ -348,11 +348,11 @@ class Marker:
         return max(0, best - width // 4)
 
     def _hits(self, text: str) -> list[tuple[int, str]]:
-        if self._wanted is None:
+        if self._term_pattern is None:
             return []
         found = self._places.get(text)
         if found is None:
-            matches = self._wanted.finditer(text[:_LOOKED_AT])
+            matches = self._term_pattern.finditer(text[:_LOOKED_AT])
             found = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in matches]
             self._places[text] = found
         return found
