@@ -11,10 +11,10 @@ import anyio
 import pytest
 
 from kept.agent.agent import Opening
+from kept.agent.record import Record as ConversationRecord
 from kept.app import open_app
 from kept.core.ids import SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.taint import read_context
 from kept.core.tools import Tool, ToolSchema
 from kept.importers.connect.record import Connection, Record, save_record
 from kept.llm.scripted import Says, ScriptedModel, call
@@ -397,13 +397,20 @@ def test_a_source_takes_few_bytes(tmp_path):
 
 @pytest.mark.speed
 def test_provenance_costs_a_turn_less_than_a_millisecond():
-    """With a thousand messages in the context, one in four of them read from somewhere."""
-    rows = [
-        ((SourceName("web:https://a.example") if n % 4 == 0 else None), "text " * 200, n % 4 == 1) for n in range(1000)
-    ]
+    """With a thousand messages in the context, one in four of them read from somewhere, and one more in each turn."""
+    record = ConversationRecord(Session(SessionId("s"), "cli", 1.0), None, lambda _event: None)
+
+    def message(number):
+        source = SourceName("web:https://a.example") if number % 4 == 0 else None
+        origin = Origin.PERSON if number % 4 == 1 else Origin.MODEL
+        return NewMessage(Message(Role.USER, f"{number} {'text ' * 200}"), 1.0, origin, source=source)
+
+    record.add([message(number) for number in range(1000)])
 
     def turn():
-        context = read_context(rows)
+        record.add([message(1)])
+        context = record.read_context()
         context.find_message_taint("An answer of some length. " * 20)
+        context.find_taint("The office in Bern has a table for twelve people, and a garden.")
 
     assert min(timeit.repeat(turn, number=10, repeat=5)) / 10 < 0.001

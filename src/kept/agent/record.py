@@ -1,16 +1,16 @@
 """The record of a conversation, in memory and in the store whenever it can be written, and its title."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
-from kept.core.ids import MessageId, SessionId, SourceName
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
 from kept.core.provenance import find_recalling_provider, least_trusted
-from kept.core.taint import Context, read_context
+from kept.core.taint import Context, ContextReader
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
 
@@ -40,12 +40,18 @@ class Record:
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
     """Writes that commit with the waiting messages, each with how many of those come before it."""
+    _read: tuple[list[StoredMessage], int, ContextReader] = field(default_factory=lambda: ([], 0, ContextReader()))
+    """The list of rows that was read, how many of them, and what they say."""
 
     def read_context(self) -> Context:
         """Return what a model has before it: texts of sources, and what the person said."""
-        if not any(row.source is not None or row.api_content for row in self.rows):
-            return Context((), tuple(row.message.text for row in self.rows if row.origin is Origin.PERSON))
-        return read_context(part for row in self.rows for part in _read_row(row))
+        rows, count, reader = self._read
+        if rows is not self.rows:  # a compaction or an undo made another list; otherwise rows are only added
+            count, reader = 0, ContextReader()
+        for row in self.rows[count:]:
+            _read_row(row, reader)
+        self._read = (self.rows, len(self.rows), reader)
+        return reader.context()
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -89,6 +95,8 @@ class Record:
         """Set what a model is sent in place of the newest message, in memory and in the store."""
         row = self.rows[-1]
         self.rows[-1] = replace(row, api_content=text)
+        if self._read[1] >= len(self.rows):
+            self._read = ([], 0, ContextReader())
         if self._waiting:
             self._waiting[-1] = replace(self._waiting[-1], api_content=text)
         elif self.store is not None and row.id > 0:
@@ -217,12 +225,12 @@ class Record:
                 log.warning("prompt not stored: %s", error)
 
 
-def _read_row(row: StoredMessage) -> Iterator[tuple[SourceName | None, str, bool]]:
-    """Yield what a message gives a model to read; recalled memory comes before the message that it was recalled for."""
+def _read_row(row: StoredMessage, reader: ContextReader) -> None:
+    """Read what a message gives a model to read; recalled memory comes before the message that it was recalled for."""
     recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
     if recalled is not None and row.api_content:
-        yield recalled, row.api_content, False
-    yield row.source, row.message.text, row.origin is Origin.PERSON
+        reader.take(recalled, row.api_content, is_person=False)
+    reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON)
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

@@ -15,7 +15,8 @@ The rules, on one page. Nothing here reads a file or a clock; tiers store the re
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -24,7 +25,7 @@ from kept.core.ids import SourceName
 from kept.core.messages import Message, Origin, Role, ToolCall
 from kept.core.provenance import RANK, Kind, Source, find_client_source, least_trusted, read_source
 from kept.core.text import JSON, UNSPACED, split_pairs, split_words, stop_words
-from kept.core.values import dataclass
+from kept.core.values import dataclass, field
 
 Policy: TypeAlias = Literal["hold", "mark", "allow"]
 
@@ -35,8 +36,34 @@ class Reading:
 
     source: Source
     text: str
-    is_current: bool = True
-    """Whether it was read in the running turn; anything else taints only what repeats it."""
+
+
+class TextIndex:
+    """Tells which texts of a growing list contain a part without spaces, case ignored; reads each text once."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, list[int]] = {}
+        self._read = 0
+        self._runs = ""
+        """Every run of characters between spaces, once, on a line of its own."""
+
+    def read(self, texts: Sequence[str]) -> None:
+        """Read the texts that were added since the last time."""
+        for number, text in enumerate(texts[self._read :], start=self._read):
+            for run in set(text.casefold().split()):
+                self._places.setdefault(run, []).append(number)
+        if self._read < len(texts):
+            self._read, self._runs = len(texts), "\n".join(["", *self._places, ""])
+
+    def find(self, part: str, *, end: int) -> set[int]:
+        """Return the numbers of the texts before `end` that contain `part`, which is in lower case."""
+        runs, found = self._runs, set[int]()
+        place = runs.find(part)
+        while place >= 0:
+            first, last = runs.rfind("\n", 0, place) + 1, runs.index("\n", place)
+            found.update(self._places[runs[first:last]])
+            place = runs.find(part, last)
+        return {number for number in found if number < end}
 
 
 @dataclass(frozen=True)
@@ -45,40 +72,59 @@ class Context:
 
     readings: tuple[Reading, ...] = ()
     said: tuple[str, ...] = ()
+    first_current: int = 0
+    """Place of the first text that was read in the running turn; one before it taints only what repeats it."""
+    indexes: tuple[TextIndex, TextIndex] = field(default_factory=lambda: (TextIndex(), TextIndex()))
+    """Of the readings and of what was said; a conversation passes on the same ones."""
+
+    @property
+    def _current(self) -> tuple[Reading, ...]:
+        return self.readings[self.first_current :]
 
     @cached_property
-    def _said(self) -> str:
-        return "\n".join(self.said).casefold()
+    def _reading_index(self) -> TextIndex:
+        self.indexes[0].read([one.text for one in self.readings])
+        return self.indexes[0]
+
+    def _was_said(self, part: str) -> bool:
+        self.indexes[1].read(self.said)
+        return bool(self.indexes[1].find(part, end=len(self.said)))
 
     def find_taint(self, text: str) -> SourceName | None:
         """Return the source that taints a text written now, None if there is none (rules 3 and 4)."""
         if not self.readings:
             return None
         gist = Gist.of(text)
-        if gist.is_in(self._said):
+        if gist.is_in(self._was_said):
             return None
-        gist = gist.without(self._said)
-        repeated = [one for one in self.readings if gist.echoes(one.text.casefold())]
-        return _choose(repeated or [one for one in self.readings if one.is_current])
+        repeated = self._find_echoes(gist.without(self._was_said))
+        return _choose([self.readings[place] for place in sorted(repeated)] or self._current)
+
+    def _find_echoes(self, gist: "Gist") -> set[int]:
+        """Return the places of the readings that have one of the names, or many of the words."""
+        index, end = self._reading_index, len(self.readings)
+        counts = Counter(place for stem in gist.stems for place in index.find(stem, end=end))
+        found = {place for place, count in counts.items() if count >= gist.least_echo}
+        return found.union(*(index.find(name, end=end) for name in gist.names))
 
     def as_read_anew(self) -> "Context":
         """Return the context of a review, which reads the whole conversation: only own files taint by repetition."""
-        read = tuple(Reading(one.source, one.text, is_current=not one.source.is_own) for one in self.readings)
-        return Context(read, self.said)
+        read = sorted(self.readings, key=lambda one: not one.source.is_own)
+        return Context(tuple(read), self.said, sum(one.source.is_own for one in read))
 
     def find_message_taint(self, text: str) -> SourceName | None:
         """Return the source that taints a whole message: read in this turn, or named in the message again.
 
         What a provider recalled is with nearly every message; it taints the sentences that repeat it.
         """
-        current = [one for one in self.readings if one.is_current]
-        if current or not self.readings:
-            return _choose(current)
+        if self._current or not self.readings:
+            return _choose(self._current)
         recalled = [one for one in self.readings if one.source.kind is Kind.PROVIDER][-1:]
         sentences = re.split(_SENTENCE_END, text[:_MOST_CHARS]) if recalled else []
-        if any(echoes(sentence, recalled[0].text, self._said) for sentence in sentences):
+        gists = (Gist.of(sentence).without(self._was_said) for sentence in sentences)
+        if any(gist.echoes(recalled[0].text.casefold()) for gist in gists):
             return _choose(recalled)
-        names = [name for name in find_names(text) if name not in self._said] if self.readings else []
+        names = [name for name in find_names(text) if not self._was_said(name)] if self.readings else []
         return _choose([one for one in self.readings[-_LAST_READINGS:] if any(name in one.text for name in names)])
 
 
@@ -139,32 +185,35 @@ class Gist:
         """Return the gist of a text."""
         return cls(tuple(find_names(text.casefold())), tuple(_find_stems(text)))
 
-    def is_in(self, said: str) -> bool:
-        """Whether `said`, in lower case, has every name and most of the words."""
-        if not said or not self.stems or any(name not in said for name in self.names):
+    def is_in(self, was_said: Callable[[str], bool]) -> bool:
+        """Whether every name and most of the words were said."""
+        if not self.stems or not all(map(was_said, self.names)):
             return False
-        return sum(stem in said for stem in self.stems) >= _LEAST_SAID * len(self.stems)
+        return sum(map(was_said, self.stems)) >= _LEAST_SAID * len(self.stems)
 
-    def without(self, said: str) -> "Gist":
-        """Return what `said`, in lower case, does not have."""
-        names = tuple(name for name in self.names if name not in said)
-        return Gist(names, tuple(stem for stem in self.stems if stem not in said))
+    def without(self, was_said: Callable[[str], bool]) -> "Gist":
+        """Return what was not said."""
+        names = tuple(name for name in self.names if not was_said(name))
+        return Gist(names, tuple(stem for stem in self.stems if not was_said(stem)))
+
+    @property
+    def least_echo(self) -> float:
+        """How many of the words a text must have to repeat this."""
+        return max(2, _LEAST_ECHO * len(self.stems))
 
     def echoes(self, other: str) -> bool:
         """Whether a text, in lower case, has one of the names, or many of the words."""
-        if any(name in other for name in self.names):
-            return True
-        return bool(self.stems) and sum(stem in other for stem in self.stems) >= max(2, _LEAST_ECHO * len(self.stems))
+        return any(name in other for name in self.names) or sum(stem in other for stem in self.stems) >= self.least_echo
 
 
 def is_said(text: str, said: str) -> bool:
     """Whether a text says what the person said: every name in it, and most of its words; `said` is in lower case."""
-    return Gist.of(text).is_in(said)
+    return Gist.of(text).is_in(said.__contains__)
 
 
 def echoes(text: str, other: str, said: str = "") -> bool:
     """Whether a text repeats a name of another that the person did not say, or many of its words."""
-    return Gist.of(text).without(said).echoes(other.casefold())
+    return Gist.of(text).without(said.__contains__).echoes(other.casefold())
 
 
 # policy
@@ -240,20 +289,26 @@ def _read_arguments(call: ToolCall | None) -> Mapping[str, JSON]:
     return value if isinstance(value, dict) else {}
 
 
-def read_context(rows: Iterable[tuple[SourceName | None, str, bool]]) -> Context:
-    """Return the context of a conversation, given by source, text and whether a person said it, oldest first.
+class ContextReader:
+    """Reads what a model has before it, oldest first; a conversation that grows is not read again."""
 
-    What was read after the person's last message was read in the running turn.
-    """
-    read: list[tuple[SourceName, str]] = []
-    said: list[str] = []
-    start = 0
-    for source, text, is_person in rows:
+    def __init__(self) -> None:
+        self._sources: dict[SourceName, Source] = {}
+        self._readings: list[Reading] = []
+        self._said: list[str] = []
+        self._first_current = 0
+        self._indexes = (TextIndex(), TextIndex())
+
+    def take(self, source: SourceName | None, text: str, *, is_person: bool) -> None:
+        """Read a text; what is read after the person's last message is read in the running turn."""
         if source is not None:
-            read.append((source, text))
+            if source not in self._sources:
+                self._sources[source] = read_source(source)
+            self._readings.append(Reading(self._sources[source], text))
         elif is_person:
-            said.append(text)
-            start = len(read)
-    sources = {source: read_source(source) for source, _ in read}
-    readings = [Reading(sources[source], text, place >= start) for place, (source, text) in enumerate(read)]
-    return Context(tuple(readings), tuple(said))
+            self._said.append(text)
+            self._first_current = len(self._readings)
+
+    def context(self) -> Context:
+        """Return what was read so far."""
+        return Context(tuple(self._readings), tuple(self._said), self._first_current, self._indexes)

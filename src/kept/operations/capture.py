@@ -203,7 +203,7 @@ def read_running_turn(caller: Caller, client: str) -> Context:
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from kept.core.messages import Origin
-    from kept.core.taint import Flow, read_context
+    from kept.core.taint import ContextReader, Flow
     from kept.importers.port import Conversation, Said, Unusable
     from kept.storage.files import find_project
 
@@ -226,9 +226,10 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
         return None
     flow = Flow(folder=folder or "")
     told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
-    sources = [flow.take(message, origin) for message, origin in told]
-    rows = zip(sources, told, strict=True)
-    return read_context((source, message.text, origin is Origin.PERSON) for source, (message, origin) in rows)
+    reader = ContextReader()
+    for message, origin in told:
+        reader.take(flow.take(message, origin), message.text, is_person=origin is Origin.PERSON)
+    return reader.context()
 
 
 def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:

@@ -6,8 +6,10 @@ from kept.agent.record import Record
 from kept.context.outcome import Compaction
 from kept.core.errors import StorageError
 from kept.core.events import Warned
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.provenance import label_recalled
+from kept.core.values import replace
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 
@@ -134,4 +136,33 @@ def test_a_compaction_keeps_the_originals_in_memory(tmp_path):
 
     assert record.rows[-1] == kept
     assert len(record.rows) == 2
+    database.close()
+
+
+def test_the_context_is_what_the_rows_say_now(tmp_path):
+    """Rows are read once, but never a row that has changed since: recalled text, compaction, another list."""
+    database = open_state(tmp_path / "state.db")
+    record = Record(SESSION, SqliteSessionStore(database), lambda event: None)
+    page = replace(said("a page", Role.ASSISTANT), origin=Origin.MODEL, source=SourceName("web:https://a.example"))
+
+    def read():
+        context = record.read_context()
+        return [one.text for one in context.readings], context.said
+
+    assert read() == ([], ())
+    record.add([said("one")])
+    assert read() == ([], ("one",))
+    record.set_sent_text(f"one{label_recalled(' the sea', ['mem'])}")
+    assert len(read()[0]) == 1
+    before = record.read_context()
+    record.add([page, said("two")])
+    assert [len(before.readings), len(read()[0]), read()[1]] == [1, 2, ("one", "two")]
+    covered, kept = [row.id for row in record.rows[:2]], record.rows[2]
+    summary = Message(Role.USER, "summary")
+    record.apply_compaction(
+        Compaction((summary, kept.message), summary, covered, (), (kept.id,), 10, 5, in_place=True, timestamp=2.0)
+    )
+    assert read() == (["summary"], ("two",))
+    record.rows = []
+    assert read() == ([], ())
     database.close()
