@@ -226,10 +226,10 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
         return None
     flow = Flow(folder=folder or "")
     told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
-    reader = ContextReader()
+    context = ContextReader()
     for message, origin in told:
-        reader.take(flow.take(message, origin), message.text, is_person=origin is Origin.PERSON)
-    return reader.context()
+        context.take(flow.take(message, origin), message.text, is_person=origin is Origin.PERSON)
+    return context.context()
 
 
 def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:
