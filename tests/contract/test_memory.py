@@ -30,10 +30,10 @@ class TestFolder(StorageContract):
 
 class TestPostgres(StorageContract):
     @pytest.fixture(autouse=True)
-    def server(self, postgres_url):
+    def server(self, postgres_server):
         from kept.storage.postgres.database import PostgresServer
 
-        self.server = PostgresServer(postgres_url)
+        self.server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
         yield
         self.server.close()
 
@@ -53,7 +53,7 @@ class TestPostgres(StorageContract):
         """Write as a program that knows nothing of locks, over a connection of its own."""
         from kept.storage.postgres.database import PostgresServer
 
-        other = PostgresServer(self.server.address)
+        other = PostgresServer(self.server.address, tenant=self.server.tenant)
         with other.for_user(OWNER).writing() as unit:
             unit.execute(
                 "INSERT INTO pages AS p (name, raw, version) VALUES (?1, ?2, 1) "

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kept.providers.base import MemoryProvider
     from kept.providers.loading import PluginSource
     from kept.sessions.ports import Sessions
+    from kept.sessions.postgres.semantic import ServerVectors
     from kept.sessions.settings import EmbeddingSettings
     from kept.sessions.sqlite.semantic import SemanticSearch
     from kept.sessions.sqlite.store import SqliteSessionStore
@@ -167,8 +168,10 @@ class App:
         if self.server is not None:
             from kept.sessions.postgres.store import PostgresSessionStore
 
-            return PostgresSessionStore(self.server, self.settings.sessions, clock=self.clock, sink=self.report)
-        sessions = self._store(self.state_file, self.semantic_search)
+            return PostgresSessionStore(
+                self.server, self.settings.sessions, clock=self.clock, sink=self.report, meaning=self._server_vectors
+            )
+        sessions = self._store(self.state_file, self._file_vectors)
         self._closing.callback(sessions.file.tidy)
         return sessions
 
@@ -189,16 +192,29 @@ class App:
         settings = self.settings.sessions
         return SqliteSessionStore(database, settings, clock=self.clock, sink=self.report, meaning=semantic_search)
 
-    @cached_property
-    def semantic_search(self) -> SemanticSearch | None:
-        """The semantic search of the owner's home; None while `sessions.embeddings` is off."""
-        if self.settings.sessions.embeddings.provider == "off" or self.server is not None:
-            return None
+    @property
+    def semantic_search(self) -> SemanticSearch | ServerVectors | None:
+        """The semantic search of this home; None while `sessions.embeddings` is off."""
+        return self._file_vectors if self.server is None else self._server_vectors
 
-        semantic_search = open_semantic_search(self, self.state_file)
-        assert semantic_search is not None
-        self._closing.callback(semantic_search.close)
-        return semantic_search
+    @cached_property
+    def _file_vectors(self) -> SemanticSearch | None:
+        found = open_semantic_search(self, self.state_file)
+        if found is not None:
+            self._closing.callback(found.close)
+        return found
+
+    @cached_property
+    def _server_vectors(self) -> ServerVectors | None:
+        settings = self.settings.sessions.embeddings
+        if settings.provider == "off" or self.server is None:
+            return None
+        from kept.sessions.postgres.semantic import ServerVectors
+
+        message, question = choose_models(self)
+        found = ServerVectors(self.server, settings, model=message, question=question, sink=self.report)
+        self._closing.callback(found.close)
+        return found
 
     @cached_property
     def models(self) -> Models:
@@ -326,6 +342,14 @@ def open_semantic_search(app: App, database: SqliteDatabase) -> SemanticSearch |
         return None
     from kept.sessions.sqlite.semantic import SemanticSearch
 
+    message, question = choose_models(app)
+    return SemanticSearch(database, settings, model=message, question=question, sink=app.report)
+
+
+def choose_models(app: App) -> tuple[Callable[[], Embeds], Callable[[], Embeds] | None]:
+    """Return what opens the model for the vectors of messages, and that for questions where it is another one."""
+    settings = app.settings.sessions.embeddings
+
     def open_served_model(timeout: float) -> Embeds:
         from kept.llm.openai import OpenAIEmbeddings
 
@@ -343,14 +367,8 @@ def open_semantic_search(app: App, database: SqliteDatabase) -> SemanticSearch |
         return local_model(settings.model, app.environ)
 
     if settings.provider == "local":
-        return SemanticSearch(database, settings, model=open_local_model, sink=app.report)
-    return SemanticSearch(
-        database,
-        settings,
-        model=lambda: open_served_model(settings.timeout),
-        question=lambda: open_served_model(settings.query_timeout),
-        sink=app.report,
-    )
+        return open_local_model, None
+    return lambda: open_served_model(settings.timeout), lambda: open_served_model(settings.query_timeout)
 
 
 def _endpoint(app: App, settings: EmbeddingSettings) -> Endpoint:

@@ -28,6 +28,7 @@ from kept.storage.connections import statements
 from kept.storage.postgres.database import PostgresServer, Unit, UserDatabase
 
 if TYPE_CHECKING:
+    from kept.sessions.postgres.semantic import ServerVectors
     from kept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
     from kept.storage.sqlite import Connection, Database
 
@@ -158,6 +159,7 @@ class PostgresSessionStore(SqliteSessionStore):
         user: UserId = OWNER,
         clock: Clock | None = None,
         sink: EventSink = ignore,
+        meaning: "ServerVectors | None" = None,
     ) -> None:
         self.server = server
         self.sink = sink
@@ -167,14 +169,17 @@ class PostgresSessionStore(SqliteSessionStore):
         self.file = cast(SessionFile, self.own_file)
         self.database = cast("Database", self.own_file.database)
         self.user = UserId(self.rows.key)
-        self.meaning = None
+        self._vectors = meaning
+        self.meaning = None if meaning is None else meaning.of(self.rows)
 
     def for_user(self, user: UserId, *, sink: EventSink | None = None) -> "PostgresSessionStore":
         """Return the sessions of a user in the same database; closing one closes all."""
         if user in {self.user, self.rows.user} and sink is None:
             return self
         file = self.own_file
-        return PostgresSessionStore(self.server, file.settings, user=user, clock=file.clock, sink=sink or ignore)
+        return PostgresSessionStore(
+            self.server, file.settings, user=user, clock=file.clock, sink=sink or ignore, meaning=self._vectors
+        )
 
     def lineage(self) -> Lineage:
         """Return the links between sessions; each step is a transaction of its own."""
@@ -192,7 +197,9 @@ class PostgresSessionStore(SqliteSessionStore):
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
         with self.rows.reading() as unit:
-            return search(*self.open_index(unit), request, now=self.file.now())
+            return search(
+                *self.open_index(unit), request, now=self.file.now(), embed=self._embed(cast("Connection", unit))
+            )
 
     def open_index(self, unit: Unit) -> tuple[PostgresPostings, PostgresCatalog]:
         """Return the search port in one transaction."""

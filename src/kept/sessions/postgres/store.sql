@@ -8,10 +8,6 @@ DELETE FROM users WHERE user_id = :user AND NOT EXISTS (SELECT 1 FROM sessions W
 SELECT last_active, source, message_count FROM sessions
 WHERE user_id = :user AND trashed IS NULL AND last_active >= :since AND source NOT IN ('subagent', 'tool', 'review');
 
--- name: count_talk
-SELECT count(*) FROM messages
-WHERE user_id = :user AND role IN ('user', 'assistant') AND content <> '' AND state <> 'rewound';
-
 -- name: database_bytes
 SELECT pg_database_size(current_database());
 

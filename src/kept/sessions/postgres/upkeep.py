@@ -12,7 +12,7 @@ from kept.sessions.lines import DEFAULT_SOURCE, BadLine, parse_all
 from kept.sessions.postgres import index
 from kept.sessions.postgres.postings import CACHE
 from kept.sessions.postgres.store import SQL, PostgresSessionStore
-from kept.sessions.reports import MOST_REPORTED, Coverage, Finding, ImportReport, Removed
+from kept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from kept.sessions.sqlite import checksums, removal, session_rows
 from kept.sessions.sqlite.transfer import SqliteTransfer
 from kept.sessions.sqlite.upkeep import DAY_SECONDS, SqliteUpkeep
@@ -55,12 +55,6 @@ class PostgresUpkeep(SqliteUpkeep):
                     due = session_rows.find_due(cast("Connection", unit), user=other.user, until=until)
                 removal.purge_sessions(other.database, due, keep_borrowed=True)
         return super().sweep(days=days)
-
-    def coverage(self) -> Coverage:
-        """Return how many messages have vectors: none does here."""
-        with self._own.rows.reading() as unit:
-            ((count,),) = unit.execute(SQL.count_talk, {"user": self._user}).fetchall()
-        return Coverage(None, 0, int(str(count)))
 
     def check(self) -> list[Finding]:
         """Return the user's messages that are not as they were written, and those that the index does not hold."""

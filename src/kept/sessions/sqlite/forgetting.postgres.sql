@@ -30,3 +30,6 @@ WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?) AND role = 'assi
 
 -- name: has_vectors
 SELECT 1 WHERE to_regclass('message_vectors') IS NOT NULL;
+
+-- name: count_vectors
+SELECT count(*) FROM message_vectors WHERE message_id IN (SELECT json_array_elements_text(?::json)::bigint);

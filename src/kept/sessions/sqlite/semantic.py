@@ -82,7 +82,7 @@ class SemanticSearch:
         self._sink = sink
         self._question = question
         self._caches: dict[int, VectorCache] = {}
-        self._backfill = Backfill(self._step) if settings.background and not database.is_read_only else None
+        self._backfill = Backfill(self.make_some) if settings.background and not database.is_read_only else None
         self._has_begun = False
         self._has_said = False
 
@@ -123,11 +123,13 @@ class SemanticSearch:
         asked = np.asarray(vector, np.float32)
         cache = self._caches.get(len(asked))
         if cache is None:
-            file = VectorFile(self._database.path, owner, may_write=not self._database.is_read_only)
-            cache = self._caches.setdefault(len(asked), VectorCache(len(asked), file))
+            cache = self._caches.setdefault(len(asked), VectorCache(len(asked), self._open_file(owner)))
         cache.follow(connection)
         unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
         return QuestionVector(connection, cache, unit, damaged=self._warn_damaged)
+
+    def _open_file(self, owner: str) -> VectorFile | None:
+        return VectorFile(self._database.path, owner, may_write=not self._database.is_read_only)
 
     def _warn_damaged(self, error: Unreadable) -> None:
         log.warning("the vectors cannot be read: %s", error)
@@ -156,7 +158,7 @@ class SemanticSearch:
                 vectors.drop(connection)
             total = vectors.coverage(connection).waiting
         done, below = 0, None
-        while rows := vectors.waiting(self._database.connection, limit=self._settings.batch, below=below):
+        while rows := self._read_waiting(self._settings.batch, below):
             self._store_vectors(owner, rows)
             done, below = done + len(rows), rows[-1][0]
             self._sink(Progressed("vectors", done, max(total, done)))
@@ -172,17 +174,21 @@ class SemanticSearch:
         self._has_begun = True
         return owner
 
-    def _step(self) -> bool:
+    def make_some(self) -> bool:
         """Make one batch in the background; return whether there may be more."""
         if not self._lease():
             return False
         # only a process that has just read the settings may delete the vectors of another model
         owner = vectors.mark(self.model.name) if self._has_begun else self._begin()
-        rows = vectors.waiting(self._database.connection, limit=min(16, self._settings.batch))
+        rows = self._read_waiting(min(16, self._settings.batch))
         if not rows:
             self._release()
             return False
         return self._store_vectors(owner, rows)
+
+    def _read_waiting(self, limit: int, below: int | None = None) -> list[tuple[int, str]]:
+        with self._database.reading() as connection:
+            return vectors.waiting(connection, limit=limit, below=below)
 
     @cached_property
     def _holder(self) -> str:

@@ -79,7 +79,7 @@ def put(connection: Connection, owner: str, made: Sequence[tuple[int, str, bytes
 
     A message that was removed or changed meanwhile gets none.
     """
-    if stored_model(connection) != owner:
+    if connection.execute(SQL.claim).fetchone() != (owner,):
         return False
     connection.executemany(
         SQL.put, [{"number": number, "content": text, "vectors": pack} for number, text, pack in made]

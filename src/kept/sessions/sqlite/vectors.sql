@@ -22,6 +22,10 @@ SELECT 1 FROM sqlite_schema WHERE name = 'vector_state';
 -- name: state
 SELECT model FROM vector_state WHERE id = 1;
 
+-- name: claim
+-- before rows are written; a file is locked already
+SELECT model FROM vector_state WHERE id = 1;
+
 -- name: set_state
 INSERT INTO vector_state (id, model) VALUES (1, ?) ON CONFLICT (id) DO UPDATE SET model = excluded.model;
 

@@ -29,6 +29,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import psycopg
@@ -42,6 +43,7 @@ from kept.storage.postgres.errors import Place, is_lost, translate
 from kept.storage.postgres.statements import adapt, by_name, escape, make_key, unescape
 
 SCHEMA = "kept"
+Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
 MOST_CONNECTIONS = 10
 """Of one process. Transactions are short, and a server has about 100 connections for all processes."""
 WAIT_SECONDS = 10.0
@@ -109,51 +111,63 @@ def _prepare(connection: psycopg.Connection[tuple[object, ...]]) -> None:
     connection.prepare_threshold = None  # PgBouncer in transaction mode gives each transaction another connection
 
 
+class Owner(NamedTuple):
+    """Whose rows a transaction reads and changes."""
+
+    tenant: str
+    key: str
+    """The user in every `user_id`; empty for tables that belong to no user."""
+    identity: str
+    """The user's id."""
+
+
 class Unit:
     """One open transaction: a `core.ports.UnitOfWork`."""
 
-    def __init__(self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool, owner: "Owner | None" = None
+    ) -> None:
         self.connection = connection
         self.is_writing = is_writing
         self.ran: set[str] = set()
         """The statements that were run in this transaction."""
         self.text_index: object | None = None
         """What `sessions/postgres` has to do before the commit."""
-        self.renamed: dict[object, str] = {}
-        """The user's id, where the rows have another key for it: statements of both databases bind the id."""
+        self._owner = owner
         self._changes = 0
 
-    def execute(
-        self, sql: str, bindings: Sequence[object] | Mapping[str, object] = ()
-    ) -> psycopg.Cursor[tuple[object, ...]]:
+    def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, Mapping[str, object]]:
+        """Return a statement and its bindings as the driver takes them, limited to the rows of this user."""
+        named, owner = by_name(bindings), self._owner
+        adapted = adapt(sql, filtered=owner is not None)
+        if owner is None:
+            return adapted.sql, named
+        own: dict[str, object] = {"kept_tenant": owner.tenant, "kept_user": owner.key}
+        for name in adapted.users if owner.identity != owner.key else ():
+            if named.get(name) == owner.identity:  # statements of both databases bind the id
+                own[name] = owner.key
+        return adapted.sql, {**named, **own}
+
+    def execute(self, sql: str, bindings: Bindings = ()) -> psycopg.Cursor[tuple[object, ...]]:
         """Run one statement and return its cursor, which has all rows."""
         self.ran.add(sql)
-        named = by_name(bindings)
-        if self.renamed:
-            named = {
-                name: self.renamed.get(value, value) if isinstance(value, str) and name != "identity" else value
-                for name, value in named.items()
-            }
-        cursor = self.connection.execute(adapt(sql).encode(), named)
+        cursor = self.connection.execute(*self.bind(sql, bindings))
         self._changes = cursor.rowcount
         return cursor
 
-    def executemany(self, sql: str, rows: Sequence[Sequence[object] | Mapping[str, object]]) -> None:
+    def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
         """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
         self.ran.add(sql)
-        statement = adapt(sql).encode()
         with psycopg.ClientCursor(self.connection) as cursor:
             for start in range(0, len(rows), _ROWS_AT_ONCE):
                 part = rows[start : start + _ROWS_AT_ONCE]
-                cursor.execute(";\n".join(cursor.mogrify(statement, by_name(row)) for row in part).encode())
+                cursor.execute(";\n".join(cursor.mogrify(*self.bind(sql, row)) for row in part).encode())
 
-    def execute_together(
-        self, statements: Sequence[str], bindings: Sequence[object] | Mapping[str, object]
-    ) -> list[list[tuple[object, ...]]]:
+    def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
         """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
         found = []
         with psycopg.ClientCursor(self.connection) as cursor:
-            whole = ";\n".join(cursor.mogrify(adapt(sql).encode(), by_name(bindings)) for sql in statements)
+            whole = ";\n".join(cursor.mogrify(*self.bind(sql, bindings)) for sql in statements)
             cursor.execute(whole.encode())
             while True:
                 found.append(cursor.fetchall())
@@ -226,16 +240,17 @@ class PostgresServer:
         return float(getattr(self._local, "wait_seconds", WAIT_SECONDS))
 
     @contextmanager
-    def transaction(self, user_key: str, *, writing: bool) -> Iterator[Unit]:
+    def transaction(self, owner: Owner, *, writing: bool) -> Iterator[Unit]:
         """Yield the transaction of this thread for that user: the open one, or a new one."""
         open_units: dict[str, Unit] = self._local.__dict__.setdefault("units", {})
+        user_key = owner.key
         joined = open_units.get(user_key)
         if joined is not None:
             assert joined.is_writing or not writing, "a write inside a read transaction"
             yield joined
             return
-        connection = self._begin(user_key, writing=writing)
-        open_units[user_key] = Unit(connection, is_writing=writing)
+        connection = self._begin(owner, writing=writing)
+        open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
         try:
             yield open_units[user_key]
             connection.commit()
@@ -253,13 +268,13 @@ class PostgresServer:
             del open_units[user_key]
             self._give_back(connection)
 
-    def _begin(self, user_key: str, *, writing: bool) -> _Connection:
+    def _begin(self, owner: Owner, *, writing: bool) -> _Connection:
         """Return a connection in a new transaction of that user.
 
         A connection that lay idle may have been ended meanwhile: nothing was sent on it, so the next one is tried.
         """
         mode = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
-        settings = {"user": user_key, "tenant": make_key(self.tenant), "schema": SCHEMA}
+        settings = {"user": owner.key, "tenant": owner.tenant, "schema": SCHEMA}
         begin = (
             f"BEGIN ISOLATION LEVEL {mode};"
             "SELECT set_config('kept.user', %(user)s, true), set_config('kept.tenant', %(tenant)s, true),"
@@ -337,7 +352,7 @@ class UserDatabase:
         self.user = user
         self.key = "" if user is None else make_key(user)
         """The user in every `user_id`."""
-        self._renamed: dict[object, str] = {} if user in {None, self.key} else {user: self.key}
+        self._owner = Owner(make_key(server.tenant), self.key, user or "")
 
     @property
     def is_read_only(self) -> bool:
@@ -355,8 +370,7 @@ class UserDatabase:
     @contextmanager
     def reading(self) -> Iterator[Unit]:
         """Yield a transaction for reads, in one snapshot."""
-        with self.server.transaction(self.key, writing=False) as unit:
-            unit.renamed = self._renamed
+        with self.server.transaction(self._owner, writing=False) as unit:
             yield unit
 
     @contextmanager
@@ -365,10 +379,9 @@ class UserDatabase:
 
         Under the guard of a lease (`storage/leases.py`) that was lost meanwhile it raises Busy instead.
         """
-        with self.server.transaction(self.key, writing=True) as unit:
+        with self.server.transaction(self._owner, writing=True) as unit:
             if not unit.ran:
                 check_guard(unit, self)
-            unit.renamed = self._renamed
             yield unit
 
     def __eq__(self, other: object) -> bool:

@@ -101,10 +101,10 @@ class ServerTables:
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         """Yield the rows of the user, a batch at a time."""
-        sql = f"SELECT {', '.join(columns)} FROM {table}{self._condition}"  # noqa: S608 - as above
+        sql = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - as above
         with self._database.reading() as unit, unit.connection.cursor("rows") as cursor:
             cursor.itersize = BATCH
-            yield from cursor.execute(sql.encode(), {"user": self._database.key})
+            yield from cursor.execute(*unit.bind(sql))
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Insert rows; one whose key exists stays as it is."""
@@ -116,12 +116,7 @@ class ServerTables:
     def clear(self, table: str) -> None:
         """Delete the rows of the user."""
         with self._database.writing() as unit:
-            condition = self._condition.replace("%(user)s", ":user")
-            unit.execute(f"DELETE FROM {table}{condition}", {"user": self._database.key})  # noqa: S608 - as above
-
-    @property
-    def _condition(self) -> str:
-        return "" if self._named else " WHERE user_id = %(user)s"
+            unit.execute(f"DELETE FROM {table}")  # noqa: S608 - as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,11 +197,12 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -
         with database.writing() as unit:
             for value, place in _rows_holding(unit, column, texts, database.key):
                 if column.part is Part.ROW:
-                    unit.execute(f"DELETE FROM {column.table} WHERE ctid = ?::tid", (place,))  # noqa: S608 - as above
+                    sql = f"DELETE FROM {column.table} WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
+                    unit.execute(sql, (database.key, place))
                 else:
                     (new,) = new_values(column, value.encode(), texts)
-                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE ctid = ?::tid"  # noqa: S608 - as above
-                    unit.execute(sql, (new, place))
+                    sql = f"UPDATE {column.table} SET {column.column} = ? WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
+                    unit.execute(sql, (new, database.key, place))
                 count += 1
     return count
 

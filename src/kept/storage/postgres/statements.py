@@ -1,9 +1,10 @@
 """SQL for PostgreSQL: statements in the notation of SQLite, texts that may contain NUL, keys that fit an index."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
+from typing import NamedTuple
 
 from kept.core.text import is_encodable, resource_path
 from kept.storage.connections import statements
@@ -13,7 +14,6 @@ _MOST_KEY_BYTES = 256
 _HASH_MARK = "~sha256:"
 PACKAGES = ("kept.sessions.sqlite", "kept.providers", "kept.importers")
 """Where `FILE.postgres.sql` may stand beside `FILE.sql`, with the statements that PostgreSQL needs in other words."""
-_TOKENS = re.compile(r"'[^']*'|--[^\n]*|::|:([a-z_]\w*)|\?(\d*)|%", re.IGNORECASE)
 _CONFLICT = re.compile(r"ON CONFLICT \((?!tenant)(?:user_id, )?")
 _HOME_CONFLICT = re.compile(r"(INTO (?:platform_people|moved_chats) .*ON CONFLICT \()(?!tenant)", re.DOTALL)
 """Keys of tables that belong to the home as a whole have no user."""
@@ -31,28 +31,212 @@ def list_translations() -> dict[str, str]:
     return found
 
 
+class Adapted(NamedTuple):
+    """A statement as PostgreSQL takes it."""
+
+    sql: bytes
+    users: frozenset[str]
+    """The placeholders whose values are users: they are compared with `user_id`, or stored there."""
+
+
 @cache
-def adapt(statement: str) -> str:
-    """Return a statement as PostgreSQL takes it, with the driver's placeholders.
+def adapt(statement: str, *, filtered: bool = True) -> Adapted:
+    """Return a statement with the driver's placeholders, and with its user and tenant as conditions.
 
     Strings, comments and casts stay as they are. Every unique key begins with tenant and user, which the statements of
-    SQLite do not name in ON CONFLICT.
+    SQLite do not name in ON CONFLICT. With `filtered`, rows of users are read and changed only where tenant and user
+    are the bindings `kept_tenant` and `kept_user`: row-level security would do, but must not be the only fence.
     """
     statement = _HOME_CONFLICT.sub(r"\1tenant, ", list_translations().get(statement, statement))
-    statement = _CONFLICT.sub("ON CONFLICT (tenant, user_id, ", statement)
-    asked = 0
+    tokens = _Tokens(_CONFLICT.sub("ON CONFLICT (tenant, user_id, ", statement))
+    users = tokens.find_users()
+    if filtered:
+        tokens.add_conditions()
+    return Adapted(tokens.text.encode(), users)
 
-    def replace(match: re.Match[str]) -> str:
-        nonlocal asked
-        text, name, number = match[0], match[1], match[2]
-        if name:
-            return f"%({name})s"
-        if text.startswith("?"):
-            asked += 1
-            return f"%(p{number or asked})s"
-        return text.replace("%", "%%")
 
-    return _TOKENS.sub(replace, statement)
+@cache
+def list_user_tables() -> frozenset[str]:
+    """Return the tables whose rows belong to users: their key begins with tenant and user."""
+    folder = resource_path("kept.storage.postgres", "migrations")
+    texts = (file.read_text(encoding="utf-8") for file in folder.glob("*.sql"))
+    # `users` says which users there are, to all of a tenant
+    return frozenset(name for text in texts for name in _USER_TABLE.findall(text)) - {"users"}
+
+
+_USER_TABLE = re.compile(r"CREATE TABLE (\w+) \(\s*tenant [^,]+,\s*user_id ")
+_PARTS = re.compile(r"'[^']*'|--[^\n]*|::|:[a-z_]\w*|\?\d*|%|\w+|\s+|.", re.IGNORECASE | re.DOTALL)
+_BEFORE_TABLES = frozenset({"FROM", "JOIN"})
+_AFTER_TABLES = frozenset((
+    "WHERE", "GROUP", "ORDER", "LIMIT", "ON", "SET", "RETURNING", "UNION", "EXCEPT",
+    "HAVING", "USING", "LEFT", "RIGHT", "INNER", "CROSS", "FULL", "JOIN", "FOR",
+    "OFFSET", "WINDOW", "INTERSECT", "NATURAL", "VALUES", "SELECT",
+))  # fmt: skip
+"""Words that can follow the name of a table and are no alias."""
+_ENDS_CONDITION = frozenset({"RETURNING", ";"})
+
+
+class _Tokens:
+    """The parts of one statement; white space and comments are parts too, so that their text is the statement."""
+
+    def __init__(self, statement: str) -> None:
+        self._asked = 0
+        self._parts = [self._place(part) for part in _PARTS.findall(statement)]
+        self._depths: list[int] = []
+        depth = 0
+        for part in self._parts:
+            depth -= part == ")"
+            self._depths.append(depth)
+            depth += part == "("
+
+    def _place(self, part: str) -> str:
+        """Return a placeholder as the driver's, and anything else as it must be written beside these."""
+        if part.startswith("?"):
+            self._asked += 1
+            return f"%(p{part[1:] or self._asked})s"
+        if part.startswith(":") and part != "::" and len(part) > 1:
+            return f"%({part[1:]})s"
+        return part.replace("%", "%%")
+
+    @property
+    def text(self) -> str:
+        return "".join(self._parts)
+
+    def _next(self, place: int) -> int:
+        """Return the place of the next part that is neither white space nor a comment; the end if there is none."""
+        place += 1
+        while place < len(self._parts) and (self._parts[place].isspace() or self._parts[place].startswith("--")):
+            place += 1
+        return place
+
+    def _word(self, place: int) -> str:
+        return self._parts[place].upper() if place < len(self._parts) else ""
+
+    def add_conditions(self) -> None:
+        """Read and change tables of users only where tenant and user are those of the transaction."""
+        if "ctid" in self._parts:  # the place of a row is not seen through a subquery
+            assert "user_id" in self._parts, "a statement about places of rows names the user itself"
+            return
+        changes = [*self._find_reads(), *self._find_writes()]
+        for place, before, after in sorted(changes, reverse=True):
+            self._parts[place] = f"{before}{self._parts[place]}{after}"
+
+    def _find_reads(self) -> Iterator[tuple[int, str, str]]:
+        for place in self._find_tables():
+            alias = "" if self._has_alias(place) else f" AS {self._parts[place]}"
+            yield place, "(SELECT * FROM ", f" WHERE {_CONDITION.format('')}){alias}"
+
+    def _find_tables(self) -> Iterator[int]:
+        """Yield where tables of users are read: after FROM, JOIN, or a comma between them."""
+        for start, part in enumerate(self._parts):
+            before = self._parts[self._before(start)].upper() if start else ""
+            if part.upper() not in _BEFORE_TABLES or before in {"DELETE", "DISTINCT"}:
+                continue
+            place = self._next(start)
+            while True:
+                if self._is_user_table(place):
+                    yield place
+                place = self._find_comma(place, self._depths[start])
+                if place < 0:
+                    break
+
+    def _find_comma(self, place: int, depth: int) -> int:
+        """Return the place after the next comma between tables; -1 at the end of their list."""
+        while place < len(self._parts):
+            if self._depths[place] < depth:
+                return -1
+            if self._depths[place] == depth:
+                if self._parts[place] == ",":
+                    return self._next(place)
+                if self._word(place) in _AFTER_TABLES:
+                    return -1
+            place += 1
+        return -1
+
+    def _before(self, place: int) -> int:
+        place -= 1
+        while place > 0 and (self._parts[place].isspace() or self._parts[place].startswith("--")):
+            place -= 1
+        return place
+
+    def _is_user_table(self, place: int) -> bool:
+        return place < len(self._parts) and self._parts[place] in list_user_tables()
+
+    def _has_alias(self, place: int) -> bool:
+        following = self._word(self._next(place))
+        return following.isidentifier() and following not in _AFTER_TABLES
+
+    def _find_writes(self) -> Iterator[tuple[int, str, str]]:
+        """Yield what limits each UPDATE and DELETE."""
+        for start, part in enumerate(self._parts):
+            place = self._next(start)
+            if part.upper() == "DELETE" and self._word(place) == "FROM":
+                place = self._next(place)
+            elif part.upper() != "UPDATE":
+                continue
+            if self._is_user_table(place):
+                yield from self._limit(place)
+
+    def _limit(self, table: int) -> Iterator[tuple[int, str, str]]:
+        name, depth = self._parts[table], self._depths[table]
+        if self._has_alias(table):
+            following = self._next(table)
+            name = self._parts[self._next(following) if self._word(following) == "AS" else following]
+        condition = _CONDITION.format(f"{name}.")
+        level = [place for place in range(table, len(self._parts)) if self._depths[place] == depth]
+        outside = (place for place in range(table, len(self._parts)) if self._depths[place] < depth)
+        end = next((place for place in level if self._word(place) in _ENDS_CONDITION), len(self._parts))
+        end = min(end, next(outside, end))
+        where = next((place for place in level if self._word(place) == "WHERE" and place < end), None)
+        if where is None:
+            yield end - 1, "", f" WHERE {condition} "
+        else:
+            yield where, "", f" {condition} AND ("
+            yield end - 1, "", "\n) "
+
+    def find_users(self) -> frozenset[str]:
+        """Return the placeholders that are compared with `user_id`, or inserted into it."""
+        found = set()
+        for place, part in enumerate(self._parts):
+            if part == "user_id" and self._word(after := self._next(place)) in {"=", "<"}:
+                found.add(self._parts[self._next(after)])
+            if part == "=" and self._word(self._next(place)) == "USER_ID":
+                found.add(self._parts[self._before(place)])
+            if part.upper() == "INTO":
+                found.update(self._find_inserted(place))
+        return frozenset(name[2:-2] for name in found if name.startswith("%("))
+
+    def _find_inserted(self, into: int) -> Iterator[str]:
+        """Yield what an INSERT stores in `user_id`."""
+        opening = self._next(self._next(into))
+        if self._word(opening) == "AS":
+            opening = self._next(self._next(opening))
+        if self._word(opening) != "(":
+            return
+        names, closing = self._split(opening + 1, self._depths[opening] + 1)
+        values = self._next(closing)
+        if "user_id" not in names or self._word(values) not in {"VALUES", "SELECT"}:
+            return
+        first = self._next(values) if self._word(values) == "VALUES" else values
+        given, _ = self._split(first + 1, self._depths[first] + (self._word(values) == "VALUES"))
+        yield given[names.index("user_id")] if len(given) >= len(names) else ""
+
+    def _split(self, start: int, depth: int) -> tuple[list[str], int]:
+        """Return the items between commas from `start` on, and the place where they end."""
+        items, place = [""], start
+        while place < len(self._parts) and self._depths[place] >= depth:
+            part = self._parts[place]
+            if self._depths[place] == depth and part.upper() in {"FROM", "WHERE"}:
+                break
+            if self._depths[place] == depth and part == ",":
+                items.append("")
+            elif not part.isspace():
+                items[-1] += part
+            place += 1
+        return items, place
+
+
+_CONDITION = "{0}tenant = %(kept_tenant)s AND {0}user_id = %(kept_user)s"
 
 
 _ESCAPE = "\ufdd0"

@@ -1,4 +1,4 @@
-"""Row-level security: a user finds nothing of another through any table, also with SQL of their own."""
+"""Two fences between users: row-level security on the server, and conditions in every statement."""
 
 import pytest
 
@@ -23,6 +23,12 @@ def both(postgres_server, monkeypatch):
     monkeypatch.setattr(index, "FRESH_MOST", 4)
     monkeypatch.setattr(index, "_LOOK_EVERY", 1)
     server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
+    yield fill(server)
+    server.close()
+
+
+def fill(server):
+    """Store something of Anna in every table of sessions; return her store, Ben's, and the ids of her messages."""
     anna = PostgresSessionStore(server, user=ANNA)
     anna.create(Session(TALK, "cli", 1.0), system_prompt="a quiet prompt")
     texts = [NewMessage(Message(Role.USER, f"okapi {place}"), 1.0, Origin.PERSON) for place in range(9)]
@@ -40,8 +46,7 @@ def both(postgres_server, monkeypatch):
     anna.receipts.add(receipt)
     anna.branch(TALK, at=ids[3], new=Session(SessionId("branch"), "cli", 3.0))
     anna.forgetting.carry_out(anna.forgetting.plan_query("okapi 8"))
-    yield anna, anna.for_user(BEN), ids
-    server.close()
+    return anna, anna.for_user(BEN), ids
 
 
 def list_tables(server, url):
@@ -55,8 +60,9 @@ def list_tables(server, url):
 
 
 def count(store, table):
+    """Count rows as the server shows them: a statement that does not pass our conditions."""
     with store.rows.reading() as unit:
-        ((number,),) = unit.execute(f"SELECT count(*) FROM {table}").fetchall()
+        ((number,),) = unit.connection.execute(f"SELECT count(*) FROM {table}").fetchall()
     return number
 
 
@@ -81,19 +87,60 @@ def test_no_statement_changes_rows_of_another_user(both, postgres_server):
 
     with ben.rows.writing() as unit:
         for table in tables:
-            unit.execute(f"DELETE FROM {table}")
-            assert unit.changes() == 0
-            unit.execute(f"UPDATE {table} SET user_id = 'ben'")
-            assert unit.changes() == 0
+            assert unit.connection.execute(f"DELETE FROM {table}").rowcount == 0
+            assert unit.connection.execute(f"UPDATE {table} SET user_id = 'ben'").rowcount == 0
 
     assert {table: count(anna, table) for table in tables} == before
     with pytest.raises(StorageError, match="row-level security"), anna.rows.writing() as unit:
         unit.execute("UPDATE messages SET user_id = 'ben'")
 
 
-def test_a_search_of_another_user_finds_nothing(both):
-    anna, ben, ids = both
+@pytest.fixture(scope="module")
+def unprotected(postgres_server):
+    """A database that shows every row to everybody: only the conditions of our statements are left."""
+    url = postgres_server.create_database()
+    with connect_as_owner(postgres_server.owner_url(url)) as unit:
+        for table in list_tables(postgres_server, url):
+            unit.execute(f"ALTER TABLE kept.{table} DISABLE ROW LEVEL SECURITY")
+    yield url
+    postgres_server.drop_database(url)
 
+
+@pytest.fixture
+def unfenced(unprotected, postgres_server, monkeypatch):
+    """Anna and Ben, without row-level security."""
+    monkeypatch.setattr(index, "FRESH_MOST", 4)
+    monkeypatch.setattr(index, "_LOOK_EVERY", 1)
+    server = PostgresServer(unprotected, tenant=postgres_server.make_tenant())
+    yield fill(server)
+    server.close()
+
+
+def test_statements_are_limited_to_the_user_by_themselves(unfenced, unprotected, postgres_server):
+    """Without row-level security our statements read, change and remove nothing of another user or tenant."""
+    anna, ben, ids = unfenced
+    tables = list_tables(postgres_server, unprotected)
+    assert all(count(ben, table) == count(anna, table) for table in tables)
+    elsewhere = PostgresSessionStore(PostgresServer(unprotected, tenant=postgres_server.make_tenant()), user=ANNA)
+
+    for other in (ben, elsewhere):
+        with other.rows.writing() as unit:
+            for table in tables:
+                assert unit.execute(f"SELECT * FROM {table}").fetchall() == []
+                assert unit.execute(f"SELECT 1 FROM users AS u, {table} AS t").fetchall() == []
+                unit.execute(f"UPDATE {table} SET user_id = 'ben' WHERE user_id <> 'ben' OR true")
+                assert unit.changes() == 0
+                unit.execute(f"DELETE FROM {table}")
+                assert unit.changes() == 0
+    elsewhere.close()
+    _check_nothing_is_found(anna, ben, ids)
+
+
+def test_a_search_of_another_user_finds_nothing(both):
+    _check_nothing_is_found(*both)
+
+
+def _check_nothing_is_found(anna, ben, ids):
     assert anna.search(SearchRequest("okapi")).messages
     assert ben.search(SearchRequest("okapi")).messages == ()
     assert ben.search(SearchRequest("kapi")).messages == ()
@@ -101,6 +148,8 @@ def test_a_search_of_another_user_finds_nothing(both):
     with ben.rows.reading() as unit:
         postings, _ = ben.open_index(unit)
         assert (postings.documents, postings.vocabulary("ok"), postings.vocabulary("o")) == (0, [], [])
+    assert (ben.totals(), ben.recent(limit=9), list(ben.transfer.export())) == ((0, 0), [], [])
+    assert (ben.usage(), ben.receipts.recent(limit=9)) == ([], [])
 
 
 def test_a_plan_uses_the_index_of_the_user(both):

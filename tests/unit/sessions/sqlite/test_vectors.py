@@ -1,40 +1,19 @@
 """Vectors beside the words: optional, derived, fused."""
 
 import time
-from collections.abc import Sequence
 
 import pytest
 
 from kept.core.errors import ModelBusy, ModelRefused
-from kept.core.events import Progressed, Warned
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.reports import Coverage
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import semantic, vectors
 from kept.sessions.sqlite.semantic import SemanticSearch
-from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.sessions.sqlite.vector_cache import VectorCache, compare
+from kept.testing.vectors_contract import Refusing, Topical, say
 
 np = pytest.importorskip("numpy")
-
-TOPICS = (("dog", "puppy", "hound"), ("car", "vehicle", "sedan"), ("rain", "storm", "weather"))
-
-
-class Topical:
-    """A model that knows three topics and the words of each."""
-
-    def __init__(self, name: str = "topical") -> None:
-        self.name = name
-        self.seen: list[str] = []
-
-    def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the share of each topic in each text."""
-        self.seen += texts
-        return [
-            [0.1 + float(sum(word in text.lower().split() for word in topic)) for topic in TOPICS] for text in texts
-        ]
 
 
 @pytest.fixture
@@ -58,31 +37,11 @@ def equip(store, told):
         store.meaning.close()
 
 
-def say(store: SqliteSessionStore, name: str, *texts: str) -> list[int]:
-    if store.session(SessionId(name)) is None:
-        store.create(Session(SessionId(name), "cli", 1.0))
-    return store.append(SessionId(name), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in texts])
-
-
 @pytest.fixture
 def hound(store) -> int:
     (number,) = say(store, "a", "we took the hound outside")
     say(store, "b", "the sedan needs oil")
     return number
-
-
-def test_a_message_is_found_by_its_meaning_where_no_word_matches(store, hound, equip):
-    """ "puppy" finds the hound; without vectors nothing does."""
-    assert store.search(SearchRequest("puppy")).messages == ()
-    equip()
-
-    found = store.search(SearchRequest("puppy"))
-
-    assert found.messages[0].message_id == hound
-    assert found.sessions[0].session_id == "a"
-    assert found.messages[0].parts["meaning"] > 0.0
-    assert not found.abstained
-    assert sum(found.messages[0].parts.values()) == pytest.approx(found.messages[0].score)
 
 
 def test_one_sentence_of_a_long_message_is_enough(store, equip):
@@ -96,18 +55,6 @@ def test_one_sentence_of_a_long_message_is_enough(store, equip):
     assert store.search(SearchRequest("puppy")).messages[0].message_id == long
 
 
-def test_filters_hold_for_meaning_too(store, hound, equip):
-    """What a filter excludes is not found by its meaning; what it leaves is, however far from the nearest."""
-    say(store, "crowd", *(f"a dog and a puppy, number {number}" for number in range(700)))
-    equip()
-
-    inside = store.search(SearchRequest("puppy", session_id=SessionId("a")))
-    elsewhere = store.search(SearchRequest("puppy", session_id=SessionId("b")))
-
-    assert [hit.message_id for hit in inside.messages] == [hound]
-    assert all(hit.session_id == "b" for hit in elsewhere.messages)
-
-
 def test_names_of_speakers_are_left_out_of_the_question(store, equip):
     """What everybody says in the talk is no similarity."""
     say(store, "a", "Anna: we took the hound outside", "Tom: fine")
@@ -118,63 +65,6 @@ def test_names_of_speakers_are_left_out_of_the_question(store, equip):
 
     assert model.seen[-1] == "What did puppy do with ?"
     assert "we took the hound outside" in model.seen
-
-
-def test_vectors_go_with_their_messages(store, hound, equip):
-    """A removed or changed message leaves no vector; a changed one gets a new one."""
-    equip()
-    connection = store.database.connection
-    connection.execute("DELETE FROM messages WHERE session_id = 'b'")
-    connection.execute("UPDATE messages SET content = 'the storm came' WHERE id = ?", (hound,))
-
-    assert connection.execute("SELECT count(*) FROM message_vectors").fetchall() == [(0,)]
-    assert store.meaning.embed_all() == 1
-    assert store.search(SearchRequest("weather")).messages[0].message_id == hound
-
-
-def test_forgotten_messages_leave_no_vector(store, hound, equip):
-    """Forgetting a session removes its vectors, and its meaning finds nothing."""
-    equip()
-
-    report = store.forgetting.carry_out(store.forgetting.plan_sessions([SessionId("a")]))
-
-    assert report.still_found == 0
-    assert report.vectors == 1
-    assert [number for (number,) in store.database.connection.execute("SELECT message_id FROM message_vectors")] != [
-        hound
-    ]
-    assert all(hit.session_id != "a" for hit in store.search(SearchRequest("puppy")).messages)
-
-
-def test_another_model_makes_all_vectors_anew(store, hound, equip, told):
-    """Vectors of another model are never compared: first they are not used, with a note, then replaced."""
-    equip(Topical("old"))
-    equip(Topical("new"), embed=False)
-
-    assert store.search(SearchRequest("puppy")).messages == ()
-    assert store.search(SearchRequest("puppy")).messages == ()
-    assert [event.message for event in told if isinstance(event, Warned)] == [
-        "search uses words only: the vectors of the messages are another model's"
-    ]
-    assert store.meaning.embed_all() == 2
-    assert store.search(SearchRequest("puppy")).messages[0].message_id == hound
-    assert store.upkeep.coverage() == Coverage("new", 2, 0)
-
-
-def test_making_vectors_goes_on_where_it_stopped(store, equip, told):
-    """A second run makes only what is missing; a run that fails midway keeps what it made."""
-    say(store, "a", *(f"the storm number {number}" for number in range(10)))
-    model = Topical()
-    equip(model, batch=3)
-    assert [event.done for event in told if isinstance(event, Progressed)] == [3, 6, 9, 10]
-    say(store, "a", "one more dog came along")
-    seen = len(model.seen)
-
-    assert store.meaning.embed_all() == 1
-    assert store.meaning.embed_all() == 0
-
-    assert model.seen[seen:] == ["one more dog came along"]
-    assert store.meaning.embed_all(anew=True) == 11
 
 
 def test_an_endpoint_that_refuses_one_text_gets_the_others(store, equip):
@@ -195,13 +85,6 @@ def test_an_endpoint_that_refuses_one_text_gets_the_others(store, equip):
         equip(Refusing())
 
 
-class Refusing:
-    name = "refusing"
-
-    def embed(self, texts):
-        raise ModelRefused("the key is wrong")
-
-
 def test_an_endpoint_that_is_busy_is_tried_again(store, hound, equip, monkeypatch):
     """Overload is waited out; a server that is not there is not waited for."""
     waits = []
@@ -218,32 +101,6 @@ def test_an_endpoint_that_is_busy_is_tried_again(store, hound, equip, monkeypatc
 
     equip(Late())
     assert waits == [0.5, 1.0]
-
-
-def test_search_never_fails_because_of_its_vectors(store, hound, equip, told):
-    """A model that breaks costs the meaning, with one note; the words are found."""
-    equip()
-    equip(Refusing(), embed=False)
-
-    for _ in range(3):
-        assert store.search(SearchRequest("hound")).messages[0].message_id == hound
-
-    assert [event.message for event in told if isinstance(event, Warned)] == [
-        "search uses words only: the key is wrong"
-    ]
-
-
-def test_new_messages_get_their_vectors_in_the_background(store, equip):
-    """After an append the vectors come by themselves, also those that were missing before."""
-    say(store, "a", "the sedan needs oil")
-    equip(embed=False, background=True)
-    (number,) = say(store, "a", "we took the hound outside")
-
-    deadline = time.monotonic() + 20
-    while store.upkeep.coverage().covered < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-
-    assert store.search(SearchRequest("puppy")).messages[0].message_id == number
 
 
 def test_a_short_life_still_makes_the_vectors_of_its_own_messages(store, equip):
@@ -278,23 +135,13 @@ def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
     found = equip(embed=False, background=True)
     assert store.lease(semantic.LEASE, holder="another", seconds=60)
 
-    assert found._step() is False
+    assert found.make_some() is False
     store.release(semantic.LEASE, holder="another")
-    assert found._step() is True
+    assert found.make_some() is True
 
-    assert found._step() is False
+    assert found.make_some() is False
     assert store.upkeep.coverage().waiting == 0
     assert store.lease(semantic.LEASE, holder="another", seconds=60)
-
-
-def test_what_is_taken_back_gets_no_vector(store, equip):
-    """Rewound messages are neither embedded nor found."""
-    say(store, "a", "the sedan needs oil")
-    (hound,) = say(store, "a", "we took the hound outside")
-    equip()
-    store.rewind(SessionId("a"), hound)
-
-    assert all(hit.message_id != hound for hit in store.search(SearchRequest("puppy")).messages)
 
 
 def test_packed_vectors_are_nearly_the_same():

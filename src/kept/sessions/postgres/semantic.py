@@ -1,0 +1,142 @@
+"""Semantic search on PostgreSQL: the vectors of each user, compared exactly in this process.
+
+A user's vectors are small (5,000 messages: about 5 MB), so that they are read once, quantised and kept in memory; each
+question reads what was added since. No extension of the server is needed.
+"""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, cast
+
+from kept.core.ports import Embeds, EventSink
+from kept.core.values import replace
+from kept.sessions.embedding.backfill import Backfill
+from kept.sessions.embedding.cooldown import CooldownModel
+from kept.sessions.postgres.store import PostgresSessionStore, SessionDatabase
+from kept.sessions.settings import EmbeddingSettings
+from kept.sessions.sqlite.semantic import QuestionVector, SemanticSearch
+from kept.storage.postgres.database import PostgresServer, UserDatabase
+
+if TYPE_CHECKING:
+    from kept.storage.sqlite import Connection, Database
+
+_MOST_USERS = 64
+"""Users whose vectors stay in memory, those that searched last: with 5,000 messages each about 100 MB."""
+
+
+class UserVectors(SemanticSearch):
+    """The vectors of one user.
+
+    Inherits because the tables and every rule are the same; the model, its cooldown and the thread in the background
+    belong to all users together.
+    """
+
+    def __init__(self, shared: "ServerVectors", rows: UserDatabase) -> None:
+        settings = replace(shared.settings, background=False)
+        database = cast("Database", SessionDatabase(rows))  # what a search needs of a file, it has
+        super().__init__(database, settings, model=lambda: shared.model, sink=shared.sink)
+        self._shared = shared
+        self._rows = rows
+
+    @property
+    def _cooldown(self) -> CooldownModel:
+        return self._shared.cooldown
+
+    def embed_question(self, connection: "Connection", text: str) -> QuestionVector | None:
+        """Return the vector of a question, and keep this user's vectors in memory longer than those of others."""
+        self._shared.keep(self._rows.key, self)
+        return super().embed_question(connection, text)
+
+    def drop_cache(self) -> None:
+        """Forget what was read; the next question reads it again."""
+        self._caches.clear()
+
+    def _open_file(self, owner: str) -> None:
+        """Return no file: what a host keeps in one, another host would not know to remove."""
+
+    def wake(self) -> None:
+        """Tell the background thread that this user has new messages."""
+        self._shared.wake(self._rows)
+
+
+class ServerVectors:
+    """The vectors of all users of a tenant, and the model that makes them."""
+
+    def __init__(
+        self,
+        server: PostgresServer,
+        settings: EmbeddingSettings,
+        *,
+        model: Callable[[], Embeds],
+        question: Callable[[], Embeds] | None = None,
+        sink: EventSink,
+    ) -> None:
+        self.settings = settings
+        self.sink = sink
+        self._server = server
+        self._make = model
+        self._question = question
+        self._users: OrderedDict[str, UserVectors] = OrderedDict()
+        self._waiting: dict[str, UserDatabase] = {}
+        self._guard = threading.Lock()
+        self._backfill = Backfill(self._step) if settings.background else None
+
+    @cached_property
+    def model(self) -> Embeds:
+        """The model; raises UsageError or ModelError where there is none."""
+        return self._make()
+
+    @cached_property
+    def cooldown(self) -> CooldownModel:
+        """The model as questions use it."""
+        wait = self.settings.query_timeout if self.settings.provider == "openai" else None
+        return CooldownModel(self._question or (lambda: self.model), timeout_seconds=wait, sink=self.sink)
+
+    def of(self, rows: UserDatabase) -> UserVectors:
+        """Return the vectors of one user."""
+        with self._guard:
+            return self._users.get(rows.key) or UserVectors(self, rows)
+
+    def keep(self, key: str, vectors: UserVectors) -> None:
+        """Keep the vectors of a user who searches in memory, and drop those of who did not for longest."""
+        with self._guard:
+            self._users[key] = vectors
+            self._users.move_to_end(key)
+            while len(self._users) > _MOST_USERS:
+                self._users.popitem(last=False)[1].drop_cache()
+
+    def wake(self, rows: UserDatabase) -> None:
+        """Let the vectors of a user's new messages be made soon."""
+        if self._backfill is not None:
+            with self._guard:
+                self._waiting[rows.key] = rows
+            self._backfill.wake()
+
+    def _step(self) -> bool:
+        """Make some vectors of one user that waits; return whether there may be more."""
+        with self._guard:
+            key = next(iter(self._waiting), None)
+            rows = None if key is None else self._waiting.pop(key)
+        if key is None or rows is None:
+            return False
+        is_done = False
+        try:
+            is_done = not self.of(rows).make_some()
+        finally:
+            with self._guard:
+                if not is_done:  # behind the others
+                    self._waiting.setdefault(key, rows)
+                left = bool(self._waiting)
+        return left
+
+    def embed_all(self, *, anew: bool = False) -> int:
+        """Make the missing vectors of every user; return of how many messages."""
+        users = PostgresSessionStore(self._server).users()
+        return sum(self.of(self._server.for_user(user)).embed_all(anew=anew) for user in users)
+
+    def close(self) -> None:
+        """Stop the background thread; the next process makes what is missing."""
+        if self._backfill is not None:
+            self._backfill.close()

@@ -1,0 +1,32 @@
+-- The tables exist since a migration, with one model for each user.
+
+-- name: create_vectors
+SELECT 1;
+
+-- name: create_state
+SELECT 1;
+
+-- name: create_trigger
+SELECT 1;
+
+-- name: exists
+SELECT 1;
+
+-- name: state
+SELECT model FROM vector_state;
+
+-- name: claim
+-- writers of one user wait for each other, so that numbers become visible in their order
+SELECT model FROM vector_state FOR UPDATE;
+
+-- name: set_state
+INSERT INTO vector_state (model) VALUES (?) ON CONFLICT (tenant, user_id) DO UPDATE SET model = excluded.model;
+
+-- name: put
+INSERT INTO message_vectors (message_id, vectors)
+SELECT :number, :vectors WHERE EXISTS (SELECT 1 FROM messages WHERE id = :number AND content = :content)
+ON CONFLICT DO NOTHING;
+
+-- name: of_messages
+SELECT message_id, vectors FROM message_vectors
+WHERE message_id IN (SELECT json_array_elements_text(?::json)::bigint);
