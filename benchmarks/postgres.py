@@ -76,9 +76,8 @@ def compare_rankings(path: Path, server: EmbeddedServer, model: str | None = Non
                 fill(store, pool)
             if loaded is not None:
                 settings = EmbeddingSettings(provider="local", background=False)
-                options = {"settings": settings, "model": lambda: loaded, "sink": ignore}
-                file.meaning = SemanticSearch(file.database, **options)
-                meaning = ServerVectors(opened, **options)
+                file.meaning = SemanticSearch(file.database, settings, model=lambda: loaded, sink=ignore)
+                meaning = ServerVectors(opened, settings, model=lambda: loaded, sink=ignore)
                 stores = (file, PostgresSessionStore(opened, clock=StoppedClock(), meaning=meaning))
                 for vectors in (file.meaning, meaning):
                     print(f"  vectors of {vectors.embed_all()} messages", flush=True)
