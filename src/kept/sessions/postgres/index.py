@@ -16,7 +16,7 @@ from kept.sessions.search import segments
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from kept.storage.connections import statements
-from kept.storage.postgres.database import Unit
+from kept.storage.postgres.unit import Unit
 
 SQL = statements("kept.sessions.postgres", "index.sql")
 FRESH_MOST = 256

@@ -25,7 +25,7 @@ from kept.sessions.search.postings import (
 )
 from kept.sessions.search.segments import SUBSTRING, Bucket, count_places, find_bucket, from_bytes, is_beginning, unpack
 from kept.storage.connections import statements
-from kept.storage.postgres.database import Unit
+from kept.storage.postgres.unit import Unit
 
 SQL = statements("kept.sessions.postgres", "search.sql")
 _CACHE_BYTES = 64_000_000

@@ -25,7 +25,8 @@ from kept.sessions.sqlite import message_rows, removal, session_rows
 from kept.sessions.sqlite.file import SessionFile
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
-from kept.storage.postgres.database import PostgresServer, Unit, UserDatabase
+from kept.storage.postgres.database import PostgresServer, UserDatabase
+from kept.storage.postgres.unit import Unit
 
 if TYPE_CHECKING:
     from kept.sessions.postgres.semantic import ServerVectors

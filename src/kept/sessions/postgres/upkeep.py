@@ -16,7 +16,7 @@ from kept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from kept.sessions.sqlite import checksums, removal, session_rows
 from kept.sessions.sqlite.transfer import SqliteTransfer
 from kept.sessions.sqlite.upkeep import DAY_SECONDS, SqliteUpkeep
-from kept.storage.postgres.database import Unit
+from kept.storage.postgres.unit import Unit
 
 if TYPE_CHECKING:
     from kept.storage.sqlite import Connection

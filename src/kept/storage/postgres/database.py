@@ -27,23 +27,20 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import psycopg
-from psycopg.adapt import Buffer, Loader
-from psycopg.types.string import StrDumper
 
 from kept.core.errors import Busy, ConfigError
 from kept.core.ids import UserId
 from kept.storage.leases import check_guard
 from kept.storage.postgres.errors import Place, is_lost, translate
-from kept.storage.postgres.statements import adapt, by_name, escape, make_key, unescape
+from kept.storage.postgres.statements import make_key
+from kept.storage.postgres.unit import ClientCursor, Owner, Unit, prepare
 
 SCHEMA = "kept"
-Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
 MOST_CONNECTIONS = 10
 """Of one process. Transactions are short, and a server has about 100 connections for all processes."""
 WAIT_SECONDS = 10.0
@@ -51,7 +48,6 @@ WAIT_SECONDS = 10.0
 STATEMENT_SECONDS = 60.0
 _CONNECT_SECONDS = 5
 _IDLE_SECONDS = 300.0
-_ROWS_AT_ONCE = 500
 _READ_ONLY = "25006"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -81,115 +77,10 @@ def parse_url(url: str) -> tuple[str, Place]:
     return parts._replace(query=urlencode(options)).geturl(), place
 
 
-class _Text(Loader):
-    def load(self, data: Buffer) -> str:
-        return unescape(bytes(data).decode())
-
-
-class _Escape(StrDumper):
-    def dump(self, obj: str) -> Buffer | None:
-        return super().dump(escape(obj))
-
-
-class _Cursor(psycopg.ClientCursor[tuple[object, ...]]):
-    """A cursor of the driver that gives no rows after a statement without any, where the driver raises."""
-
-    def __iter__(self) -> Iterator[tuple[object, ...]]:  # type: ignore[override]  # callers only iterate
-        return iter(()) if self.description is None else super().__iter__()
-
-
 class _Connection(psycopg.Connection[tuple[object, ...]]):
     """A connection of the driver, with our texts, and when it was last given back."""
 
     idle_since = 0.0
-
-
-def _prepare(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    connection.adapters.register_dumper(str, _Escape)
-    for kind in ("text", "varchar", "name"):
-        connection.adapters.register_loader(kind, _Text)
-    connection.prepare_threshold = None  # PgBouncer in transaction mode gives each transaction another connection
-
-
-class Owner(NamedTuple):
-    """Whose rows a transaction reads and changes."""
-
-    tenant: str
-    key: str
-    """The user in every `user_id`; empty for tables that belong to no user."""
-    identity: str
-    """The user's id."""
-
-
-class Unit:
-    """One open transaction: a `core.ports.UnitOfWork`."""
-
-    def __init__(
-        self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool, owner: "Owner | None" = None
-    ) -> None:
-        self.connection = connection
-        self.is_writing = is_writing
-        self.ran: set[str] = set()
-        """The statements that were run in this transaction."""
-        self.text_index: object | None = None
-        """What `sessions/postgres` has to do before the commit."""
-        self._owner = owner
-        self._changes = 0
-
-    def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, Mapping[str, object]]:
-        """Return a statement and its bindings as the driver takes them, limited to the rows of this user."""
-        named, owner = by_name(bindings), self._owner
-        adapted = adapt(sql, filtered=owner is not None)
-        if owner is None:
-            return adapted.sql, named
-        own: dict[str, object] = {"kept_tenant": owner.tenant, "kept_user": owner.key}
-        for name in adapted.users if owner.identity != owner.key else ():
-            if named.get(name) == owner.identity:  # statements of both databases bind the id
-                own[name] = owner.key
-        return adapted.sql, {**named, **own}
-
-    def execute(self, sql: str, bindings: Bindings = ()) -> psycopg.Cursor[tuple[object, ...]]:
-        """Run one statement and return its cursor, which has all rows."""
-        self.ran.add(sql)
-        cursor = self.connection.execute(*self.bind(sql, bindings))
-        self._changes = cursor.rowcount
-        return cursor
-
-    def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
-        """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
-        self.ran.add(sql)
-        with psycopg.ClientCursor(self.connection) as cursor:
-            for start in range(0, len(rows), _ROWS_AT_ONCE):
-                part = rows[start : start + _ROWS_AT_ONCE]
-                cursor.execute(";\n".join(cursor.mogrify(*self.bind(sql, row)) for row in part).encode())
-
-    def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
-        """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
-        found = []
-        with psycopg.ClientCursor(self.connection) as cursor:
-            whole = ";\n".join(cursor.mogrify(*self.bind(sql, bindings)) for sql in statements)
-            cursor.execute(whole.encode())
-            while True:
-                found.append(cursor.fetchall())
-                if not cursor.nextset():
-                    return found
-
-    def read_bytes(self, sql: str, bindings: Sequence[object]) -> list[tuple[object, ...]]:
-        """Return rows as the server stores them, without the text form that doubles the size of bytes.
-
-        Placeholders are `%s` and need types (`%s::text[]`), because the server binds them.
-        """
-        with psycopg.Cursor(self.connection) as cursor:
-            return cursor.execute(sql.encode(), bindings, binary=True).fetchall()
-
-    def changes(self) -> int:
-        """Return how many rows the last statement changed."""
-        return max(self._changes, 0)
-
-    @property
-    def filename(self) -> str:
-        """Return what errors name in place of a file."""
-        return self.connection.info.dbname
 
 
 class PostgresServer:
@@ -308,10 +199,10 @@ class PostgresServer:
 
     def _connect(self) -> _Connection:
         try:
-            connection = _Connection.connect(self.address, autocommit=True, cursor_factory=_Cursor)
+            connection = _Connection.connect(self.address, autocommit=True, cursor_factory=ClientCursor)
         except psycopg.Error as error:
             raise translate(error, self.place) from error
-        _prepare(connection)
+        prepare(connection)
         if self._unchecked:
             from kept.storage.postgres.schema import check_server  # only the first connection needs it
 
@@ -397,7 +288,7 @@ def connect_as_owner(url: str) -> Iterator[Unit]:
     address, place = parse_url(url)
     try:
         with psycopg.connect(address, cursor_factory=psycopg.ClientCursor) as connection:
-            _prepare(connection)
+            prepare(connection)
             yield Unit(connection, is_writing=True)
     except psycopg.Error as error:
         raise translate(error, place) from error

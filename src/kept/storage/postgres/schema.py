@@ -16,8 +16,9 @@ import psycopg
 from kept.core.errors import NewerDatabase, StorageError, UsageError
 from kept.core.text import JSON, resource_path
 from kept.core.values import dataclass
-from kept.storage.postgres.database import SCHEMA, PostgresServer, Unit, connect_as_owner, parse_url
+from kept.storage.postgres.database import SCHEMA, PostgresServer, connect_as_owner, parse_url
 from kept.storage.postgres.errors import Place
+from kept.storage.postgres.unit import Unit
 
 OLDEST_SERVER = 14
 _LOCK = 0x6B657074  # "kept": two processes that migrate at once take turns
