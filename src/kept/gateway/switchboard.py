@@ -261,7 +261,8 @@ class Switchboard:
         self._running[key] = job.entry.message.delivery
         try:
             if job.entry.state is not State.ANSWERED:
-                await self._answer(caller, job)
+                async with self._turns.lead(caller, key[1]) as fence:
+                    await self._answer(caller, job, fence)
             job.reply = self._reply(caller, job, job.entry.answer)
         except Stopping as error:  # the message is stored, and is answered after the next start
             job.error = error
@@ -313,14 +314,14 @@ class Switchboard:
             else:
                 return State.SENT
 
-    async def _answer(self, caller: Caller, job: _Job) -> None:
+    async def _answer(self, caller: Caller, job: _Job, fence: int) -> None:
         """Run the command or the turn of a message, and store its answer."""
         await job.wait_for_parts()
         job.entry = await offload(platform_messages.begin_message, caller, job.entry)
         key = conversation_keys.build_key(job.entry.message.chat)
         found = await offload(conversation_keys.find_session, caller, key)
         wanted = Wanted(key, resume=None if found is None else found.session_id, platform=job.platform.name)
-        async with self._turns.slot(caller, wanted) as slot:
+        async with self._turns.slot(caller, wanted, fence=fence) as slot:
             is_due = found is not None and self._is_due(found.last_used)
             text = await self._respond(caller, job, slot, is_due=is_due)
             session_id = slot.agent.session.id

@@ -112,7 +112,6 @@ class Turns:
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
         self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
-        self._leading: dict[tuple[UserId, str], anyio.Lock] = {}
         self._holder = new_holder()
         self._idle_seconds = idle_seconds
         self._background: TaskGroup | None = None
@@ -187,7 +186,7 @@ class Turns:
 
     @asynccontextmanager
     async def hold(self, caller: Caller, key: str) -> AsyncIterator[None]:
-        """Keep other requests of a conversation waiting while its history is compared and its turn runs."""
+        """Keep other requests of a conversation waiting at this host."""
         name = (caller.user, key)
         lock, waiting = self._held.get(name, (anyio.Lock(), 0))
         self._held[name] = (lock, waiting + 1)
@@ -202,35 +201,44 @@ class Turns:
                 del self._held[name]
 
     @asynccontextmanager
-    async def _lead(self, caller: Caller, key: str) -> AsyncIterator[int]:
-        """Wait until no other host answers in the conversation; yield a number that changes when another one did."""
+    async def lead(self, caller: Caller, key: str) -> AsyncIterator[int]:
+        """Keep other hosts waiting while a history is compared and its turn runs; call it inside `hold`.
+
+        Yields a number that changes when another host has answered in between.
+        """
         lease = conversation_keys.open_turn(caller, key, self._holder)
         if lease is None:
             yield 0
             return
-        name = (caller.user, key)
-        lock = self._leading.setdefault(name, anyio.Lock())
-        async with lock:
-            await _take(lease)
-            stop = anyio.Event()
-            if self._background is not None:
-                self._background.start_soon(run_guarded, "renewing a lease", partial(_renew, lease, stop))
-            try:
-                with lease.guard():
-                    yield lease.fence
-            finally:
-                stop.set()
-                with anyio.CancelScope(shield=True):
-                    await run_guarded("releasing a lease", partial(offload, lease.release))
-        if not lock.statistics().tasks_waiting:
-            self._leading.pop(name, None)
+        await _take(lease)
+        stop = anyio.Event()
+        if self._background is not None:
+            self._background.start_soon(run_guarded, "renewing a lease", partial(_renew, lease, stop))
+        try:
+            with lease.guard():
+                yield lease.fence
+        finally:
+            stop.set()
+            with anyio.CancelScope(shield=True):
+                await run_guarded("releasing a lease", partial(offload, lease.release))
 
     @asynccontextmanager
-    async def slot(self, caller: Caller, wanted: Wanted) -> AsyncIterator[Slot]:
-        """Wait until no other turn of the conversation runs, here or at another host, and yield its open agent."""
+    async def slot(self, caller: Caller, wanted: Wanted, *, fence: int | None = None) -> AsyncIterator[Slot]:
+        """Wait until no other turn of the conversation runs, here or at another host, and yield its open agent.
+
+        Whoever leads the conversation already gives the number that `lead` yielded.
+        """
         if self._is_stopping:
             raise Stopping("the server is about to stop", "try again in a moment")
-        async with self._lead(caller, wanted.key) as fence, self._slot(caller, wanted, fence) as slot:
+        if fence is not None:
+            async with self._slot(caller, wanted, fence) as slot:
+                yield slot
+            return
+        async with (
+            self.hold(caller, wanted.key),
+            self.lead(caller, wanted.key) as own,
+            self._slot(caller, wanted, own) as slot,
+        ):
             yield slot
 
     @asynccontextmanager

@@ -101,8 +101,10 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
 
 
 TurnLease: TypeAlias = "FencedLease"
-TURN_SECONDS = 30.0
-"""How long a host that died keeps its conversations; a living one renews its lease three times as often."""
+TURN_SECONDS = 15.0
+"""How long a host that died keeps its conversations; a living one renews its lease three times as often.
+
+One that is slower still keeps a conversation until another host asks for it."""
 
 
 def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:

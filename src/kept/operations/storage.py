@@ -11,7 +11,7 @@ from kept.core.events import Progressed
 from kept.core.ids import OWNER
 from kept.core.values import dataclass, field
 from kept.operations.profiles import hide_password
-from kept.operations.users import list_users
+from kept.operations.users import add_account, list_users, write_card
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +140,8 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
 
     server = PostgresServer(to, tenant=app.settings.storage.tenant)
     app.on_close(server.close)
-    users = [user.id for user in list_users(caller)]
+    everybody = list_users(caller)
+    users = [user.id for user in everybody]
     with server.for_tenant().reading() as unit:
         is_continued = bool(list(unit.execute(_READ_MARK, (_MARK,))))
     if not is_continued and (taken := _find_taken(server, users)):
@@ -151,6 +152,9 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     with app.state_file.writing():  # nobody writes to the file meanwhile
         moved = {user: _Move(app.space(user), server).run_forward() for user in users}
         moved[OWNER] = [*moved[OWNER], *_copy_home(caller, server, to_files=False)]
+    for user in everybody:
+        if user.created is not None:
+            add_account(server, user.id, user.created)
     with server.for_tenant().writing() as unit:
         unit.execute(_DROP_MARK, (_MARK,))
     report = MoveReport(str(hide_password(to)), moved, _write_url(caller, to))
@@ -169,7 +173,11 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
     if not mark.exists():
         _set_aside(caller)
         mark.write_text("the copy of a PostgreSQL database into these files is not complete\n", encoding="utf-8")
-    users = [user.id for user in list_users(caller)]
+    everybody = list_users(caller)
+    users = [user.id for user in everybody]
+    for user in everybody:
+        if user.created is not None:  # maybe at another host
+            write_card(caller, user.id, user.created)
     database = open_state(app.home.database, sink=app.report)
     app.on_close(database.close)
     moved = {user: _Move(app.space(user), server).run_back(database) for user in users}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
+    from kept.storage.postgres.database import PostgresServer
 
 
 _CARD = "user.json"
@@ -64,8 +65,8 @@ def _count_sessions(caller: Caller, user: UserId) -> int:
 
 
 def _read_cards(caller: Caller) -> dict[UserId, str]:
-    """Return the users who have a folder, with its creation time."""
-    found: dict[UserId, str] = {}
+    """Return the users who were created, with the time: here, or at another host of the same server."""
+    found = _read_accounts(caller)
     users = caller.app.home.users
     for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
         with suppress(ValueError, KeyError, TypeError):
@@ -74,10 +75,21 @@ def _read_cards(caller: Caller) -> dict[UserId, str]:
     return found
 
 
+def _read_accounts(caller: Caller, user: UserId | None = None) -> dict[UserId, str]:
+    """Return the users whom the hosts of a server have created, or one of them; none where files hold the home."""
+    server = caller.app.server
+    if server is None:
+        return {}
+    sql = "SELECT id, created FROM accounts WHERE ?1 IS NULL OR user_id = ?1"
+    with server.for_tenant().reading() as unit:
+        rows = unit.execute(sql, (None if user is None else server.for_user(user).key,))
+        return {UserId(str(name)): str(created) for name, created in rows}
+
+
 def require_user(caller: Caller, user_id: str) -> None:
     """Raise NotFound unless the user was created or has conversations here."""
     user = check_user_id(user_id)
-    if (caller.app.home.for_user(user).own / _CARD).exists() or user == OWNER:
+    if (caller.app.home.for_user(user).own / _CARD).exists() or user == OWNER or _read_accounts(caller, user):
         return
     if not caller.app.has_database or user not in caller.space.sessions.users():
         raise NotFound(f"there is no user {user!r}", f"create it with: kept user create {user!r}")
@@ -88,12 +100,27 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
     home = caller.app.home.for_user(user)
-    if user == OWNER or (home.own / _CARD).exists():
+    if user == OWNER or (home.own / _CARD).exists() or _read_accounts(caller, user):
         return Refused(Reason.PRESENT, f"the user {user!r} exists already", "`kept user list` shows all users")
-    make_folder(home.own)
     created = iso(caller.app.clock.now())
-    write_atomically(home.own / _CARD, (dumps({"id": user, "created": created}) + "\n").encode())
+    if caller.app.server is not None:
+        add_account(caller.app.server, user, created)
+    write_card(caller, user, created)
     return User(user, created, 0)
+
+
+def add_account(server: PostgresServer, user: UserId, created: str) -> None:
+    """Let every host of a server know a user."""
+    with server.for_tenant().writing() as unit:
+        sql = "INSERT INTO accounts (user_id, id, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        unit.execute(sql, (server.for_user(user).key, user, created))
+
+
+def write_card(caller: Caller, user: UserId, created: str) -> None:
+    """Create the folder of a user at this host."""
+    home = caller.app.home.for_user(user)
+    make_folder(home.own)
+    write_atomically(home.own / _CARD, (dumps({"id": user, "created": created}) + "\n").encode())
 
 
 def check_user_id(text: str) -> UserId:

@@ -70,12 +70,12 @@ async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, ke
     if request.kind == "kept/incognito":
         return await _answer_unstored(turns, caller, request, show)
     history, new = client_histories.split_input(request.messages)
-    async with turns.hold(caller, key):
+    async with turns.hold(caller, key), turns.lead(caller, key) as fence:
         prepared = await offload(client_histories.prepare_conversation, caller, key, history, new)
         if prepared.has_changed:
             await turns.forget(caller.user, key)
         wanted = Wanted(key, resume=prepared.session_id, system_message=request.system or None)
-        async with turns.slot(caller, wanted) as slot:
+        async with turns.slot(caller, wanted, fence=fence) as slot:
             if prepared.session_id is None:
                 await offload(client_histories.begin_conversation, caller, key, slot.agent.session.id)
             result, answer = await _run_turn(turns, slot, request, new, show)

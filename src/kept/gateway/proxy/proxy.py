@@ -236,7 +236,8 @@ class Proxy:
         for delay in (*RETRY_SECONDS, 0.0):
             is_last = self._stopping.is_set() or not delay
             try:
-                await offload(proxied_conversations.record_proxied, caller, said, given, answer)
+                async with self._turns.lead(caller, said.key):
+                    await offload(proxied_conversations.record_proxied, caller, said, given, answer)
             except StorageError as error:
                 log.warning("a proxied exchange cannot be stored now: %s", error.message)
                 if is_last:
