@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
 from kept.core.text import JSON, expression, resource_text
@@ -101,11 +101,11 @@ def _shape(fields: Mapping[str, str]) -> Shape:
 
 def redact(text: str) -> str:
     """Return `text` with every credential replaced by `[redacted:<rule>]`."""
-    spans = sorted(_spans(text), key=lambda span: (span[0], -span[1]))
+    spans = _spans(text)
     if not spans:
         return text
     parts, place = [], 0
-    for start, end, rule in spans:
+    for start, end, rule in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start < place:
             continue
         parts += [text[place:start], f"[redacted:{rule}]"]
@@ -153,11 +153,13 @@ def shapes(text: str, vocabulary: str | None = None) -> tuple[tuple[str, bool], 
     return tuple(found.items())
 
 
-def _spans(text: str) -> Iterator[tuple[int, int, str]]:
+def _spans(text: str) -> list[tuple[int, int, str]]:
     lowered = _lower(text)
-    for shape in _possible(text, lowered, None):
-        for match in _find(text, lowered, shape):
-            yield *_secret_span(match), shape.rule
+    return [
+        (*_secret_span(match), shape.rule)
+        for shape in _possible(text, lowered, None)
+        for match in _find(text, lowered, shape)
+    ]
 
 
 class _Anchors:
@@ -169,6 +171,7 @@ class _Anchors:
     def __init__(self, known: Sequence[Shape]) -> None:
         self._spanning = [shape for shape in known if shape.spans]
         self._cores = {anchor.lower(): _core(anchor) for shape in self._spanning for anchor in shape.anchors}
+        self._shortest = _drop_longer(self._cores)
         self._always: list[Shape] = []
         """Shapes whose anchor is in the middle of a run of letters and digits."""
         self._by_head: dict[str, list[Shape]] = {}
@@ -179,15 +182,16 @@ class _Anchors:
                 for head in dict.fromkeys(map(_head, shape.anchors)):
                     self._by_head.setdefault(head, []).append(shape)
 
-    def in_text(self, lowered: str, vocabulary: str | None) -> Iterator[Shape]:
-        """Yield the shapes that may contain spaces and have an anchor in the text."""
+    def in_text(self, lowered: str, vocabulary: str | None) -> list[Shape]:
+        """Return the shapes that may contain spaces and have an anchor in the text."""
+        if not [anchor for anchor in self._shortest if anchor in lowered]:
+            return []
         present = {
             anchor
             for anchor, core in self._cores.items()
             if (vocabulary is None or core in vocabulary) and anchor in lowered
         }
-        if present:
-            yield from (s for s in self._spanning if any(anchor.lower() in present for anchor in s.anchors))
+        return [s for s in self._spanning if any(anchor.lower() in present for anchor in s.anchors)] if present else []
 
     def in_words(self, words: str) -> Iterator[Shape]:
         """Yield the shapes of single words that have an anchor in `words`."""
@@ -214,6 +218,11 @@ def _head(anchor: str) -> str:
     return start[1] if start is not None else ""
 
 
+def _drop_longer(anchors: Collection[str]) -> tuple[str, ...]:
+    """Return the anchors that contain no other one: a text without these has none of the others."""
+    return tuple(one for one in anchors if not any(other in one for other in anchors if other != one))
+
+
 def _core(anchor: str) -> str:
     return max(re.findall("[a-z0-9]+", anchor.lower()), key=len, default="")
 
@@ -228,12 +237,12 @@ def _may_be_random(word: str) -> bool:
     return _DIGIT.search(word) is not None or not (word.islower() or _JOINT.search(word))
 
 
-def _possible(text: str, lowered: str, vocabulary: str | None) -> Iterator[Shape]:
-    """Yield the shapes of which an anchor occurs."""
-    yield from _anchors().in_text(lowered, vocabulary)
-    words = " ".join([word for word in text.split() if len(word) >= _LONG_WORD and _may_be_random(word)])
-    if words:
-        yield from _anchors().in_words(words)
+def _possible(text: str, lowered: str, vocabulary: str | None) -> list[Shape]:
+    """Return the shapes of which an anchor occurs."""
+    anchors = _anchors()
+    found = anchors.in_text(lowered, vocabulary)
+    long = [word for word in text.split() if len(word) >= _LONG_WORD and _may_be_random(word)]
+    return [*found, *anchors.in_words(" ".join(long))] if long else found
 
 
 def _lower(text: str) -> str:

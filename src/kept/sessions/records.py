@@ -182,10 +182,10 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
     api_content = new.api_content if new.api_content != message.content else None
     row = MessageRow(
         session_id=session_id,
-        role=message.role.value,
+        role=_WORDS[message.role],
         content=content,
         timestamp=float(new.timestamp),
-        origin=None if Origin.usual(message.role) is new.origin else new.origin.value,
+        origin=None if _USUAL_ORIGIN[message.role] is new.origin else new.origin.value,
         tool_name=_clean(message.tool_name),
         tool_calls=storable(dumps(calls)) if calls else None,
         tool_call_id=_clean(message.tool_call_id),
@@ -195,7 +195,7 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
         api_content=_clean(api_content),
         external_id=_clean(new.external_id),
         interrupted=int(new.interrupted),
-        state=State.ACTIVE.value,
+        state=_ACTIVE,
         source=None if new.source is None else source_id(new.source),
     )
     return row, blobs
@@ -272,6 +272,9 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
 
 # a lookup takes a fifth of the time of a call of the enumeration
 _ROLES = {role.value: role for role in Role}
+_WORDS = {role: role.value for role in Role}
+"""Plain strings, as SQLite and the checksum want them; reading `value` of a member is a call."""
+_ACTIVE = State.ACTIVE.value
 _STATES = {state.value: state for state in State}
 _ORIGINS = {origin.value: origin for origin in Origin}
 _USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}

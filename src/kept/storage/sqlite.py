@@ -131,7 +131,7 @@ class Database:
             try:
                 with self._follow(connection) if with_checksums else nullcontext():
                     yield connection
-                connection.execute("COMMIT")
+                apsw.Cursor(connection).execute("COMMIT")
                 self.has_written = True
             except BaseException:
                 with suppress(apsw.Error):  # a full disk may have rolled back already
@@ -335,7 +335,7 @@ def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
     deadline = time.monotonic() + wait_seconds
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
         except (apsw.BusyError, apsw.LockedError):
             if time.monotonic() > deadline:
                 raise

@@ -1,8 +1,7 @@
 """The open session file: opening, transactions, tidying on close, and erasing of deleted bytes."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -188,14 +187,13 @@ class SessionFile:
 
         return Redaction(is_on=self.settings.redact)
 
-    @contextmanager
-    def writing(self, unit: UnitOfWork | None = None, *, with_checksums: bool = True) -> Iterator[Connection]:
+    def writing(
+        self, unit: UnitOfWork | None = None, *, with_checksums: bool = True
+    ) -> AbstractContextManager[Connection]:
         """Give the connection inside a transaction: the caller's unit, or a new one."""
         if unit is not None:
-            yield cast(Connection, unit)
-            return
-        with self.database.writing(with_checksums=with_checksums) as connection:
-            yield connection
+            return nullcontext(cast(Connection, unit))
+        return self.database.writing(with_checksums=with_checksums)
 
     def catch_up(self, *, wait_seconds: float = _CATCH_UP_WAIT_SECONDS) -> None:
         """Index what waits for it; while another process keeps the file busy, leave it for the next search."""

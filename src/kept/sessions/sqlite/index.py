@@ -26,12 +26,14 @@ TABLES = ("words", "substrings")
 TASK = "indexing messages"
 LEASE = "reindex"
 _LEASE_SECONDS = 120.0
-_FEW = 50
+FEW = 50
 """Rows of one call up to which they wait in the queue; more are an import, which is indexed as it is stored."""
 _MOST_WAITING = 500
 """Rows that wait at most; beyond that some of them are indexed with an append, so that no search waits for more."""
-_STEP = 16
-"""Rows that an append indexes then: two milliseconds."""
+_COUNT_EVERY = 16
+"""One message of so many counts what waits: an append that counts takes a tenth longer."""
+_STEP = 4
+"""Rows that are indexed then beyond those that came since the last count."""
 _QUEUE_BATCH = 64
 """Rows that one transaction indexes: some milliseconds, during which nobody else can write."""
 _QUEUE_CHARS = 1_000_000
@@ -74,18 +76,27 @@ def _find_other(connection: Connection) -> OtherIndex | None:
 
 
 def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
-    """Index inserted rows, each given with its id, or queue them if they are few; the caller's transaction is open."""
+    """Index inserted rows, each given with its id, unless they are few: those were queued by the trigger of the table.
+
+    The caller's transaction is open.
+    """
     if (other := _find_other(connection)) is not None:
         other.add(rows)
         return
-    if len(rows) <= _FEW:
-        queue(connection, [number for number, _ in rows])
-        ((waiting,),) = connection.execute(SQL.count_waiting).fetchall()
-        if int(str(waiting)) > _MOST_WAITING:
-            _drain_batch(connection, len(rows) + _STEP)
+    if len(rows) <= FEW:
+        last = rows[-1][0]
+        if last % _COUNT_EVERY < len(rows):
+            _shorten_queue(connection, len(rows))
         return
     read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
     add_texts(connection, texts(read))
+
+
+def _shorten_queue(connection: Connection, added: int) -> None:
+    """Index some of what waits if it is too much."""
+    ((waiting,),) = connection.execute(SQL.count_waiting).fetchall()
+    if int(str(waiting)) > _MOST_WAITING - _COUNT_EVERY:
+        _drain_batch(connection, max(added, _COUNT_EVERY) + _STEP)
 
 
 def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:

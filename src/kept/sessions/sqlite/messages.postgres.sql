@@ -8,6 +8,9 @@ INSERT INTO messages (
 -- the trigger does not fire for the column of sent texts
 SELECT ?;
 
+-- name: new_id
+SELECT nextval('message_ids');
+
 -- name: new_ids
 SELECT nextval('message_ids') FROM generate_series(1, ?);
 

@@ -4,6 +4,13 @@ INSERT INTO messages (
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum, indexed_on_write
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1);
 
+-- name: insert_waiting
+-- a trigger queues the row for the index
+INSERT INTO messages (
+  id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
 -- name: set_sent_text
 UPDATE messages SET api_content = ? WHERE id = ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?);
 
@@ -29,6 +36,10 @@ WITH RECURSIVE given (id, rest) AS (
   SELECT id + 1, rest - 1 FROM given WHERE rest > 1
 )
 SELECT id FROM given;
+
+-- name: new_id
+SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
+  coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0));
 
 -- name: insert_blob
 INSERT INTO blobs (hash, data) VALUES (?, ?) ON CONFLICT DO NOTHING;
