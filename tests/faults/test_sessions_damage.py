@@ -31,13 +31,23 @@ WORDS = [
 ]
 
 
+IS_HEAVY = bool(os.environ.get("KEPT_HEAVY"))
+EACH = 50 if IS_HEAVY else 15
+"""Messages of each session; most of the time of these tests is that of indexing them again."""
+
+
 def silent(event):
     """Hear nothing."""
 
 
+def mark(number):
+    """Return a word that one message of a session has."""
+    return f"mark{number}x{number % EACH}"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """A closed database of forty sessions with fifty messages each."""
+    """A closed database of forty sessions."""
     path = tmp_path_factory.mktemp("built") / "state.db"
     database = open_state(path)
     store = SqliteSessionStore(database)
@@ -53,7 +63,7 @@ def built(tmp_path_factory):
                     1.75e9 + number,
                     Origin.PERSON,
                 )
-                for place in range(50)
+                for place in range(EACH)
             ],
         )
     database.close()
@@ -112,8 +122,8 @@ def test_a_damaged_index_is_said_and_mended(path, table):
     assert report.done
     assert report.left == []
     store = store_at(path)
-    assert store.search(SearchRequest("mark17x23")).messages
-    assert sum(one.message_count for one in store.recent(limit=100)) == 2_000
+    assert store.search(SearchRequest(mark(17))).messages
+    assert sum(one.message_count for one in store.recent(limit=100)) == 40 * EACH
     store.database.close()
 
 
@@ -125,7 +135,7 @@ def test_a_damaged_index_mends_itself_at_a_search(path):
     heard = []
     store = store_at(path, heard.append)
 
-    found = [store.search(SearchRequest(f"mark{number}x{number}")).messages for number in range(0, 40, 7)]
+    found = [store.search(SearchRequest(mark(number))).messages for number in range(0, 40, 7)]
 
     assert all(found)
     assert any(isinstance(event, Warned) and "index" in event.message for event in heard)
@@ -157,13 +167,13 @@ def test_a_damaged_table_is_salvaged(path):
     assert report.salvaged is not None
     lost = len(report.salvaged.lost["messages"])
     assert 0 < lost < 40
-    assert report.salvaged.rows["messages"] == 2_000 - lost
+    assert report.salvaged.rows["messages"] == 40 * EACH - lost
     assert report.put_aside is not None
     assert report.put_aside.exists()
     assert report.left == []
     store = store_at(path)
-    assert sum(one.message_count for one in store.recent(limit=100)) == 2_000 - lost
-    assert store.search(SearchRequest("mark39x49")).messages
+    assert sum(one.message_count for one in store.recent(limit=100)) == 40 * EACH - lost
+    assert store.search(SearchRequest(mark(39))).messages
     store.database.close()
 
 
@@ -175,11 +185,11 @@ def test_messages_outlive_the_row_of_their_session(path):
     report = repaired(path)
 
     assert report.salvaged is not None
-    assert report.salvaged.rows["messages"] == 2_000
+    assert report.salvaged.rows["messages"] == 40 * EACH
     assert len(report.salvaged.restored) == 40
     assert report.left == []
     store = store_at(path)
-    assert len(store.messages(SessionId("session07"))) == 50
+    assert len(store.messages(SessionId("session07"))) == EACH
     assert store.session(SessionId("session07")).title == "Talk 7"
     store.database.close()
 
@@ -283,7 +293,7 @@ def open_semantic_search(database, sink=silent):
     return SemanticSearch(database, settings, model=Letters, sink=sink)
 
 
-ROUNDS = 16 if os.environ.get("KEPT_HEAVY") else 1
+ROUNDS = 16 if IS_HEAVY else 1
 DERIVED = (
     "message_words_data",
     "message_words_idx",
@@ -324,8 +334,8 @@ def answers(store, number):
     """Whether a search finds a message by its own mark, and a question and a phrase are answered."""
     store.search(SearchRequest("where was the bander that they locked?"))
     store.search(SearchRequest('"banderlock dorive"'))
-    hits = store.search(SearchRequest(f"mark{number}x{number}")).messages
-    return bool(hits) and store.message(hits[0].message_id).message.text.startswith(f"mark{number}x{number} ")
+    hits = store.search(SearchRequest(mark(number))).messages
+    return bool(hits) and store.message(hits[0].message_id).message.text.startswith(f"{mark(number)} ")
 
 
 @pytest.mark.parametrize("table", DERIVED)
@@ -346,7 +356,7 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         store.append(SessionId("session00"), [NewMessage(Message(Role.USER, "late zebra"), 1.76e9, Origin.PERSON)])
         assert sum(found) >= (2 if table == "message_words_idx" else 3), page  # it may end a list without a sign
         assert store.search(SearchRequest("zebra")).messages, page
-        assert len(store.messages(SessionId("session03"))) == 50, page
+        assert len(store.messages(SessionId("session03"))) == EACH, page
         assert len(store.recent(limit=100)) == 40, page
         store.database.close()
 

@@ -79,6 +79,22 @@ class PageFile:
             self.log = read_log(self._log_data, self.page_bytes)
         self.usable = self.page_bytes - reserved
         self.count = self.log.page_count if self._uses_log else -(-len(self._data) // self.page_bytes)
+        self._copies = self._find_copies() if self._uses_log else []
+
+    def _find_copies(self) -> list[tuple[bool, int]]:
+        """Return where other copies of damaged pages of the log begin, each with whether that is in the log."""
+        spoiled = [(number, self.log.frames.get(number)) for number in self.log.spoiled]
+        older = [(at is not None, (number - 1) * self.page_bytes if at is None else at) for number, at in spoiled]
+        return [*((True, at) for at in self.log.loose), *older]
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of all pages; beyond the count are pages that lost theirs, and older copies of damaged ones."""
+        return range(1, self.count + len(self._copies) + 1)
+
+    def is_copy(self, number: int) -> bool:
+        """Whether a page is an older copy of a damaged one."""
+        return number > self.count + len(self.log.loose)
 
     @property
     def header(self) -> bytes:
@@ -98,10 +114,17 @@ class PageFile:
 
     def page(self, number: int) -> bytes:
         """Return a page, filled up with zeros where the file was cut off."""
-        at = self.log.frames.get(number) if self._uses_log else None
-        data = self._log_data if at is not None else self._data
-        start = at if at is not None else (number - 1) * self.page_bytes
-        return data[start : start + self.page_bytes].ljust(self.page_bytes, b"\0")
+        is_in_log, start = self._locate(number)
+        data = self._log_data if is_in_log else self._data
+        mended = self.log.mended.get(start) if is_in_log else None
+        return mended or data[start : start + self.page_bytes].ljust(self.page_bytes, b"\0")
+
+    def _locate(self, number: int) -> tuple[bool, int]:
+        """Return whether the newest copy of a page is in the log, and where it begins."""
+        if number > self.count and self._copies:
+            return self._copies[number - self.count - 1]
+        at = self.log.spoiled.get(number, self.log.frames.get(number)) if self._uses_log else None
+        return (False, (number - 1) * self.page_bytes) if at is None else (True, at)
 
     def __contains__(self, number: int) -> bool:
         return 0 < number <= self.count
@@ -130,7 +153,7 @@ class PageFile:
 
     def tree(self, number: int) -> Tree | None:
         """Return a page as part of a b-tree, or None if it cannot be one."""
-        return parse_page(self.page(number), number, self.usable) if number in self else None
+        return parse_page(self.page(number), number, self.usable) if number in self.numbers else None
 
     def payload(self, cell: Cell) -> tuple[bytes, list[int], bool]:
         """Return the payload of a cell, its overflow pages, and whether the chain is as long as it should be."""

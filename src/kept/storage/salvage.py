@@ -133,9 +133,9 @@ class Salvage:
             found.setdefault(name, Extent())
         if self._recognise is not None:
             self._return_swapped(found)
-        # in the place of a damaged frame of the log stands an older copy, which leads to fewer pages without a gap
-        is_older = self.file.log.is_damaged
-        wanted = [shape for name, shape in self.shapes.items() if is_older or not found[name].is_complete]
+        # in the place of a page that has lost its number stands an older one, which leads to fewer pages without a gap
+        has_copies = len(self.file.numbers) > self.file.count
+        wanted = [shape for name, shape in self.shapes.items() if has_copies or not found[name].is_complete]
         if wanted:
             self._assign_orphans(found, wanted)
         return found
@@ -173,6 +173,7 @@ class Salvage:
         By the types of its columns alone a page can fit a tree that is not its own.
         """
         claimed = [(name, number) for name, extent in found.items() for number in extent.pages]
+        self._named = {number for extent in found.values() for number in (*extent.pages, *extent.gaps)}
         unclaimed = [("", tree.number) for tree in self._find_unclaimed()]
         for name, number in (*claimed, *unclaimed):
             owner = self._find_proven(number, self.shapes.get(name))
@@ -221,11 +222,12 @@ class Salvage:
         if source is not None:
             source.pages.remove(number)
             source.gaps.append(number)
-        target.orphans.append(number)
+        # where a tree leads to it, its rows are no copies that were left behind
+        (target.pages if number in self._named else target.orphans).append(number)
         self._owner[number] = name
 
     def _find_unclaimed(self) -> Iterator[Tree]:
-        for number in range(1, self.file.count + 1):
+        for number in self.file.numbers:
             if number not in self._owner and number not in self._free:
                 tree = self.file.tree(number)
                 if tree is not None and tree.cells:
@@ -316,7 +318,7 @@ class Salvage:
             return
         kind = TABLE_LEAF if shape.has_numbers else INDEX_LEAF
         for number in pages:
-            if number in self.file:
+            if number in self.file.numbers:
                 yield from self._carve_page(shape, number, kind)
 
     def _is_whole(self, number: int) -> bool:
@@ -330,7 +332,7 @@ class Salvage:
         used |= {number for extent in self.extents.values() for number in extent.gaps}
         rest = (
             number
-            for number in range(1, self.file.count + 1)
+            for number in self.file.numbers
             if number not in self._owner and number not in self._free and number not in used
         )
         # a page of a tree may hold copies of cells that were moved elsewhere

@@ -2,6 +2,9 @@
 
 import mmap
 import struct
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import apsw
@@ -10,7 +13,12 @@ from kept.core.errors import Unreadable
 from kept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
-_LOG_HEADER, _FRAME_HEADER = 32, 24
+_LOG_HEADER, _FRAME_HEADER, _COVERED = 32, 24, 8
+"""Bytes of the header of the log, of that of a frame, and of the part of the latter that its checksum covers."""
+_MASK = 0xFFFFFFFF
+_TELLING = 0x1FFF
+"""A difference in one of these bits leaves 40 bits that chance would have to meet, for each of a thousand words."""
+_Sum = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -19,13 +27,53 @@ class Log:
 
     page_bytes: int = 0
     frames: dict[int, int] = field(default_factory=dict)
-    """Where in the log the newest committed copy of a page begins."""
+    """Where in the log the newest committed copy of a page begins that is whole."""
+    mended: dict[int, bytes] = field(default_factory=dict)
+    """Pages that were damaged within one word, which the checksum of their frame restores, by their place."""
+    spoiled: dict[int, int] = field(default_factory=dict)
+    """Where a committed copy of a page begins that fails its checksum and is newer than the whole one."""
+    loose: list[int] = field(default_factory=list)
+    """Where committed pages begin whose number is lost."""
     page_count: int = 0
     """Pages of the database after the last commit; 0 if nothing is committed."""
     is_damaged: bool = False
-    """Whether a frame fails its checksum although later ones are right: SQLite ignores everything from it on."""
+    """Whether a committed frame fails its checksum: SQLite ignores everything from it on."""
     is_cut: bool = False
     """Whether it ends inside a frame; a process that was killed leaves that too."""
+
+    def commit(self, frames: "list[_Frame]") -> None:
+        """Take the frames of a transaction; the last one says how many pages the database has."""
+        self.page_count = frames[-1].size
+        for frame in frames:
+            if not frame.has_number or not 0 < frame.page <= self.page_count:
+                self.loose.append(frame.at)
+            elif frame.is_whole:
+                self.frames[frame.page] = frame.at
+                self.spoiled.pop(frame.page, None)
+            else:
+                self.spoiled[frame.page] = frame.at
+            if frame.mended:
+                self.mended[frame.at] = frame.mended
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """One page in the log."""
+
+    page: int
+    size: int
+    """Pages of the database, if the frame ends a transaction; else 0."""
+    at: int
+    """Where the page begins."""
+    sum: _Sum
+    """The checksum up to this frame, with which that of the next one begins."""
+    is_whole: bool = True
+    is_healthy: bool = True
+    """Whether SQLite accepts it."""
+    is_certain: bool = True
+    """Whether its header is what was written, so that it ends a transaction if it says so."""
+    has_number: bool = True
+    mended: bytes = b""
 
 
 def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
@@ -43,57 +91,184 @@ def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
     log.page_bytes = declared if declared in PAGE_SIZES else page_bytes
     if not log.page_bytes:
         return log
-    step = _FRAME_HEADER + log.page_bytes
-    order = _find_byte_order(data, step)
-    header_is_whole = _checksum(data[:24], (0, 0), order) == struct.unpack(">2I", data[24:32])
-    salts = data[16:24] if header_is_whole else data[_LOG_HEADER + 8 : _LOG_HEADER + 16]
-    before, pending, bad = struct.unpack(">2I", data[24:32]), {}, not header_is_whole
-    for at in range(_LOG_HEADER, len(data) - step + 1, step):
-        page, size, salt, *stored = struct.unpack(">2I8s2I", data[at : at + _FRAME_HEADER])
-        if salt != salts and not _continues(data, at, step, salts):
-            break  # an older log, of which this one has overwritten the beginning
-        sum_of_head = _checksum(data[at : at + 8], before, order)
-        is_whole = salt == salts and [*_checksum(data[at + _FRAME_HEADER : at + step], sum_of_head, order)] == stored
-        before = (stored[0], stored[1])
-        if not is_whole:
-            bad = True
-            continue
-        pending[page] = at + _FRAME_HEADER
-        if size:  # frames without a commit after them may be left over from a writer that was killed
-            log.is_damaged |= bad
-            log.frames.update(pending)
-            log.page_count, pending = size, {}
-    log.is_cut = _ends_in_a_frame(data, step, salts)
+    reader = _Reader(data, _FRAME_HEADER + log.page_bytes)
+    waiting, is_healthy = list[_Frame](), reader.has_whole_header
+    for frame in reader.frames():
+        waiting.append(frame)
+        is_healthy &= frame.is_healthy
+        if frame.size and frame.is_certain:  # frames without a commit after them may be left over from a killed writer
+            log.is_damaged |= not is_healthy
+            log.commit(waiting)
+            waiting = []
+    log.is_cut = reader.ends_in_a_frame
     return log
 
 
-def _find_byte_order(data: "bytes | mmap.mmap", step: int) -> str:
-    """Return the byte order of the checksums: that of the header, unless only the other one fits the first frame."""
-    declared, other = (">", "<") if data[3] & 1 else ("<", ">")
-    stored = struct.unpack(">2I", data[24:32])
-    sum_of_head = _checksum(data[_LOG_HEADER : _LOG_HEADER + 8], stored, other)
-    page = data[_LOG_HEADER + _FRAME_HEADER : _LOG_HEADER + step]
-    is_other = len(page) % 8 == 0 and _checksum(page, sum_of_head, other) == struct.unpack(">2I", data[48:56])
-    return other if is_other else declared
+class _Reader:
+    """Checks the frames of a log one after another."""
+
+    def __init__(self, data: "bytes | mmap.mmap", step: int) -> None:
+        self._data, self._step = data, step
+        self._order = self._find_byte_order()
+        stored, counted = _unpack_sum(data[24:32]), _checksum(data[:24], (0, 0), self._order)
+        self.has_whole_header = _is_header(data[:_LOG_HEADER])
+        self._salts = data[16:24] if self.has_whole_header else _find_salts(data, step)
+        self._end = self._find_end()
+        is_empty = self._end == _LOG_HEADER
+        is_sum_damaged = not is_empty and self._sum_of(_LOG_HEADER, counted) == self._stored(_LOG_HEADER)
+        self._start = counted if is_sum_damaged else stored
+
+    def frames(self) -> Iterator[_Frame]:
+        """Yield every frame up to the last one of this log; after it come those of an older one."""
+        before = self._start
+        for at in range(_LOG_HEADER, self._end, self._step):
+            frame = self._read(at, before)
+            before = frame.sum
+            yield frame
+
+    @property
+    def ends_in_a_frame(self) -> bool:
+        """Whether the last frame is cut off."""
+        rest = (len(self._data) - _LOG_HEADER) % self._step
+        return rest > 0 and self._salts_at(len(self._data) - rest) == self._salts
+
+    def _find_end(self) -> int:
+        """Return where the last frame of this log ends."""
+        frames = (len(self._data) - _LOG_HEADER) // self._step
+        places = (_LOG_HEADER + number * self._step for number in reversed(range(frames)))
+        return next((at + self._step for at in places if _share_salt(self._salts_at(at), self._salts)), _LOG_HEADER)
+
+    def _read(self, at: int, before: _Sum) -> _Frame:
+        page, size = struct.unpack(">2I", self._data[at : at + _COVERED])
+        place, stored, counted = at + _FRAME_HEADER, self._stored(at), self._sum_of(at, before)
+        has_salts = self._salts_at(at) == self._salts
+        if stored == counted:
+            return _Frame(page, size, place, stored, is_healthy=has_salts)
+        if self._is_sum_damaged(at, counted):
+            return _Frame(page, size, place, counted, is_healthy=False)
+        changes = self._explain(at, stored, counted)
+        if len(changes) == 1 and _is_telling(stored, counted):
+            covered = self._mend(at, *changes[0])
+            page, size = struct.unpack(">2I", covered[:_COVERED])
+            return _Frame(page, size, place, stored, is_healthy=False, mended=covered[_COVERED:])
+        # a flipped bit is no torn write, so the frame was complete once; also if the bit is one of the checksum
+        is_half = stored[0] == counted[0] or stored[1] == counted[1]
+        is_certain = is_half or any(self._is_bit(at, *change) for change in changes)
+        return _Frame(
+            page, size, place, stored, is_whole=False, is_healthy=False, is_certain=is_certain, has_number=has_salts
+        )
+
+    def _is_sum_damaged(self, at: int, counted: _Sum) -> bool:
+        """Whether the stored checksum is what is damaged: the next frame continues the right one."""
+        after = at + self._step
+        return after < self._end and self._sum_of(after, counted) == self._stored(after)
+
+    def _explain(self, at: int, stored: _Sum, counted: _Sum) -> list[tuple[int, int]]:
+        """Return the words of a frame that explain its wrong checksum, each with what would have to be added to it."""
+        words = (_COVERED + self._step - _FRAME_HEADER) // 4
+        found = _find_words(stored, counted, words)
+        is_last = at + self._step == self._end
+        return [one for one in found if not is_last or one[0] < words - 1]  # else the stored sum may be what is wrong
+
+    def _mend(self, at: int, place: int, change: int) -> bytes:
+        """Return the covered bytes of a frame with one word changed."""
+        covered = bytearray(self._data[at : at + _COVERED] + self._data[at + _FRAME_HEADER : at + self._step])
+        struct.pack_into(f"{self._order}I", covered, 4 * place, (self._word(at, place) + change) & _MASK)
+        return bytes(covered)
+
+    def _is_bit(self, at: int, place: int, change: int) -> bool:
+        """Whether a change of a word is that of a single bit."""
+        word = self._word(at, place)
+        return (word ^ (word + change) & _MASK).bit_count() == 1
+
+    def _word(self, at: int, place: int) -> int:
+        start = at + 4 * place + (0 if 4 * place < _COVERED else _FRAME_HEADER - _COVERED)
+        return int.from_bytes(self._data[start : start + 4], "big" if self._order == ">" else "little")
+
+    def _find_byte_order(self) -> str:
+        """Return the byte order of the checksums: that of the header, unless only the other fits the first frame."""
+        declared, other = (">", "<") if self._data[3] & 1 else ("<", ">")
+        if len(self._data) < _LOG_HEADER + self._step:
+            return declared
+        self._order = other
+        fits = self._sum_of(_LOG_HEADER, _unpack_sum(self._data[24:32])) == self._stored(_LOG_HEADER)
+        return other if fits else declared
+
+    def _sum_of(self, at: int, before: _Sum) -> _Sum:
+        sum_of_head = _checksum(self._data[at : at + _COVERED], before, self._order)
+        return _checksum(self._data[at + _FRAME_HEADER : at + self._step], sum_of_head, self._order)
+
+    def _stored(self, at: int) -> _Sum:
+        return _unpack_sum(self._data[at + 16 : at + _FRAME_HEADER])
+
+    def _salts_at(self, at: int) -> bytes:
+        return self._data[at + 8 : at + 16]
 
 
-def _continues(data: "bytes | mmap.mmap", at: int, step: int, salts: bytes) -> bool:
-    """Whether the next frame belongs to this log, so that a wrong salt here is damage."""
-    return data[at + step + 8 : at + step + 16] == salts
+def _find_salts(data: "bytes | mmap.mmap", step: int) -> bytes:
+    """Return the salts that most of the first frames have; for a log whose header is damaged."""
+    places = range(_LOG_HEADER, min(len(data) - step, _LOG_HEADER + 2 * step) + 1, step)
+    found = Counter(data[at + 8 : at + 16] for at in places)
+    return max(found, key=lambda salts: found[salts], default=b"")
 
 
-def _ends_in_a_frame(data: "bytes | mmap.mmap", step: int, salts: bytes) -> bool:
-    rest = (len(data) - _LOG_HEADER) % step
-    return rest > 0 and data[len(data) - rest + 8 : len(data) - rest + 16] == salts
+def _share_salt(salts: bytes, others: bytes) -> bool:
+    """Whether one of two salts is the same: both of them are new in a log that is begun anew."""
+    return salts[:4] == others[:4] or salts[4:] == others[4:]
 
 
-def _checksum(data: bytes, start: tuple[int, ...], order: str) -> tuple[int, int]:
+def _unpack_sum(data: bytes) -> _Sum:
+    first, second = struct.unpack(">2I", data)
+    return first, second
+
+
+def _checksum(data: bytes, start: _Sum, order: str) -> _Sum:
     first, second = start
     words = struct.unpack(f"{order}{len(data) // 4}I", data)
     for at in range(0, len(words), 2):
-        first = (first + words[at] + second) & 0xFFFFFFFF
-        second = (second + words[at + 1] + first) & 0xFFFFFFFF
+        first = (first + words[at] + second) & _MASK
+        second = (second + words[at + 1] + first) & _MASK
     return first, second
+
+
+def _find_words(stored: _Sum, counted: _Sum, words: int) -> list[tuple[int, int]]:
+    """Return the places of the words whose change explains a wrong checksum, each with what to add to it.
+
+    The checksum is linear: what a word adds to each half is a multiple of it that depends on its place only.
+    """
+    short = _subtract(stored, counted)
+    found = []
+    for place, (first, second, half, inverse) in enumerate(_list_effects(words)):
+        change = short[half] * inverse & _MASK
+        if (change * first & _MASK, change * second & _MASK) == short:
+            found.append((place, change))
+    return found
+
+
+def _is_telling(stored: _Sum, counted: _Sum) -> bool:
+    """Whether a word that explains a checksum is the right one for certain.
+
+    A change of high bits reaches only the high bits of both halves, where words in other places have the same effect.
+    """
+    first, second = _subtract(stored, counted)
+    return (first | second) & _TELLING > 0
+
+
+def _subtract(stored: _Sum, counted: _Sum) -> _Sum:
+    return (stored[0] - counted[0]) & _MASK, (stored[1] - counted[1]) & _MASK
+
+
+@lru_cache(maxsize=2)
+def _list_effects(words: int) -> list[tuple[int, int, int, int]]:
+    """Return by what each word is multiplied in both halves, and the odd one of these with its inverse."""
+    found = []
+    pair = ((0, 1), (1, 1))  # the last word, and the one before it
+    for _ in range(words // 2):
+        for first, second in pair:
+            half = 0 if first % 2 else 1
+            found.append((first, second, half, pow((first, second)[half], -1, _MASK + 1)))
+        pair = tuple(((first + second) & _MASK, (first + 2 * second) & _MASK) for first, second in pair)
+    return found[::-1]
 
 
 def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
@@ -101,28 +276,36 @@ def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
 
     SQLite ignores everything from a damaged frame on, and removes the log when the file is closed.
     """
-    log = path.with_name(f"{path.name}-wal")
-    salts, last = _find_last_commit(log)
+    log, page_bytes = path.with_name(f"{path.name}-wal"), int(str(connection.pragma("page_size")))
+    head, last = _find_last_commit(log, page_bytes)
     read, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+    if read >= last:
+        return
     # without a whole transaction after it, the damage is the torn end of a log after a loss of power
-    if read < last and read_log(log.read_bytes()).is_damaged and _find_last_commit(log)[0] == salts:
+    if read_log(log.read_bytes(), page_bytes).is_damaged and _find_last_commit(log, page_bytes)[0] == head:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         what = f"the log of {str(path)!r} is damaged: {last - read} pages after the damage would be lost"
         raise Unreadable(what, "run `kept sessions repair`; it saves what is whole")
 
 
-def _find_last_commit(log: Path) -> tuple[bytes, int]:
-    """Return the salts of a log and the number of its last frame that ends a transaction; reads headers only."""
+def _find_last_commit(log: Path, page_bytes: int) -> tuple[bytes, int]:
+    """Return the header of a log and the number of its last frame that ends a transaction; reads headers only."""
     try:
         with log.open("rb") as file:
-            head = file.read(_LOG_HEADER)
-            step = _FRAME_HEADER + int.from_bytes(head[8:12], "big")
-            salts, number, last = head[16:24], 0, 0
-            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER and step > _FRAME_HEADER:
+            head, step, number, last = file.read(_LOG_HEADER), _FRAME_HEADER + page_bytes, 0, 0
+            salts = head[16:24] if _is_header(head) else _find_salts(head + file.read(3 * step), step)
+            file.seek(_LOG_HEADER)
+            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER:
                 number += 1
-                if frame[8:16] == salts and frame[4:8] != bytes(4):
+                if _share_salt(frame[8:16], salts) and frame[4:8] != bytes(4):
                     last = number
-                file.seek(step - _FRAME_HEADER, 1)
+                file.seek(page_bytes, 1)
     except FileNotFoundError:
         return b"", 0
-    return salts, last
+    return head, last
+
+
+def _is_header(head: bytes) -> bool:
+    """Whether the header of a log is whole."""
+    order = ">" if head[3:4] and head[3] & 1 else "<"
+    return len(head) == _LOG_HEADER and _checksum(head[:24], (0, 0), order) == _unpack_sum(head[24:])

@@ -64,24 +64,79 @@ def test_what_is_not_committed_is_not_there(log):
     assert (found.is_damaged, found.is_cut) == (False, False)
 
 
-@pytest.mark.parametrize("place", [2, 12, 18, 24 + 100])
-def test_a_damaged_frame_hides_no_later_commit(log, place):
-    """In its number, its salt, its checksum or its page."""
+def overwrite(data, start, end):
+    return data[:start] + bytes(byte ^ 0x5A for byte in data[start:end]) + data[end:]
+
+
+def pages_of(data):
+    """Return the newest whole page of each number, as a reader of the log sees it."""
+    found = read_log(data)
+    return {page: found.mended.get(at, data[at : at + PAGE]) for page, at in found.frames.items()}
+
+
+@pytest.mark.parametrize("place", [12, 18, 21, 24 + 100, STEP - 4])
+def test_one_damaged_word_costs_nothing(log, place):
+    """In any frame: its salt, its checksum or its page. The checksum tells what was there."""
     listed = frames_of(log)
-    victim = next(number for number, (_, size) in enumerate(listed) if number > 3 and not size)
 
-    found = read_log(change(log, frame(victim) + place))
+    for victim in range(len(listed)):
+        damaged = change(log, frame(victim) + place)
+        found = read_log(damaged)
 
-    assert found.is_damaged
-    assert found.page_count == listed[-1][1]
-    assert frame(victim) + 24 not in found.frames.values()
+        assert (found.is_damaged, found.page_count) == (True, listed[-1][1])
+        if victim == len(listed) - 1 and place in {18, 21, STEP - 4}:
+            continue  # whether the end of the page or its checksum is wrong, only a next frame would tell
+        assert (pages_of(damaged), found.spoiled, found.loose) == (pages_of(log), {}, [])
+
+
+def test_a_flipped_bit_that_several_words_explain_ends_no_transaction_early(log):
+    """Its page is given as it is: a word that was not damaged must not be changed."""
+    last = len(frames_of(log)) - 1
+    place = frame(last) + 24 + 400
+
+    found = read_log(log[: place + 3] + bytes([log[place + 3] ^ 0x80]) + log[place + 4 :])
+
+    page, size = frames_of(log)[-1]
+    assert (found.is_damaged, found.page_count) == (True, size)
+    assert (found.spoiled, found.mended) == ({page: frame(last) + 24}, {})
+
+
+def test_a_damaged_frame_hides_no_later_commit(log):
+    """Its page is given as it is, beside the whole one that is older."""
+    listed = frames_of(log)
+    newest = {page: number for number, (page, _) in enumerate(listed)}
+    victim = next(number for number in newest.values() if 3 < number < len(listed) - 1 and not listed[number][1])
+
+    found = read_log(overwrite(log, frame(victim) + 50, frame(victim) + 90))
+
+    page = listed[victim][0]
+    assert (found.is_damaged, found.page_count) == (True, listed[-1][1])
+    assert found.spoiled == {page: frame(victim) + 24}
+    assert found.frames.get(page, 0) < frame(victim)
+
+
+def test_a_page_without_its_number_is_given(log):
+    """The whole header of a frame is overwritten, and so is what the next frame continues."""
+    listed = frames_of(log)
+
+    found = read_log(overwrite(log, frame(4), frame(4) + 24))
+
+    assert (found.is_damaged, found.page_count) == (True, listed[-1][1])
+    assert found.loose == [frame(4) + 24]
+
+
+def test_several_damaged_frames_in_a_row_hide_no_later_commit(log):
+    """The salts of later frames show that the log goes on."""
+    found = read_log(log[: frame(3)] + bytes(4 * STEP) + log[frame(7) :])
+
+    assert (found.is_damaged, found.page_count) == (True, frames_of(log)[-1][1])
 
 
 def test_damage_at_the_very_end_is_a_torn_write(log):
     """Nothing that was committed follows it."""
     last = len(frames_of(log)) - 1
 
-    found = read_log(change(log, frame(last) + 24 + 5))
+    found = read_log(log[: frame(last) + 24 + 500] + bytes(PAGE - 500))
 
     assert not found.is_damaged
     assert found.page_count == frames_of(log)[-2][1] or found.page_count == [s for _, s in frames_of(log) if s][-2]
@@ -150,10 +205,26 @@ def test_a_log_of_which_sqlite_would_lose_a_part_is_refused_and_left(tmp_path, l
 
     open_with(log)
     open_with(log[: frame(4) + 100])
+    open_with(log[: frame(4) + 100] + bytes(STEP - 100))
     damaged = change(log, frame(3) + 24 + 5)
     with pytest.raises(Unreadable, match=f"{len(frames_of(log)) - 3} pages after the damage"):
         open_with(damaged)
     assert copy.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("place", [0, 3, 5, 10, 14, 17, 22, 25, 31])
+def test_a_log_with_a_damaged_header_is_refused_and_left(tmp_path, log, place):
+    """SQLite would read nothing of it, and remove it."""
+    path, copy = tmp_path / "b.db", tmp_path / "b.db-wal"
+    path.write_bytes((tmp_path / "a.db").read_bytes())
+    copy.write_bytes(change(log, place))
+
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        with pytest.raises(Unreadable, match=f"{len(frames_of(log))} pages after the damage"):
+            refuse_damaged_log(connection, path)
+
+    assert copy.read_bytes() == change(log, place)
 
 
 def test_a_log_that_another_process_has_removed_is_not_refused(tmp_path):

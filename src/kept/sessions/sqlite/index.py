@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from kept.core.errors import Busy
+from kept.core.errors import Busy, Unreadable
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
@@ -112,6 +112,18 @@ def remove(connection: Connection, message_ids: Sequence[int]) -> None:
         other.remove(message_ids)
         return
     _unindex(connection, message_ids)
+    _leave_queue(connection, message_ids)
+
+
+def _leave_queue(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Remove messages from the queue; raise Unreadable if its place holds the rows of another table.
+
+    A row of the queue is nothing but a number. If its page has changed places with one of another table, the numbers of
+    those rows seem to be queued.
+    """
+    if connection.execute(SQL.is_foreign).fetchone() is not None:
+        what = "rows of another table are in the place of the queue of messages to index"
+        raise Unreadable(what, "run `kept sessions repair`; it puts them back")
     connection.executemany(SQL.done, [(number,) for number in message_ids])
 
 
@@ -162,7 +174,7 @@ def _drain_batch(connection: Connection, most: int) -> int:
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts((row[0], *row[2:-1]) for row in there))
-    connection.executemany(SQL.done, [(row[0],) for row in waiting])
+    _leave_queue(connection, [row[0] for row in waiting])
     foreign = [row for row in there if row[-1]]
     checksums.update(connection, [row[0] for row in foreign])
     recount(connection, {row[1] for row in foreign})

@@ -53,6 +53,10 @@ SELECT q.message_id, m.session_id, CAST(m.role AS TEXT), iif(m.state = 'rewound'
 FROM index_queue AS q LEFT JOIN messages AS m ON m.id = q.message_id
 ORDER BY q.message_id LIMIT ?;
 
+-- name: is_foreign
+-- a record without a value has two bytes
+SELECT 1 FROM dbstat WHERE name = 'index_queue' AND pagetype <> 'internal' AND payload <> 2 * ncell;
+
 -- name: again
 INSERT INTO index_queue (message_id) VALUES (?) ON CONFLICT DO NOTHING;
 

@@ -171,7 +171,8 @@ class _TableCopy:
         key = key_of(self._shape, row)
         if self._evidence.is_stale(row, key):
             return
-        fault = find_fault(self._shape.name, row)
+        # what stands in an older copy of a page may have changed since
+        fault = find_fault(self._shape.name, row) or ("it is an older copy" if self._is_copy(row) else "")
         if key is None or not row.values or (fault and self._is_unknown(key)):
             self._strays.append(row)
             return
@@ -179,6 +180,9 @@ class _TableCopy:
             self._decide(connection, row, key, is_whole=not fault)
             return
         self._insert(connection, key, self._correct(row, key) if fault else row.values, is_whole=not fault)
+
+    def _is_copy(self, row: Row) -> bool:
+        return self._salvage.file.is_copy(row.page)
 
     def _is_unknown(self, key: Key) -> bool:
         return self._evidence.is_certain and key not in self._evidence.columns
