@@ -18,6 +18,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 DOCTOR_STEP = 4
 """The doctor takes as long as everything else together, so it looks at every fourth point."""
+DELIVERIES = 6
+"""A command waits five seconds for its delivery and leaves the rest to the next one; on a loaded machine that happens."""
 _VOLATILE = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?"  # moments
     r'|(?<="id": )\d+|(?<="group_id": )"\w+"|(?<="undoes": )\d+'  # numbers of rows
@@ -93,7 +95,7 @@ class Operation:
     ignored: str = ""
     """A pattern of what is stored best effort, such as the title of a session."""
     eventually: tuple[tuple[str, ...], str] | None = None
-    """A command and a text that it prints once after the next run; for what is delivered in the background."""
+    """A command and a text that it prints once, after the next runs; for what is delivered in the background."""
     gone: str = ""
     """A text that no file of the home contains when the operation is complete."""
     changes_nothing: bool = False
@@ -263,8 +265,13 @@ class Laboratory:
         if operation.eventually is None or again.code != 0:
             return []
         words, text = operation.eventually
-        found = self.kept(*words).out
-        return [] if found.count(text) == 1 else [f"{text!r} is there {found.count(text)} times: {found}"]
+        for _ in range(DELIVERIES):
+            found = self.kept(*words).out
+            if text in found:
+                break
+            self.kept("providers", "outbox", "retry")
+        queued = self.kept("providers", "outbox", "list").out
+        return [] if found.count(text) == 1 else [f"{text!r} is there {found.count(text)} times: {found} {queued}"]
 
     def _find_gone(self, operation: Operation) -> list[str]:
         if not operation.gone:
