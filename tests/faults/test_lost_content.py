@@ -56,6 +56,16 @@ def test_an_emptied_database_is_no_new_one(tmp_path, trace):
         assert (tmp_path / "state.db").stat().st_size > 0
 
 
+def test_an_empty_log_of_a_database_that_was_set_aside_is_no_emptied_database(tmp_path):
+    """A forget removes the copy and may leave its log, which holds nothing."""
+    app = open_app(str(tmp_path), environ={})
+    app.owner.sessions.create(Session(SessionId("one"), "cli", 1.75e9))
+    app.close()
+    (tmp_path / "state.db.damaged-20261117-164316-wal").touch()
+
+    assert check(tmp_path) == []
+
+
 @pytest.fixture
 def unfinished(tmp_path):
     """A copy of a store whose messages are in its log, half of them also in the file."""
