@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from kept.operations.doctor import check_special_files
+
 PLACES = ("memories/MEMORY.md", "memories/USER.md", "config.yaml", ".env", "state.db", "memories/ledger.db", "SOUL.md")
 COMMANDS = (
     ["memory", "show"],
@@ -67,3 +69,15 @@ def test_settings_can_be_switched_off_with_the_null_device(home):
     (home / ".env").symlink_to(os.devnull)
 
     assert _run(["memory", "show"])[0][0] == 0
+
+
+@pytest.mark.parametrize("place", ["skills/.usage.json", "SOUL.md"])
+def test_the_doctor_names_a_pipe_that_only_some_commands_read(home, place):
+    """The home is not in order, although most commands work."""
+    (home / place).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(home / place)
+
+    ((_, err), (_, checked)) = _run(["skills", "list"], ["doctor", "--offline"])
+
+    assert "this is a bug" not in err + checked
+    assert [check.said for check in check_special_files(home)] == [f"{home / place} is a pipe or a device, not a file"]

@@ -68,10 +68,6 @@ def check_store(app: App) -> list[Finding] | None:
     return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
 
 
-_COMPANIONS = ("-wal", "-shm", "-journal")
-"""Files of SQLite beside a database, which may be empty at any time."""
-
-
 def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
     from kept.sessions.reports import Finding
 
@@ -80,12 +76,14 @@ def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
 
 def _find_emptied(path: Path) -> list[Finding]:
     """Return a finding for a database without a byte in a home that was in use, and for each that was set aside."""
+    from kept.storage.swap import COMPANIONS
+
     found = []
     if is_emptied(path) and (traces := _find_traces(path)):
         what = f"{path.name} is empty (0 bytes), and this home was in use ({', '.join(traces)})"
         found.append(_finding(f"{what}: conversations that were stored in it are lost", _RESTORE, is_lost=True))
     for aside in sorted(path.parent.glob(f"{path.name}.damaged-*")):
-        if is_emptied(aside) and not aside.name.endswith(_COMPANIONS):
+        if is_emptied(aside) and not aside.name.endswith(COMPANIONS):
             what = f"{path.name} was found empty and set aside as {aside.name}: conversations before that are lost"
             found.append(_finding(what, f"{_RESTORE}; remove {aside} to end this message", is_lost=True))
     return found

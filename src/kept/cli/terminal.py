@@ -258,12 +258,12 @@ def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     fail(refused.error, refused.remedy, code=code)
 
 
-def confirm(question: str, *, yes: bool) -> bool:
+def confirm(question: str, *, yes: bool, remedy: str = "give --yes to agree") -> bool:
     """Ask the person at the terminal; without a terminal, exit unless `--yes` was given."""
     if yes:
         return True
     if not sys.stdin.isatty():
-        fail(f"there is no terminal to ask: {question}", "give --yes to agree", code=2)
+        fail(f"there is no terminal to ask: {question}", remedy, code=2)
     return typer.confirm(printable(question), default=False, err=True)
 
 

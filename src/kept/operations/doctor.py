@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -122,6 +123,16 @@ def check_writable(home: Path, *inside: Path) -> Check:
     return Check("home", Health.ERROR, said, "check its owner and permissions, or choose another folder with --home")
 
 
+def check_special_files(home: Path) -> Iterator[Check]:
+    """Name every pipe and device in the home: nothing here is one, and a part that needs the file cannot read it."""
+    for folder, _, names in os.walk(home):
+        for name in names:
+            path = Path(folder, name)
+            mode = path.lstat().st_mode if os.path.lexists(path) else stat.S_IFREG
+            if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+                yield Check("home", Health.WARNING, f"{path} is a pipe or a device, not a file", "move it away")
+
+
 def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
     """Check one user's pages and pending writes; reads only."""
     here = targets(store, None)
@@ -183,6 +194,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
     with tempfile.TemporaryDirectory(prefix="kept-doctor-") as folder:
         yield from check_installation(Path(folder), open_trial_store)
     yield check_writable(home.path, home.memories, home.database)
+    yield from check_special_files(home.path)
     yield from (Check("configuration", Health.WARNING, warning, "correct or remove it") for warning in app.warnings)
     if is_exposed(home.env_file):
         remedy = f"run: chmod 600 {home.env_file}"

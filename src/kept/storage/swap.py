@@ -41,7 +41,7 @@ if sys.platform != "win32":
     import fcntl
 
 _COPYING, _SWAPPING = "copying", "swapping"
-_COMPANIONS = ("-wal", "-shm", "-journal")
+COMPANIONS = ("-wal", "-shm", "-journal")
 _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 """How file systems say that a file cannot have a second name."""
 
@@ -123,13 +123,13 @@ class Replacement:
         """Remove the new file; the old one was not touched."""
         with explain_errors("remove", self.fresh):
             for made in (self.fresh, self.aside):
-                for file in (made, *(companion(made, suffix) for suffix in _COMPANIONS)):
+                for file in (made, *(companion(made, suffix) for suffix in COMPANIONS)):
                     file.unlink(missing_ok=True)
             _journal(self.path).unlink(missing_ok=True)
 
     def _carry_on(self) -> None:
         if self.fresh.exists():
-            for suffix in _COMPANIONS:
+            for suffix in COMPANIONS:
                 companion(self.path, suffix).unlink(missing_ok=True)
             sync_folder(self.path.parent)
             self.fresh.replace(self.path)

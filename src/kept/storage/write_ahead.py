@@ -262,12 +262,12 @@ def _subtract(stored: _Sum, counted: _Sum) -> _Sum:
 def _list_effects(words: int) -> list[tuple[int, int, int, int]]:
     """Return by what each word is multiplied in both halves, and the odd one of these with its inverse."""
     found = []
-    pair = ((0, 1), (1, 1))  # the last word, and the one before it
+    pair = [(0, 1), (1, 1)]  # the last word, and the one before it
     for _ in range(words // 2):
         for first, second in pair:
             half = 0 if first % 2 else 1
             found.append((first, second, half, pow((first, second)[half], -1, _MASK + 1)))
-        pair = tuple(((first + second) & _MASK, (first + 2 * second) & _MASK) for first, second in pair)
+        pair = [((first + second) & _MASK, (first + 2 * second) & _MASK) for first, second in pair]
     return found[::-1]
 
 

@@ -84,6 +84,19 @@ def test_install_audit_update_and_remove(run, home, tmp_path):
     assert run("skills", "audit", "--json").out.strip() == "[]"
 
 
+def test_a_caution_is_not_agreed_to_by_a_general_yes(run, home, tmp_path):
+    """And the remedy is not to give the --yes that was given."""
+    package = tmp_path / "greet"
+    package.mkdir()
+    text = SKILL.replace("ship-it", "greet")
+    (package / "SKILL.md").write_text(text + "\nA bell: \a\n")
+
+    asked = run("skills", "install", str(package), "--yes")
+
+    assert (asked.code, "verdict: caution" in asked.err, "--force" in asked.err) == (2, True, True)
+    assert run("skills", "install", str(package), "--force", "--yes").code == 0
+
+
 def test_a_dangerous_package_is_stopped_with_the_reason(run, home, tmp_path):
     """Nothing is placed; --yes does not help, --force does for a folder of this machine."""
     package = tmp_path / "greet"
