@@ -104,6 +104,15 @@ def test_a_rollback_that_was_killed_is_not_taken_back_by_the_same_command(labora
     assert laboratory.view(survey.operation) == survey.new
 
 
+def test_an_import_whose_undo_was_killed_before_it_wrote_the_page_is_undone_by_the_next(laboratory):
+    """The ledger has the undo already; the page has not."""
+    survey = laboratory.survey(OPERATIONS["import undo"])
+    renamed = next(number for number, call in enumerate(survey.calls, start=1) if call[0] == "rename")
+
+    assert survey.calls[renamed - 1][2].endswith("/MEMORY.md")
+    assert laboratory.try_point(survey, Mode.KILL, renamed) == []
+
+
 def test_a_kill_while_the_database_is_created_alarms_nobody(laboratory):
     """A home with settings and a page is in use; its first conversation is not lost when it was never stored."""
     survey = laboratory.survey(OPERATIONS["first conversation"])

@@ -7,6 +7,7 @@ from functools import partial
 
 from kept.core.errors import Reason, Refused
 from kept.memory.edits import Author, Change, EditRecord, Step, Target, undone_ids
+from kept.memory.history import History
 from kept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, preview
 from kept.memory.store import MemoryStore, check_text
 
@@ -142,7 +143,7 @@ class TakenBack:
 
 def plan_taking_back(store: MemoryStore, group_id: str) -> dict[Target, list[EditRecord]]:
     """Return the rows of a group that are not undone, by page."""
-    rows = store.ledger.rows()
+    rows = History(store).rows()  # without the write of an undo that was killed before it reached the page
     gone = undone_ids(rows)
     open_rows = [row for row in rows if row.group_id == group_id and row.id not in gone and not row.is_damaged]
     return {

@@ -133,7 +133,9 @@ def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
 
 def list_session_edits(caller: Caller, session_id: str, *, limit: int = 20) -> list[EditRecord]:
     """Return what a session wrote to the pages, the newest first."""
-    rows = reversed(caller.space.memory.ledger.rows())
+    from kept.memory.history import History
+
+    rows = reversed(History(caller.space.memory).rows())
     return list(islice((row for row in rows if row.session_id == session_id), limit))
 
 
