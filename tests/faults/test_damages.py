@@ -46,7 +46,8 @@ MORE_ROWS = (
         "INSERT INTO outbox (provider, session_id, hook, payload, idempotency_key, created, last_error) "
         "VALUES ('mem0', 'session01', 'sync_turn', '{\"said\": \"mark' || :n || '\"}', 'key' || :n, 1.5, 'no answer ' || :n)"
     ),
-    "INSERT INTO outbox_lanes (provider, ledger_id, delivered) VALUES ('lane' || :n, :n, 7)",
+    # a forget asks every provider to which something was delivered, and looks for each that is not installed
+    "INSERT INTO outbox_lanes (provider, ledger_id, delivered) VALUES ('lane' || :n, :n, iif(:n = 1, 7, 0))",
     (
         "INSERT INTO provider_calls (session_id, provider, call, started, seconds, outcome, bytes_out, bytes_in) "
         "VALUES ('session02', 'mem0', 'prefetch', 1.5, 0.25, 'ok', :n, 300)"

@@ -91,9 +91,10 @@ def load(
     look for them. Whatever the plugin does instead of loading, the result is a ProviderError.
     """
     policy = policy or PluginPolicy()
-    found = find_plugin(name, discover(plugins))
+    everything = discover(plugins)
+    found = find_plugin(name, everything)
     if found is None:
-        known = ", ".join(sorted(discover(plugins))) or "none"
+        known = ", ".join(sorted(everything)) or "none"
         raise NotFound(
             f"there is no memory provider {name!r}",
             f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",

@@ -137,6 +137,8 @@ class PageFile:
         likely = [(size, spare) for size in (declared, self.log.page_bytes) for spare in (reserved, 0)]
         tries = [*dict.fromkeys([*likely, *((size, 0) for size in PAGE_SIZES)])]
         sizes = [(size, spare) for size, spare in tries if size in PAGE_SIZES and size - spare >= 480]
+        if self._fit(*sizes[0]) * 2 > len(self._data):
+            return sizes[0]  # most of the file cannot fit two sizes
         scores = [(self._fit(size, spare), -place) for place, (size, spare) in enumerate(sizes)]
         return sizes[-max(scores)[1]]
 

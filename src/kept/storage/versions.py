@@ -25,11 +25,12 @@ def build_reference(migrations: Sequence[Migration], version: int) -> apsw.Conne
 def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
     """Return the version whose schema has most in common with the readable declarations of a file."""
     declared = _declarations(salvage.declarations)
+    schemas = _list_schemas(migrations)
     in_header = int.from_bytes(salvage.file.header[60:64], "big")
     newest = migrations[-1].version
 
     def score(version: int) -> tuple[int, bool, int]:
-        known = _schema(build_reference(migrations, version))
+        known = schemas[version]
         same = sum(known.get(name) == sql for name, sql in declared.items())
         other = sum(known.get(name) != sql and not name.startswith(_DERIVED) for name, sql in declared.items())
         # a declaration that cannot be read says nothing about the version
@@ -39,6 +40,15 @@ def find_version(salvage: Salvage, migrations: Sequence[Migration]) -> int:
     if not declared and not 0 < in_header <= newest:
         return newest
     return max((step.version for step in migrations), key=score)
+
+
+def _list_schemas(migrations: Sequence[Migration]) -> dict[int, dict[str, str]]:
+    """Return the declarations of each version."""
+    connection, found = apsw.Connection(":memory:"), {}
+    for number, step in enumerate(migrations, start=1):
+        migrate(connection, migrations[:number], None)
+        found[step.version] = _schema(connection)
+    return found
 
 
 def is_schema_of(path: Path, migrations: Sequence[Migration]) -> bool:
