@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import Reason, Refused, UsageError
-from kept.core.events import Progressed
-from kept.core.ids import OWNER
+from kept.core.ids import OWNER, random_hex
 from kept.core.values import dataclass, field
 from kept.operations.profiles import hide_password
+from kept.operations.storage_rows import Move, copy_home
 from kept.operations.users import add_account, list_users, write_card
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from kept.app.caller import Caller, UserSpace
+    from kept.app.caller import Caller
     from kept.core.ids import UserId
     from kept.core.ports import Database
     from kept.core.text import JSON
     from kept.storage.postgres.database import PostgresServer
-    from kept.storage.postgres.rows import Copied, Side
+    from kept.storage.postgres.rows import Copied
 
 FILES = "sqlite"
 """The name of the files of a home as the aim of a move."""
@@ -29,17 +28,10 @@ _MARK = "moving"
 _READ_MARK = "SELECT value FROM state_meta WHERE key = ?"
 _PUT_MARK = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
 _DROP_MARK = "DELETE FROM state_meta WHERE key = ?"
-_HOME_TABLES = ("tokens", "platform_people", "pairing_codes", "platform_messages", "moved_chats")
-_NOT_MOVED = frozenset({"leases", *_HOME_TABLES})
-"""Leases end by themselves; the others belong to the home, not to a user."""
-_ALL = "1=1"
-_SHARED = frozenset({"blobs", "captured_messages", "prompts", "sources", "state_meta", "tombstones"})
-"""Tables in which a file stores for all users once what a server stores for each."""
-_SEQUENCES = {
-    "messages": ("id", "message_ids"), "nodes": ("id", "nodes_id_seq"), "receipts": ("id", "receipts_id_seq"),
-    "outbox": ("id", "outbox_id_seq"), "provider_calls": ("id", "provider_calls_id_seq"),
-    "imports": ("number", "imports_number_seq"),
-}  # fmt: skip
+_HOME = "home"
+"""The note with the id of the home that a tenant or a file belongs to; paths of two hosts may be the same."""
+_LEFT = "left"
+"""The note on a server that its home moved back to files, with what was there then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,33 +126,94 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     if to == FILES:
         return _move_to_files(caller)
     app = caller.app
-    if app.server is not None:
-        return Refused(Reason.PRESENT, f"the home is stored at {app.server.place} already", "`kept storage status`")
     from kept.storage.postgres.database import PostgresServer
 
     server = PostgresServer(to, tenant=app.settings.storage.tenant)
     app.on_close(server.close)
+    if app.server is not None:
+        return _finish_move(caller, server)
     everybody = list_users(caller)
     users = [user.id for user in everybody]
-    with server.for_tenant().reading() as unit:
-        is_continued = bool(list(unit.execute(_READ_MARK, (_MARK,))))
-    if not is_continued and (taken := _find_taken(server, users)):
-        what = f"{server.place} has data of {taken!r} already"
-        return Refused(Reason.PRESENT, what, "use another database, or set another storage.tenant")
+    if refused := _refuse_taken(caller, server, users):
+        return refused
     with server.for_tenant().writing() as unit:
-        unit.execute(_PUT_MARK, (_MARK, str(app.home.path)))
+        unit.execute(_PUT_MARK, (_MARK, _name_home(caller)))
+        unit.execute(_PUT_MARK, (_HOME, _name_home(caller)))
+        unit.execute(_DROP_MARK, (_LEFT,))
     with app.state_file.writing():  # nobody writes to the file meanwhile
-        moved = {user: _Move(app.space(user), server).run_forward() for user in users}
-        moved[OWNER] = [*moved[OWNER], *_copy_home(caller, server, to_files=False)]
+        moved = {user: Move(app.space(user), server).run_forward() for user in users}
+        moved[OWNER] = [*moved[OWNER], *copy_home(caller, server, to_files=False)]
     for user in everybody:
         if user.created is not None:
             add_account(server, user.id, user.created)
-    with server.for_tenant().writing() as unit:
-        unit.execute(_DROP_MARK, (_MARK,))
     report = MoveReport(str(hide_password(to)), moved, _write_url(caller, to))
     app.close()  # its files are closed, so that nothing writes to them under their new names
     _set_aside(caller)  # rows and pages that nobody changes any more must not be taken for the present ones
+    _drop_mark(server)
     return report
+
+
+def _finish_move(caller: Caller, server: PostgresServer) -> MoveReport | Refused:
+    """Set the files of a finished copy aside, which an interrupted move left; refuse anything else."""
+    app = caller.app
+    assert app.server is not None
+    is_same = app.server.address == server.address
+    if is_same and _read_mark(server, _MARK) and app.home.database.exists():
+        app.close()
+        _set_aside(caller)
+        _drop_mark(server)
+        return MoveReport(str(server.place), {}, "it was copied before")
+    back = "" if is_same else "to move it to another server, first run `kept storage migrate --to sqlite`; "
+    return Refused(
+        Reason.PRESENT, f"the home is stored at {app.server.place} already", f"{back}`kept storage status` shows it"
+    )
+
+
+def _read_mark(server: PostgresServer, key: str) -> str:
+    with server.for_tenant().reading() as unit:
+        return next((str(value) for (value,) in unit.execute(_READ_MARK, (key,))), "")
+
+
+def _drop_mark(server: PostgresServer) -> None:
+    with server.for_tenant().writing() as unit:
+        unit.execute(_DROP_MARK, (_MARK,))
+    server.close()
+
+
+def _name_home(caller: Caller) -> str:
+    """Return the id of this home, which is made at its first move and stays with its file."""
+    with caller.app.state_file.writing() as unit:
+        unit.execute(_PUT_MARK, (_HOME, random_hex(8)))
+        return next(str(value) for (value,) in unit.execute(_READ_MARK, (_HOME,)))
+
+
+def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId]) -> Refused | None:
+    """Refuse a tenant with data that this home did not bring there, or that somebody changed after it left."""
+    moving = _read_mark(server, _MARK)
+    if moving and moving in {_name_home(caller), str(caller.app.home.path)}:  # kept 0.9 named the home by its path
+        return None
+    left = _read_mark(server, _LEFT) if _read_mark(server, _HOME) == _name_home(caller) else ""
+    if left and left == _count_rows(server, users):
+        return None
+    remedy = "use another database, or set another storage.tenant"
+    if left:
+        what = f"{server.place} was written to after this home had moved back to files"
+        return Refused(Reason.PRESENT, what, f"{remedy}; what is there now is not in these files")
+    with server.for_tenant().reading() as unit:
+        others = [str(name) for (name,) in unit.execute("SELECT id FROM users ORDER BY id LIMIT 1")]
+    taken = moving or _find_taken(server, users) or "".join(others)
+    return Refused(Reason.PRESENT, f"{server.place} has data of another home already", remedy) if taken else None
+
+
+def _count_rows(server: PostgresServer, users: Sequence[UserId]) -> str:
+    """Return the newest numbers of every user: they differ as soon as anything was written."""
+    found = []
+    for user in sorted(users):
+        with server.for_user(user).reading() as unit:
+            for table in ("messages", "edits"):
+                sql = f"SELECT coalesce(max(id), 0), count(*) FROM {table}"  # noqa: S608 - constants
+                found += [str(value) for row in unit.execute(sql) for value in row]
+    return " ".join(found)
 
 
 def _move_to_files(caller: Caller) -> MoveReport | Refused:
@@ -180,11 +233,22 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
             write_card(caller, user.id, user.created)
     database = open_state(app.home.database, sink=app.report)
     app.on_close(database.close)
-    moved = {user: _Move(app.space(user), server).run_back(database) for user in users}
-    moved[OWNER] = [*moved[OWNER], *_copy_home(caller, server, to_files=True, database=database)]
+    moved = {user: Move(app.space(user), server).run_back(database) for user in users}
+    moved[OWNER] = [*moved[OWNER], *copy_home(caller, server, to_files=True, database=database)]
+    _note_departure(server, database, users)
     setting = _drop_url(caller)
     mark.unlink()
     return MoveReport(FILES, moved, setting)
+
+
+def _note_departure(server: PostgresServer, database: Database, users: Sequence[UserId]) -> None:
+    """Let the home move to this server again, as long as nobody else writes there."""
+    home = _read_mark(server, _HOME)
+    with database.writing() as unit:
+        unit.execute(_PUT_MARK, (_HOME, home or random_hex(8)))
+    with server.for_tenant().writing() as unit:
+        unit.execute(_DROP_MARK, (_LEFT,))
+        unit.execute(_PUT_MARK, (_LEFT, _count_rows(server, users)))
 
 
 def _set_aside(caller: Caller) -> None:
@@ -207,122 +271,6 @@ def _find_taken(server: PostgresServer, users: Sequence[UserId]) -> str:
                 if list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")):  # noqa: S608 - constants
                     return user
     return ""
-
-
-class _Move:
-    """The data of one user on its way."""
-
-    def __init__(self, space: UserSpace, server: PostgresServer) -> None:
-        from kept.storage.postgres.rows import ServerTables
-
-        self._space = space
-        self._database = server.for_user(space.user)
-        self._tables = ServerTables(self._database)
-        self._done: list[Copied] = []
-
-    def run_forward(self) -> list[Copied]:
-        """Copy the rows of the files to the server, and build the search index there."""
-        from kept.app.store_care import open_sessions_at
-        from kept.storage.postgres.rows import FileTables, advance_sequences
-
-        with self._space.app.state_file.writing() as unit:
-            rows = _list_conditions()
-            source = FileTables(unit, self._space.user, rows)
-            for table in rows:
-                self._copy(source, self._tables, table, exact=True)
-        with self._open_ledger() as ledger, ledger.writing() as unit:
-            self._copy(FileTables(unit, self._space.user, {"edits": _ALL}), self._tables, "edits", exact=True)
-        self._copy_pages(to_files=False)
-        with self._database.writing() as server:
-            server.execute(_COUNT_LEDGER)
-            server.execute(_NOTE_USER, (self._database.key, self._space.user))
-        advance_sequences(self._database, _SEQUENCES)
-        if self._is_index_due():
-            open_sessions_at(self._database.server, self._space.user).upkeep.reindex()
-        return self._done
-
-    def _is_index_due(self) -> bool:
-        return any(one.table == "messages" and one.rows for one in self._done)
-
-    def run_back(self, database: Database) -> list[Copied]:
-        """Copy the rows of the server to files; the next search indexes them."""
-        from kept.storage.postgres.rows import FileTables
-
-        rows = _list_conditions() | dict.fromkeys(_SHARED, _ALL)
-        with database.writing() as unit:
-            target = FileTables(unit, self._space.user, rows)
-            for table in rows:
-                self._copy(self._tables, target, table, exact=table not in _SHARED)
-        with self._open_ledger() as ledger, ledger.writing() as unit:
-            target = FileTables(unit, self._space.user, {"edits": _ALL})
-            self._copy(self._tables, target, "edits", exact=True)
-        self._copy_pages(to_files=True)
-        return self._done
-
-    def _copy_pages(self, *, to_files: bool) -> None:
-        from kept.memory.postgres import FolderPages
-
-        folder = FolderPages(self._space.home.memories)
-        for table in ("pages", "page_copies"):
-            source, target = (self._tables, folder) if to_files else (folder, self._tables)
-            self._copy(source, target, table, exact=True)
-
-    def _copy(self, source: Side, target: Side, table: str, *, exact: bool) -> None:
-        from kept.storage.postgres.rows import copy_table
-
-        def tell(done: int) -> None:
-            self._space.app.report(Progressed(f"{self._space.user}: {table}", done, None))
-
-        self._done.append(copy_table(source, target, table, exact=exact, tell=tell))
-
-    @contextmanager
-    def _open_ledger(self) -> Iterator[Database]:
-        from kept.storage.connections import sql_migrations
-        from kept.storage.files import APPLICATION_ID, make_folder
-        from kept.storage.sqlite import Database
-
-        make_folder(self._space.home.memories)
-        path, migrations = self._space.home.memories / "ledger.db", sql_migrations("kept.memory")
-        with closing(Database(path, application_id=APPLICATION_ID, migrations=migrations, durability="full")) as opened:
-            yield opened
-
-
-_NOTE_USER = "INSERT INTO users (user_id, id) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM sessions) ON CONFLICT DO NOTHING"
-_COUNT_LEDGER = (
-    "INSERT INTO ledger_numbers (edit_id, write_id) "
-    "SELECT max(id), max(write_id) FROM edits HAVING max(id) IS NOT NULL "
-    "ON CONFLICT (tenant, user_id) DO UPDATE SET edit_id = excluded.edit_id, write_id = excluded.write_id"
-)
-
-
-def _list_conditions() -> dict[str, str]:
-    """Return the tables of a user in an order in which rows can be inserted, each with the condition for them."""
-    from kept.app.places import BLOBS_OF_USER, ROWS_OF_USER
-
-    rows = {table: ROWS_OF_USER[table] for table in reversed(ROWS_OF_USER) if table not in _NOT_MOVED}
-    # keys of removed messages name no user; they are hashes, and keep a message from coming back
-    captured = " OR ".join((rows["captured_messages"], "message_id NOT IN (SELECT id FROM messages)"))
-    notes = "key IN ('tombstone_salt', 'rewind_run') OR substr(key, -length(:user) - 1) = ':' || :user"
-    return {
-        **rows,
-        "captured_messages": captured,
-        "blobs": BLOBS_OF_USER,
-        "tombstones": _ALL,
-        "state_meta": notes,
-    }
-
-
-def _copy_home(
-    caller: Caller, server: PostgresServer, *, to_files: bool, database: Database | None = None
-) -> list[Copied]:
-    """Copy the tables that belong to the home as a whole."""
-    from kept.storage.postgres.rows import FileTables, ServerTables, copy_table
-
-    tables = ServerTables(server.for_tenant())
-    with (database or caller.app.state_file).writing() as unit:
-        files = FileTables(unit, OWNER, dict.fromkeys(_HOME_TABLES, "1"))
-        source, target = (tables, files) if to_files else (files, tables)
-        return [copy_table(source, target, table, exact=True, tell=lambda _: None) for table in _HOME_TABLES]
 
 
 def _write_url(caller: Caller, url: str) -> str:

@@ -126,8 +126,65 @@ def test_a_database_with_data_is_not_mixed_with_another_home(filled, postgres_se
     refused = storage.move_storage(other.caller(), postgres_server.shared_url)
 
     assert isinstance(refused, Refused)
-    assert "already" in refused.error
+    assert "another home" in refused.error
+    assert "storage.tenant" in refused.remedy
     other.close()
+
+
+def test_a_move_that_was_killed_at_its_end_is_finished(filled, postgres_server, monkeypatch):
+    """The URL is written and the files are not set aside yet: the same command does that, and copies nothing."""
+
+    def die(caller):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_set_aside", die)
+        with pytest.raises(KeyboardInterrupt):
+            storage.move_storage(filled.caller(), postgres_server.shared_url)
+    there = reopen(filled)
+    before = export(there, OWNER)
+    assert there.home.database.exists()
+
+    done = storage.move_storage(there.caller(), postgres_server.shared_url)
+    again = reopen(there)
+    refused = storage.move_storage(again.caller(), postgres_server.shared_url)
+
+    assert not isinstance(done, Refused)
+    assert not again.home.database.exists()
+    assert export(again, OWNER) == before
+    assert isinstance(refused, Refused)
+    again.close()
+
+
+def test_a_home_that_came_back_may_go_again(filled, postgres_server):
+    """Its own copy on the server is brought up to date; one that others wrote to meanwhile is left alone."""
+    storage.move_storage(filled.caller(), postgres_server.shared_url)
+    there = reopen(filled)
+    storage.move_storage(there.caller(), storage.FILES)
+    here = reopen(there)
+    here.owner.sessions.forgetting.carry_out(here.owner.sessions.forgetting.plan_sessions(["s-owner"]))
+    here.owner.memory.apply("memory", Add("written in files"))
+
+    moved = storage.move_storage(here.caller(), postgres_server.shared_url)
+    again = reopen(here)
+
+    assert not isinstance(moved, Refused)
+    assert again.owner.memory.entries("memory") == ["a fact of owner", "written in files"]
+    assert again.owner.sessions.totals() == (0, 0)
+    assert again.space(ANN).sessions.totals() == (1, 30)
+
+    storage.move_storage(again.caller(), storage.FILES)
+    fill_one = open_app(
+        str(again.home.root), environ={**again.environ, "KEPT_STORAGE__URL": postgres_server.shared_url}
+    )
+    fill_one.owner.memory.apply("memory", Add("written by another host"))
+    fill_one.close()
+    last = reopen(again)
+    refused = storage.move_storage(last.caller(), postgres_server.shared_url)
+
+    assert isinstance(refused, Refused)
+    assert "was written to" in refused.error
+    last.close()
 
 
 def test_forget_reaches_the_server(tmp_path, url):

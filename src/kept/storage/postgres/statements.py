@@ -57,14 +57,14 @@ def adapt(statement: str, *, filtered: bool = True) -> Adapted:
 
 @cache
 def list_user_tables() -> frozenset[str]:
-    """Return the tables whose rows belong to users: their key begins with tenant and user."""
+    """Return the tables whose rows belong to users, as the migrations protect them."""
     folder = resource_path("kept.storage.postgres", "migrations")
     texts = (file.read_text(encoding="utf-8") for file in folder.glob("*.sql"))
-    # `users` says which users there are, to all of a tenant
-    return frozenset(name for text in texts for name in _USER_TABLE.findall(text)) - {"users"}
+    calls = (call for text in texts for call in _PROTECTED.findall(text))
+    return frozenset(name for call in calls for name in re.findall(r"'(\w+)'", call))
 
 
-_USER_TABLE = re.compile(r"CREATE TABLE (\w+) \(\s*tenant [^,]+,\s*user_id ")
+_PROTECTED = re.compile(r"SELECT protect_user_table\(([^;]+);")
 _PARTS = re.compile(r"'[^']*'|--[^\n]*|::|:[a-z_]\w*|\?\d*|%|\w+|\s+|.", re.IGNORECASE | re.DOTALL)
 _BEFORE_TABLES = frozenset({"FROM", "JOIN"})
 _AFTER_TABLES = frozenset((
