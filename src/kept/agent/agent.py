@@ -2,9 +2,13 @@
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+import anyio
 
 from kept.agent.compact import CompactionRequest
 from kept.agent.conversation import Conversation
@@ -18,14 +22,22 @@ from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import Answer, take_turn
 from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
-from kept.core.errors import KeptError, NotFound, UsageError
+from kept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
 from kept.providers.content import plain_messages
+from kept.storage.leases import new_holder
+
+if TYPE_CHECKING:
+    from kept.storage.leases import FencedLease
 
 log = logging.getLogger(__name__)
+
+LEAD_SECONDS = 120.0
+"""How long a turn waits for one of the same conversation in another process."""
+LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +69,9 @@ class Agent:
         self.opening = opening
         self.when_closed: Callable[[], None] = lambda: None
         """Releases what was opened for this agent alone."""
+        self._holder = new_holder() if parts.lead is not None else ""
+        self._fence = 0
+        """The number of the lease under which the last turn ran; 0 before the first."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if not opening.defers_plugins:
             self.conversation.begin()
@@ -68,13 +83,42 @@ class Agent:
 
     async def turn(self, text: str, images: Sequence[ImagePart] = ()) -> Answer:
         """Answer one message."""
-        return await take_turn(self.conversation, text, images=images)
+        async with self._lead():
+            return await take_turn(self.conversation, text, images=images)
+
+    @asynccontextmanager
+    async def _lead(self) -> AsyncIterator[None]:
+        """Wait until no other process answers in this conversation, and go on from what was said there meanwhile."""
+        lease: FencedLease | None = None
+        if self.parts.lead is not None and self.conversation.record.store is not None:
+            with self.conversation.interruptible() as scope:
+                lease = await _take(self.parts.lead(self.conversation.root, self._holder))
+            if scope.cancelled_caught:
+                raise Busy("this conversation is in use elsewhere, and waiting was interrupted", "try again later")
+        if lease is None:
+            yield
+            return
+        if await offload(self._is_behind, lease.fence):
+            await offload(self.resume, self.session.id)
+        self._fence = lease.fence
+        with lease.keep():
+            yield
+
+    def _is_behind(self, fence: int) -> bool:
+        """Whether another process may have added to the conversation since this one read it."""
+        store, record = self.parts.sessions, self.conversation.record
+        if store is None or not record.exists or fence == self._fence:
+            return False
+        stored = store.session(record.session.id)
+        is_first = self._fence == 0
+        return stored is not None and not (is_first and stored.last_active == record.session.last_active)
 
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
         """Go on with the last turn after the client has run its own tools."""
         rows = self.conversation.record.rows
         text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
-        return await take_turn(self.conversation, text, results)
+        async with self._lead():
+            return await take_turn(self.conversation, text, results)
 
     def add_message(self, text: str) -> None:
         """Add something that the person said and that needs no answer; the next turn sees it."""
@@ -149,8 +193,9 @@ class Agent:
 
     async def compress(self, focus: str = "") -> Outcome:
         """Compact now, on request; when interrupted, nothing changes."""
-        with self.conversation.interruptible() as scope:
-            outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
+        async with self._lead():
+            with self.conversation.interruptible() as scope:
+                outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
     def new(self, reason: Literal["new", "reset"] = "new") -> None:
@@ -305,6 +350,22 @@ class Agent:
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
             lineage={root, record.session.id},
         )  # fmt: skip
+
+
+async def _take(lease: "FencedLease") -> "FencedLease | None":
+    """Take a lease as soon as no other process has it; None if the server cannot be asked, and stores nothing now."""
+    deadline = time.monotonic() + LEAD_SECONDS
+    try:
+        while not await offload(lease.take):
+            if time.monotonic() > deadline:
+                raise Busy("another process still answers in this conversation", "try again in a moment")
+            await anyio.sleep(LOOK_SECONDS)
+    except StorageError as error:
+        if time.monotonic() > deadline:
+            raise
+        log.warning("the conversation is not led: %s", error)
+        return None
+    return lease
 
 
 def _find_project(folder: Path) -> str | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.memory.store import MemoryStore
     from kept.providers.base import LedgerRow
     from kept.providers.manager import ProviderManager
+    from kept.storage.leases import FencedLease
 
 
 @dataclass(slots=True)
@@ -87,6 +88,8 @@ class Parts:
     """Review skills after this many tool rounds."""
     skills: SkillsInUse | None = None
     """Records the outcome of turns that used skills."""
+    lead: "Callable[[SessionId, str], FencedLease] | None" = None
+    """Returns the lease of a conversation for a holder, where hosts share a server; None: files hold the home."""
 
 
 _BATCH = 1_000

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.ports import Sessions
+    from kept.storage.leases import FencedLease
 
 SKILL_FITS = 0.5
 """A skill is suggested if its description contains at least this share of the question's words."""
@@ -186,8 +187,15 @@ class AgentBuilder:
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
             titler=self._titler(model, sink),
             review_tokens_today=lambda: self._review_tokens(sessions),
+            lead=None if self._app.server is None else self._lead,
         )
         return parts
+
+    def _lead(self, root: SessionId, holder: str) -> FencedLease:
+        """Return the lease of a conversation among the processes that share the server."""
+        from kept.storage.leases import TURN_SECONDS, FencedLease
+
+        return FencedLease(self._space.database, f"session:{root}", holder=holder, seconds=TURN_SECONDS)
 
     def _collect_tools(
         self,

@@ -17,7 +17,7 @@ from kept.agent.toolbox import deny
 from kept.core.errors import Busy, KeptError, StorageError
 from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversation_keys, conversations
-from kept.storage.leases import new_holder
+from kept.storage.leases import TURN_SECONDS, new_holder
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -341,7 +341,7 @@ async def _take(lease: TurnLease) -> None:
 async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
     """Renew a lease three times in its time, until it is released or lost."""
     while True:
-        with anyio.move_on_after(conversation_keys.TURN_SECONDS / 3):
+        with anyio.move_on_after(TURN_SECONDS / 3):
             await stop.wait()
         if stop.is_set() or not await offload(lease.take):
             return

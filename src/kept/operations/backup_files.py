@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.storage.maintenance import Snapshot
+    from kept.storage.postgres.database import PostgresServer
 
 _ATTEMPTS = 5
 _FACTS = "holographic.db"
@@ -136,8 +137,36 @@ def stage_files(caller: Caller, staging: Staging) -> None:
     for source in sources:
         if source.name not in snapshots and source.place.on_forget not in _UNDER_LOCK:
             _copy(source, staging)
+    if caller.app.server is not None:
+        _copy_server(caller, caller.app.server, staging)
     if caller.is_owner:
         _copy_provider_paths(caller, staging)
+
+
+def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> None:
+    """Copy what a server has, as the files that a home without one has: a backup is restored into either."""
+    from kept.config.home import Home
+    from kept.operations.storage_rows import copy_to_files
+    from kept.operations.users import list_users
+
+    home = Home(staging.folder / "server")
+    users = [user.id for user in list_users(caller)] if caller.is_owner else [caller.user]
+    copy_to_files(server, users, home, caller.space.listeners)
+    for path in sorted(path for path in home.path.rglob("*") if path.is_file()):
+        name = path.relative_to(home.path).as_posix()
+        place = find_place(name)
+        if place is not None and not place.left_out:
+            path.replace(staging.place(f"{HOME}{name}"))
+            staging.schemas |= {name: newest_schema(path.name)} if path.suffix == ".db" else {}
+
+
+def newest_schema(name: str) -> int:
+    """Return the version of a database file of this name that this kept writes; 0 if it is none of ours."""
+    from kept.storage.connections import sql_migrations
+
+    packages = {"ledger.db": "kept.memory", "holographic.db": "kept.providers.holographic"}
+    packages |= dict.fromkeys(("state.db", "kept.db"), "kept.storage")
+    return sql_migrations(packages[name])[-1].version if name in packages else 0
 
 
 @contextmanager
@@ -183,9 +212,6 @@ def _list_sources(caller: Caller, staging: Staging) -> list[SourceFile]:
     found = [
         source for path in _walk(home.own, home.path, staging) if (source := _judge(caller, path, staging)) is not None
     ]
-    if caller.app.server is not None:
-        why = f"they are at {caller.app.server.place}: back up that server"
-        staging.left_out["conversations, pages and their ledger", why] += 1
     if not caller.is_owner:
         shared = [home.database, home.path / _FACTS]
         found += [source for path in shared if path.exists() and (source := _judge(caller, path, staging)) is not None]

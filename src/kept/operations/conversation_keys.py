@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kept.app.caller import Scope
 from kept.core.ids import SessionId
+from kept.storage.leases import TURN_SECONDS
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -101,10 +102,6 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
 
 
 TurnLease: TypeAlias = "FencedLease"
-TURN_SECONDS = 15.0
-"""How long a host that died keeps its conversations; a living one renews its lease three times as often.
-
-One that is slower still keeps a conversation until another host asks for it."""
 
 
 def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:

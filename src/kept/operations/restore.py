@@ -7,7 +7,7 @@ leaves the home as it was; after that, the next command completes the restore, b
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError, Usa
 from kept.core.events import Warned
 from kept.core.ids import OWNER, UserId
 from kept.core.text import dumps
+from kept.operations.backup_files import newest_schema
 from kept.operations.restore_parts import (
     PartResult,
     Source,
@@ -26,6 +27,8 @@ from kept.operations.restore_parts import (
     restore_sessions,
     restore_skills,
 )
+from kept.operations.storage_rows import Move, copy_home, is_unused
+from kept.operations.users import add_account, list_users
 from kept.storage.files import hold_lock, make_folder, read_bytes, sync_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from kept.app.caller import Caller
     from kept.core.text import JSON
     from kept.storage.archive import Contents
+    from kept.storage.postgres.database import PostgresServer
 
 _PLAN = "restore.json"
 _DATABASES = ("state.db", "kept.db")
@@ -148,19 +152,11 @@ def _refuse(caller: Caller, restore: Restore) -> Refused | None:
     if not caller.is_owner and of not in {OWNER, caller.user}:
         return Refused(Reason.NOT_ALLOWED, f"the backup is of the user {of!r}", "restore it as that user or as owner")
     for name, version in restore.contents.details.get("schemas", {}).items():
-        newest = _newest_schema(Path(str(name)).name)
-        if isinstance(version, int) and newest is not None and version > newest:
+        newest = newest_schema(Path(str(name)).name)
+        if isinstance(version, int) and newest and version > newest:
             message = f"{name} in the backup has schema {version}, this kept knows {newest}"
             return Refused(Reason.UNAVAILABLE, message, "update kept; nothing was changed")
     return None
-
-
-def _newest_schema(name: str) -> int | None:
-    from kept.storage.connections import sql_migrations
-
-    packages = {"ledger.db": "kept.memory", "holographic.db": "kept.providers.holographic"}
-    packages |= dict.fromkeys(_DATABASES, "kept.storage")
-    return sql_migrations(packages[name])[-1].version if name in packages else None
 
 
 def apply_restore(caller: Caller, restore: Restore, *, backup: bool = True) -> RestoreReport | Refused:
@@ -269,7 +265,7 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
             "skills": restore_skills(caller, source, is_preview=is_preview),
             "files": restore_files(source, with_settings=restore.options.settings, is_preview=is_preview),
         }
-    for user, result in _restore_databases(caller, restore, is_preview=is_preview).items():
+    for user, result in _restore_databases(caller, restore, is_fresh=is_fresh, is_preview=is_preview).items():
         parts.setdefault(user, {})["sessions"] = result
     if caller.is_owner and about.user == OWNER:
         parts[OWNER]["outside"] = _restore_outside(caller, restore, is_preview=is_preview)
@@ -279,6 +275,8 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
 def _is_empty(caller: Caller) -> bool:
     """Whether nothing was stored here yet."""
     home = caller.space.home
+    if caller.app.server is not None:
+        return all(is_unused(caller.app.server, user.id) for user in list_users(caller))
     stored = [home.memories, home.skills, home.pending, home.connections]
     stored += [home.database, home.config_file, home.users] if caller.is_owner else []
     return not any(path.exists() for path in stored)
@@ -315,7 +313,9 @@ def _find_forgets(caller: Caller, created: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in reports.glob("[0-9]*.json") if path.stem > stamp))
 
 
-def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) -> dict[UserId, PartResult]:
+def _restore_databases(
+    caller: Caller, restore: Restore, *, is_fresh: bool, is_preview: bool
+) -> dict[UserId, PartResult]:
     """Place the database with the conversations, or merge the conversations of each user into the one here."""
     from kept.app.store_care import open_store_of
     from kept.storage.columns import count_rows
@@ -325,7 +325,9 @@ def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) ->
         return {}
     staged, target = found[0], caller.app.home.database
     is_whole = caller.is_owner and restore.contents.description.user == OWNER
-    if is_whole and not target.exists():
+    if caller.app.server is not None and is_whole and is_fresh:
+        return _copy_to_server(caller, caller.app.server, staged, is_preview=is_preview)
+    if caller.app.server is None and is_whole and not target.exists():
         result = PartResult()
         result.counts["new"] = count_rows(staged, "sessions")
         if not is_preview:
@@ -341,6 +343,33 @@ def _restore_databases(caller: Caller, restore: Restore, *, is_preview: bool) ->
             )
             for space in spaces
         }
+
+
+def _copy_to_server(
+    caller: Caller, server: PostgresServer, staged: Path, *, is_preview: bool
+) -> dict[UserId, PartResult]:
+    """Copy the rows of a whole home to a server that has none, as they are; what is there already stays."""
+    from kept.app.store_care import open_store_of
+    from kept.storage.sqlite import open_state
+
+    result: dict[UserId, PartResult] = {}
+    with open_store_of(staged) as theirs:
+        users = theirs.users()
+        for user in users:
+            result[user] = PartResult()
+            result[user].counts["new"] = theirs.for_user(user).totals()[0]
+    if is_preview:
+        return result
+    home = caller.app.home
+    with closing(open_state(staged)) as database:
+        for user in {OWNER, *users}:
+            memories = staged.parent / home.for_user(user).memories.relative_to(home.path)
+            Move(server, user, memories, caller.space.listeners).run_forward(database)
+        copy_home(server, database, to_files=False)
+    for one in list_users(caller):
+        if one.created is not None:
+            add_account(server, one.id, one.created)
+    return result
 
 
 def _restore_outside(caller: Caller, restore: Restore, *, is_preview: bool) -> PartResult:

@@ -14,6 +14,7 @@ from kept.app.places import Nature, find_place
 from kept.core.errors import Refused, Unreadable
 from kept.core.ids import SessionId
 from kept.core.text import dumps
+from kept.operations.storage_rows import Move
 from kept.storage.files import make_folder, read_bytes, sync_folder
 
 if TYPE_CHECKING:
@@ -71,14 +72,20 @@ def restore_pages(caller: Caller, source: Source, *, is_preview: bool) -> PartRe
     if not staged.is_dir():
         return result
     pages = [*staged.glob("*.md"), *staged.glob("projects/*/*.md")]
-    if not _has_pages(own):
+    server = caller.app.server
+    if server is not None and source.is_fresh:
+        result.counts["new"] = len(pages)
+        if not is_preview:
+            Move(server, source.user, staged).copy_pages_forward()
+        return result
+    if server is None and not _has_pages(own):
         result.counts["new"] = len(pages)
         if not is_preview:
             place_folder(staged, own)
         return result
     _merge_pages(caller, source, result, is_preview=is_preview)
     for path in sorted(path for path in staged.rglob("*") if path.is_file()):
-        if path not in pages and not path.name.startswith("ledger.db"):
+        if path not in pages and not path.name.startswith("ledger.db") and server is None:
             _place_file(path, own / path.relative_to(staged), source, result, is_preview=is_preview)
     return result
 

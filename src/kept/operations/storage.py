@@ -9,7 +9,7 @@ from kept.core.errors import Reason, Refused, UsageError
 from kept.core.ids import OWNER, random_hex
 from kept.core.values import dataclass, field
 from kept.operations.profiles import hide_password
-from kept.operations.storage_rows import Move, copy_home
+from kept.operations.storage_rows import Move, copy_home, is_unused
 from kept.operations.users import add_account, list_users, write_card
 
 if TYPE_CHECKING:
@@ -141,8 +141,11 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
         unit.execute(_PUT_MARK, (_HOME, _name_home(caller)))
         unit.execute(_DROP_MARK, (_LEFT,))
     with app.state_file.writing():  # nobody writes to the file meanwhile
-        moved = {user: Move(app.space(user), server).run_forward() for user in users}
-        moved[OWNER] = [*moved[OWNER], *copy_home(caller, server, to_files=False)]
+        moved = {
+            user: Move(server, user, app.home.for_user(user).memories, app.report).run_forward(app.state_file)
+            for user in users
+        }
+        moved[OWNER] = [*moved[OWNER], *copy_home(server, app.state_file, to_files=False)]
     for user in everybody:
         if user.created is not None:
             add_account(server, user.id, user.created)
@@ -201,7 +204,7 @@ def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId
         return Refused(Reason.PRESENT, what, f"{remedy}; what is there now is not in these files")
     with server.for_tenant().reading() as unit:
         others = [str(name) for (name,) in unit.execute("SELECT id FROM users ORDER BY id LIMIT 1")]
-    taken = moving or _find_taken(server, users) or "".join(others)
+    taken = moving or others or not all(is_unused(server, user) for user in users)
     return Refused(Reason.PRESENT, f"{server.place} has data of another home already", remedy) if taken else None
 
 
@@ -233,8 +236,10 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
             write_card(caller, user.id, user.created)
     database = open_state(app.home.database, sink=app.report)
     app.on_close(database.close)
-    moved = {user: Move(app.space(user), server).run_back(database) for user in users}
-    moved[OWNER] = [*moved[OWNER], *copy_home(caller, server, to_files=True, database=database)]
+    moved = {
+        user: Move(server, user, app.home.for_user(user).memories, app.report).run_back(database) for user in users
+    }
+    moved[OWNER] = [*moved[OWNER], *copy_home(server, database, to_files=True)]
     _note_departure(server, database, users)
     setting = _drop_url(caller)
     mark.unlink()
@@ -262,15 +267,6 @@ def _set_aside(caller: Caller) -> None:
         ledger.rename(ledger.with_name(f"ledger.db.before-{stamp}"))
         for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
             page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
-
-
-def _find_taken(server: PostgresServer, users: Sequence[UserId]) -> str:
-    for user in users:
-        with server.for_user(user).reading() as unit:
-            for table in ("sessions", "pages", "edits"):
-                if list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")):  # noqa: S608 - constants
-                    return user
-    return ""
 
 
 def _write_url(caller: Caller, url: str) -> str:

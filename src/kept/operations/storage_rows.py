@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 
 from kept.core.events import Progressed
 from kept.core.ids import OWNER
+from kept.core.ports import ignore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
-    from kept.app.caller import Caller, UserSpace
-    from kept.core.ports import Database
+    from kept.config.home import Home
+    from kept.core.ids import UserId
+    from kept.core.ports import Database, EventSink
     from kept.storage.postgres.database import PostgresServer
     from kept.storage.postgres.rows import Copied, Side
 
@@ -30,59 +33,68 @@ _SEQUENCES = {
 
 
 class Move:
-    """The data of one user on its way."""
+    """The data of one user on its way between a server and files: a database, and a folder of pages with its ledger."""
 
-    def __init__(self, space: UserSpace, server: PostgresServer) -> None:
+    def __init__(self, server: PostgresServer, user: UserId, memories: Path, sink: EventSink = ignore) -> None:
         from kept.storage.postgres.rows import ServerTables
 
-        self._space = space
-        self._database = server.for_user(space.user)
-        self._tables = ServerTables(self._database)
+        self._user = user
+        self._memories = memories
+        self._sink = sink
+        self._rows = server.for_user(user)
+        self._tables = ServerTables(self._rows)
         self._done: list[Copied] = []
 
-    def run_forward(self) -> list[Copied]:
+    def run_forward(self, database: Database) -> list[Copied]:
         """Copy the rows of the files to the server, and build the search index there."""
         from kept.app.store_care import open_sessions_at
         from kept.storage.postgres.rows import FileTables, advance_sequences
 
-        with self._space.app.state_file.writing() as unit:
+        with database.writing() as unit:
             rows = list_conditions()
-            source = FileTables(unit, self._space.user, rows)
+            source = FileTables(unit, self._user, rows)
             for table in rows:
                 self._copy(source, self._tables, table, exact=True)
-        with self._open_ledger() as ledger, ledger.writing() as unit:
-            self._copy(FileTables(unit, self._space.user, {"edits": _ALL}), self._tables, "edits", exact=True)
-        self._copy_pages(to_files=False)
-        with self._database.writing() as server:
-            server.execute(_COUNT_LEDGER)
-            server.execute(_NOTE_USER, (self._database.key, self._space.user))
-        advance_sequences(self._database, _SEQUENCES)
+        self.copy_pages_forward()
+        with self._rows.writing() as server:
+            server.execute(_NOTE_USER, (self._rows.key, self._user))
+        advance_sequences(self._rows, _SEQUENCES)
         if self._is_index_due():
-            open_sessions_at(self._database.server, self._space.user).upkeep.reindex()
+            open_sessions_at(self._rows.server, self._user).upkeep.reindex()
         return self._done
+
+    def copy_pages_forward(self) -> None:
+        """Copy pages and ledger to the server."""
+        from kept.storage.postgres.rows import FileTables
+
+        with self._open_ledger() as ledger, ledger.writing() as unit:
+            self._copy(FileTables(unit, self._user, {"edits": _ALL}), self._tables, "edits", exact=True)
+        self._copy_pages(to_files=False)
+        with self._rows.writing() as server:
+            server.execute(_COUNT_LEDGER)
 
     def _is_index_due(self) -> bool:
         return any(one.table == "messages" and one.rows for one in self._done)
 
     def run_back(self, database: Database) -> list[Copied]:
-        """Copy the rows of the server to files; the next search indexes them."""
+        """Copy the rows of the server, as they are at one moment, to files; the next search indexes them."""
         from kept.storage.postgres.rows import FileTables
 
         rows = list_conditions() | dict.fromkeys(_SHARED, _ALL)
-        with database.writing() as unit:
-            target = FileTables(unit, self._space.user, rows)
+        with self._rows.reading(), database.writing() as unit:
+            target = FileTables(unit, self._user, rows)
             for table in rows:
                 self._copy(self._tables, target, table, exact=table not in _SHARED)
-        with self._open_ledger() as ledger, ledger.writing() as unit:
-            target = FileTables(unit, self._space.user, {"edits": _ALL})
-            self._copy(self._tables, target, "edits", exact=True)
-        self._copy_pages(to_files=True)
+            with self._open_ledger() as ledger, ledger.writing() as ledger_unit:
+                target = FileTables(ledger_unit, self._user, {"edits": _ALL})
+                self._copy(self._tables, target, "edits", exact=True)
+            self._copy_pages(to_files=True)
         return self._done
 
     def _copy_pages(self, *, to_files: bool) -> None:
         from kept.memory.postgres import FolderPages
 
-        folder = FolderPages(self._space.home.memories)
+        folder = FolderPages(self._memories)
         for table in ("pages", "page_copies"):
             source, target = (self._tables, folder) if to_files else (folder, self._tables)
             self._copy(source, target, table, exact=True)
@@ -91,7 +103,7 @@ class Move:
         from kept.storage.postgres.rows import copy_table
 
         def tell(done: int) -> None:
-            self._space.app.report(Progressed(f"{self._space.user}: {table}", done, None))
+            self._sink(Progressed(f"{self._user}: {table}", done, None))
 
         self._done.append(copy_table(source, target, table, exact=exact, tell=tell))
 
@@ -101,8 +113,8 @@ class Move:
         from kept.storage.files import APPLICATION_ID, make_folder
         from kept.storage.sqlite import Database
 
-        make_folder(self._space.home.memories)
-        path, migrations = self._space.home.memories / "ledger.db", sql_migrations("kept.memory")
+        make_folder(self._memories)
+        path, migrations = self._memories / "ledger.db", sql_migrations("kept.memory")
         with closing(Database(path, application_id=APPLICATION_ID, migrations=migrations, durability="full")) as opened:
             yield opened
 
@@ -132,14 +144,31 @@ def list_conditions() -> dict[str, str]:
     }
 
 
-def copy_home(
-    caller: Caller, server: PostgresServer, *, to_files: bool, database: Database | None = None
-) -> list[Copied]:
+def copy_home(server: PostgresServer, database: Database, *, to_files: bool) -> list[Copied]:
     """Copy the tables that belong to the home as a whole."""
     from kept.storage.postgres.rows import FileTables, ServerTables, copy_table
 
     tables = ServerTables(server.for_tenant())
-    with (database or caller.app.state_file).writing() as unit:
+    with database.writing() as unit:
         files = FileTables(unit, OWNER, dict.fromkeys(_HOME_TABLES, "1"))
         source, target = (tables, files) if to_files else (files, tables)
         return [copy_table(source, target, table, exact=True, tell=lambda _: None) for table in _HOME_TABLES]
+
+
+def is_unused(server: PostgresServer, user: UserId) -> bool:
+    """Whether a server has neither conversations nor pages of a user."""
+    with server.for_user(user).reading() as unit:
+        tables = ("sessions", "pages", "edits")
+        return not any(list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")) for table in tables)  # noqa: S608 - constants
+
+
+def copy_to_files(server: PostgresServer, users: Iterable[UserId], home: Home, sink: EventSink) -> None:
+    """Write what a server has of these users as the files of a home; of the owner also what belongs to the home."""
+    from kept.storage.sqlite import open_state
+
+    chosen = list(users)
+    with closing(open_state(home.database)) as database:
+        for user in chosen:
+            Move(server, user, home.for_user(user).memories, sink).run_back(database)
+        if OWNER in chosen:
+            copy_home(server, database, to_files=True)

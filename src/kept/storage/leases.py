@@ -1,8 +1,9 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,12 @@ from kept.storage.files import is_alive
 if TYPE_CHECKING:
     from kept.core.ports import Database, UnitOfWork
     from kept.storage.connections import Statements
+
+
+TURN_SECONDS = 15.0
+"""How long a host that died keeps its conversations; a living one renews its lease three times as often.
+
+One that is slower still keeps a conversation until another host asks for it."""
 
 
 def new_holder() -> str:
@@ -72,11 +79,36 @@ class FencedLease:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Refuse writes inside the block, and in what it starts, once the lease is lost."""
-        _GUARD.set(self)
+        outer = _GUARDS.get()
+        _GUARDS.set((*outer, self))
         try:
             yield
         finally:
-            _GUARD.set(None)  # not `reset`: a stream that is left may be closed by another task
+            _GUARDS.set(outer)  # not `reset`: a stream that is left may be closed by another task
+
+    @contextmanager
+    def keep(self) -> Iterator[None]:
+        """Renew the lease three times in its time until the end of the block, in a thread; then let others take it."""
+        from kept.core.errors import KeptError
+        from kept.core.threads import start_thread
+
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(self._seconds / 3):
+                with suppress(KeptError):  # a write will say what is wrong
+                    if not self.take():
+                        return
+
+        thread = start_thread(renew, name="kept-lease")
+        try:
+            with self.guard():
+                yield
+        finally:
+            done.set()
+            thread.join()
+            with suppress(KeptError):  # it ends by itself
+                self.release()
 
     def check(self, unit: "UnitOfWork") -> None:
         """Raise Busy in a write transaction that no longer has the lease."""
@@ -92,14 +124,14 @@ class FencedLease:
         return {"name": self._name, "holder": self._holder, "fence": self.fence}
 
 
-_GUARD: ContextVar[FencedLease | None] = ContextVar("guard", default=None)
+_GUARDS: ContextVar[tuple[FencedLease, ...]] = ContextVar("guards", default=())
 
 
 def check_guard(unit: "UnitOfWork", database: object) -> None:
     """Raise Busy if this thread works under a lease of `database` that it has lost."""
-    lease = _GUARD.get()
-    if lease is not None and lease.fence and lease.is_of(database):
-        lease.check(unit)
+    for lease in _GUARDS.get():
+        if lease.fence and lease.is_of(database):
+            lease.check(unit)
 
 
 def _statements() -> "Statements":

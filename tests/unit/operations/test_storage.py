@@ -278,3 +278,77 @@ def test_any_user_id_has_rows_of_its_own(tmp_path, url, user):
     found = Outbox(server.for_user(UserId(user)), user=UserId(user), clock=app.clock).items()
     assert [item.payload["of"] for item in found] == [user[:5]]
     app.close()
+
+
+def restore_into(root, environ, file):
+    from kept.operations.restore import apply_restore, open_restore
+
+    app = open_app(str(root), environ=environ)
+    with open_restore(app.caller(), file) as restore:
+        report = apply_restore(app.caller(), restore, backup=False)
+    assert report.collect("conflicts") == []
+    return app
+
+
+def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
+    """It restores the same conversations, pages and ledgers into files, and into an empty server."""
+    from kept.operations.backup import create_backup
+
+    app = open_app(str(tmp_path / "home"), environ=url)
+    fill(app)
+    before = {user: export(app, user) for user in (OWNER, ANN)}
+    rows = app.space(ANN).memory.ledger.rows()
+
+    made = create_backup(app.caller(), tmp_path / "b.kept.tar.gz")
+    app.close()
+    there = {**url, "KEPT_STORAGE__TENANT": postgres_server.make_tenant()}
+
+    assert made.problems == ()
+    assert made.parts["messages"] == 60
+    for environ in ({}, there):
+        other = restore_into(tmp_path / f"other{len(environ)}", environ, made.file)
+        assert {user: export(other, user) for user in before} == before
+        assert other.owner.memory.entries("memory") == ["a fact of owner"]
+        assert other.space(ANN).memory.ledger.rows() == rows
+        assert [hit.session_id for hit in other.space(ANN).sessions.search(_query("heron")).sessions] == ["s-ann"]
+        assert other.space(ANN).memory.apply("memory", Add("one more")).ledger_ids == (rows[-1].id + 1,)
+        other.close()
+
+
+def test_a_backup_is_merged_into_a_server_that_is_in_use(tmp_path, url):
+    """What is gone comes back, what is new stays, and a second restore changes nothing."""
+    from kept.operations.backup import create_backup
+
+    app = open_app(str(tmp_path / "home"), environ=url)
+    fill(app)
+    made = create_backup(app.caller(), tmp_path / "b.kept.tar.gz")
+    app.owner.sessions.upkeep.delete(["s-owner"])
+    app.owner.sessions.upkeep.sweep(days=0)
+    app.owner.sessions.create(Session(id="new", source="cli", started=3.0))
+    app.owner.memory.apply("memory", Add("added since"))
+    app.close()
+
+    for _ in range(2):
+        other = restore_into(tmp_path / "home", url, made.file)
+        assert sorted(one.id for one in other.owner.sessions.recent(limit=9)) == ["new", "s-owner"]
+        assert other.owner.sessions.totals() == (2, 30)
+        assert other.owner.memory.entries("memory") == ["a fact of owner", "added since"]
+        other.close()
+
+
+def test_a_user_backs_up_own_rows_only(tmp_path, url):
+    """The archive of another user names neither the owner nor what the owner said."""
+    import tarfile
+
+    from kept.operations.backup import create_backup
+
+    app = open_app(str(tmp_path / "home"), environ=url)
+    fill(app)
+    made = create_backup(app.caller(ANN), tmp_path / "ann.kept.tar.gz")
+    app.close()
+    with tarfile.open(made.file) as archive:
+        content = b"".join(archive.extractfile(one).read() for one in archive.getmembers() if one.isfile())
+
+    assert b"words of ann" in content
+    assert b"words of owner" not in content
+    assert b"a fact of owner" not in content

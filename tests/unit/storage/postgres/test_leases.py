@@ -70,6 +70,47 @@ def test_a_lost_lease_allows_no_write(server):
         assert [key for (key,) in unit.execute("SELECT key FROM state_meta")] == ["held"]
 
 
+def open_agent(home, environ, answers, session_id=None):
+    from kept.agent.agent import Opening
+    from kept.app import open_app
+    from kept.llm.scripted import ScriptedModel
+
+    app = open_app(str(home), environ=environ, model=ScriptedModel(answers))
+    return app, app.owner.agent(Opening(resume=session_id))
+
+
+def test_processes_take_turns_in_one_conversation(tmp_path, postgres_server, monkeypatch):
+    """Whatever surface they serve: one waits for the other, and then goes on from what was said there."""
+    import threading
+
+    import anyio
+
+    from kept.storage import leases
+
+    monkeypatch.setattr(leases, "TURN_SECONDS", 5.0)
+    environ = {"KEPT_STORAGE__URL": postgres_server.shared_url, "KEPT_STORAGE__TENANT": postgres_server.make_tenant()}
+    first, one = open_agent(tmp_path / "a", environ, ["first answer", "third answer"])
+    anyio.run(one.turn, "first question")
+    second, other = open_agent(tmp_path / "b", environ, ["second answer"], one.session.id)
+    held = FencedLease(first.server.for_user(one.opening.user_id), f"session:{one.session.id}", holder="x", seconds=60)
+    assert held.take()
+    waiting = threading.Thread(target=anyio.run, args=(other.turn, "second question"))
+    waiting.start()
+    time.sleep(0.4)
+    before = len(first.owner.sessions.messages(one.session.id))
+    held.release()
+    waiting.join(60)
+    anyio.run(one.turn, "third question")
+
+    said = [row.message.text for row in first.owner.sessions.messages(one.session.id)]
+    assert before == 2
+    assert said == [f"{number} {kind}" for number in ("first", "second", "third") for kind in ("question", "answer")]
+    assert [row.message.text for row in one.conversation.record.rows] == said
+    for app, agent in ((first, one), (second, other)):
+        agent.close()
+        app.close()
+
+
 STOPPED = """
 import sys, time
 from kept.core.errors import Busy
