@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kept.app.caller import Caller
+    from kept.config.home import Home
     from kept.core.text import JSON
     from kept.storage.maintenance import Snapshot
     from kept.storage.postgres.database import PostgresServer
@@ -145,7 +146,7 @@ def stage_files(caller: Caller, staging: Staging) -> None:
 
 def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> None:
     """Copy what a server has, as the files that a home without one has: a backup is restored into either."""
-    from kept.config.home import Home
+    from kept.config.home import Home  # the name is only a type elsewhere
     from kept.operations.storage_rows import copy_to_files
     from kept.operations.users import list_users
 
@@ -158,6 +159,19 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
         if place is not None and not place.left_out:
             path.replace(staging.place(f"{HOME}{name}"))
             staging.schemas |= {name: newest_schema(path.name)} if path.suffix == ".db" else {}
+    _drop_address(home, staging)
+
+
+def _drop_address(home: Home, staging: Staging) -> None:
+    """Leave the server out of the settings: a home that is restored from this must not write to it unasked."""
+    from kept.config.file import unset_value
+
+    copy = staging.files.get(f"{HOME}{home.config_file.name}")
+    if copy is not None:
+        copy.rename(home.config_file)
+        if unset_value(home, "storage.url"):
+            staging.left_out["the setting storage.url", "what the server holds is in the backup"] += 1
+        home.config_file.rename(copy)
 
 
 def newest_schema(name: str) -> int:

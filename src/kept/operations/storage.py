@@ -248,10 +248,11 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
 
 def _note_departure(server: PostgresServer, database: Database, users: Sequence[UserId]) -> None:
     """Let the home move to this server again, as long as nobody else writes there."""
-    home = _read_mark(server, _HOME)
+    home = _read_mark(server, _HOME) or random_hex(8)
     with database.writing() as unit:
-        unit.execute(_PUT_MARK, (_HOME, home or random_hex(8)))
+        unit.execute(_PUT_MARK, (_HOME, home))
     with server.for_tenant().writing() as unit:
+        unit.execute(_PUT_MARK, (_HOME, home))
         unit.execute(_DROP_MARK, (_LEFT,))
         unit.execute(_PUT_MARK, (_LEFT, _count_rows(server, users)))
 

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from kept.app import open_app
+from kept.config.file import set_value
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
@@ -294,6 +295,7 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     """It restores the same conversations, pages and ledgers into files, and into an empty server."""
     from kept.operations.backup import create_backup
 
+    set_value(open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"])
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)
     before = {user: export(app, user) for user in (OWNER, ANN)}
@@ -307,6 +309,8 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     assert made.parts["messages"] == 60
     for environ in ({}, there):
         other = restore_into(tmp_path / f"other{len(environ)}", environ, made.file)
+        other = reopen(other)
+        assert (other.server is None) == (environ == {})  # the settings of the backup name no server
         assert {user: export(other, user) for user in before} == before
         assert other.owner.memory.entries("memory") == ["a fact of owner"]
         assert other.space(ANN).memory.ledger.rows() == rows
