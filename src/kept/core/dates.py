@@ -32,6 +32,8 @@ _MONTH = (
 )
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
+_DAY_AND_MONTH = r"(?P<day>[0-3]?\d)\.(?P<month>[01]?\d)\.(?P<year>(?!))?"
+_DATED = r"(?:on|since|until|by|from|after|before|am|vom|zum|bis|seit|ab|dem|den|le|el|del|du)"
 _WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
 _COUNT = (
     r"(?P<count>\d{1,4}|a couple of|couple of|a few|few|several|an?|"
@@ -89,8 +91,16 @@ def _iso(match: re.Match[str], _now: datetime) -> Span | None:
     return Span(start.timestamp(), start.timestamp() + 60.0)
 
 
+def _slashed(match: re.Match[str], _now: datetime) -> Span | None:
+    """Read "12/27/2023", month first as in English, unless only the other order is a date."""
+    first, second, year = int(match["first"]), int(match["second"]), int(match["year"])
+    month, day = (first, second) if first <= 12 else (second, first)
+    return _days(datetime(year, month, day, tzinfo=UTC), 1)
+
+
 def _full(match: re.Match[str], now: datetime) -> Span | None:
-    month, day = _MONTH_NUMBERS[match["month"]], int(match["day"])
+    month = _MONTH_NUMBERS.get(match["month"]) or int(match["month"])
+    day = int(match["day"])
     if match["year"] is not None:
         return _days(datetime(int(match["year"]), month, day, tzinfo=UTC), 1)
     year = now.year if (month, day) <= (now.month, now.day) else now.year - 1
@@ -189,6 +199,9 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
         _iso,
     ),
     (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
+    (rf"(?P<first>\d\d?)/(?P<second>\d\d?)/{_YEAR}", _slashed),
+    # without a year only after a preposition: "3.11." at the end of a sentence is more often a version
+    (rf"{_DATED} {_DAY_AND_MONTH}", _full),
     (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),
     (rf"{_MONTH} {_DAY}(?:,? {_YEAR})?", _full),
     (rf"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?: of)? {_MONTH}(?P<year>(?!))?", _full),
@@ -204,6 +217,7 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (rf"(?:in|during|since|of|until|by) {_YEAR}", _year_alone),
 )
 _ALONE: tuple[tuple[str, _Reader], ...] = (
+    (_DAY_AND_MONTH, _full),
     (_MONTH, _month_alone),
     (_YEAR, _year_alone),
     (_WEEKDAY, _weekday),

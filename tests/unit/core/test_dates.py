@@ -37,6 +37,11 @@ def day(text: str) -> float:
         ("in March 2023", "2023-03-01", "2023-04-01"),
         ("since May 3, 2023", "2023-05-03", "2023-05-04"),
         ("on 2023-05-03", "2023-05-03", "2023-05-04"),
+        ("27.12.2023", "2023-12-27", "2023-12-28"),
+        ("12/27/2023", "2023-12-27", "2023-12-28"),
+        ("27/12/2023", "2023-12-27", "2023-12-28"),
+        ("27.12.", "2023-12-27", "2023-12-28"),
+        ("am 3.1.", "2024-01-03", "2024-01-04"),
     ],
 )
 def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
@@ -47,7 +52,7 @@ def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
     assert (span.start, span.end) == (day(start), day(end))
 
 
-@pytest.mark.parametrize("text", ["", "soon", "31 February 2023", "9999-99", "99999 years ago"])
+@pytest.mark.parametrize("text", ["", "soon", "31 February 2023", "9999-99", "99999 years ago", "13/27/2023", "32.1."])
 def test_what_is_no_date_is_none(text: str) -> None:
     """Impossible days and other words are not dates."""
     assert parse_date(text, NOW) is None
@@ -58,6 +63,20 @@ def test_a_question_may_mention_dates() -> None:
     found = find_dates("What did Tim finish on 8th December, 2023, and may I know why?", NOW)
 
     assert [said for _, said in found] == ["8th december, 2023"]
+
+
+@pytest.mark.parametrize(
+    ("question", "words"),
+    [
+        ("what did we buy on 27.12.2023?", ["27.12.2023"]),
+        ("was war am 27.12.?", ["am 27.12."]),
+        ("what did we buy on 12/27/2023?", ["12/27/2023"]),
+        ("did we upgrade to 3.11.? and to 1.2.3?", []),
+    ],
+)
+def test_a_question_names_days_by_numbers(question: str, words: list[str]) -> None:
+    """A day and a month without a year need a preposition, because versions look the same."""
+    assert [said for _, said in find_dates(question, NOW)] == words
 
 
 def test_distance_is_zero_inside_and_grows_outside() -> None:

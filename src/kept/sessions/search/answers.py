@@ -71,16 +71,17 @@ class _Language:
 
 
 @cache
-def _languages() -> tuple[_Language, ...]:
+def _read_tables() -> tuple[tuple[_Language, ...], dict[str, int]]:
+    """Return the words of each language, and of each thing that has a kind the number of its kind."""
     tables = tomllib.loads(resource_text("kept.sessions", "search/corrections.toml"))
-    return tuple(
+    kinds = {
+        name: number for number, row in enumerate(tables.pop("kinds")["tools"].split("\n"), 1) for name in row.split()
+    }
+    languages = tuple(
         _Language(
             re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS),
-            re.compile(table["change"], _FLAGS),
-            re.compile(table["replaced"], _FLAGS),
-            re.compile(table["ended"], _FLAGS),
-            re.compile(table["it"], _FLAGS),
-            tuple(
+            *(re.compile(table[key], _FLAGS) for key in ("change", "replaced", "ended", "it")),
+            relations=tuple(
                 Relation(
                     row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"])
                 )
@@ -89,6 +90,11 @@ def _languages() -> tuple[_Language, ...]:
         )
         for table in tables.values()
     )
+    return languages, kinds
+
+
+def _languages() -> tuple[_Language, ...]:
+    return _read_tables()[0]
 
 
 def find_relation(question: str) -> Relation | None:
@@ -157,19 +163,17 @@ def find_superseded(statements: Sequence[Statement]) -> dict[int, int]:
 
 def _is_vague(readings: Sequence[_Reading], links: Mapping[int, int], new: int) -> bool:
     """Whether a statement only says that something changed, and not what, while several things could have."""
-    olds = [readings[old] for old, other in links.items() if other == new]
-    later = readings[new]
+    olds, later = [readings[old] for old, other in links.items() if other == new], readings[new]
     if any(_tell_the_same_thing(old, later) for old in olds):
         return False
     if any(content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in _languages()):
         return False
-    plain = {old.plain for old in olds if not any(_corrects(old, other) for other in olds if other is not old)}
-    return len(plain) > 1
+    return len({old.plain for old in olds if not any(_corrects(old, other) for other in olds if other is not old)}) > 1
 
 
 def _find_corrections(readings: Sequence[_Reading]) -> dict[int, int]:
-    statements = [reading.statement for reading in readings]
-    order = sorted(range(len(statements)), key=lambda place: (statements[place].moment, statements[place].number))
+    moments = [(reading.statement.moment, reading.statement.number) for reading in readings]
+    order = sorted(range(len(readings)), key=moments.__getitem__)
     found: dict[int, int] = {}
     for index, earlier in enumerate(order):
         later = [place for place in order[index + 1 :] if _corrects(readings[earlier], readings[place])]
@@ -200,9 +204,8 @@ def _refers_back(earlier: Statement, later: Statement) -> bool:
         return False
     for language in _languages():
         lead = language.lead.match(later.text)
-        if lead is not None and 0 < len(WORD.findall(later.text[lead.end() :])) <= _NEAR:
-            return True
-        if language.it.search(later.text) is not None and language.change.search(later.text) is not None:
+        is_led = lead is not None and 0 < len(WORD.findall(later.text[lead.end() :])) <= _NEAR
+        if is_led or (language.it.search(later.text) and language.change.search(later.text)):
             return True
     return False
 
@@ -238,7 +241,13 @@ def _is_changed(language: _Language, earlier: str, later: str) -> bool:
     # what is changed has another value now: "I work on the parser now, too" changes nothing
     spoken = {word for word in common if not UNSPACED.match(word)} - {_subject(earlier)}
     is_named = len(spoken) >= _LEAST_COMMON and bool(old and new)
-    return is_named or bool(_find_shapes(earlier, old) & _find_shapes(later, new))
+    return is_named or (not _differ_in_kind(old, new) and bool(_find_shapes(earlier, old) & _find_shapes(later, new)))
+
+
+def _differ_in_kind(old: frozenset[str], new: frozenset[str]) -> bool:
+    """Whether both values have a known kind, and no kind in common: a chat program replaces no package manager."""
+    left, right = ({kind for word in words if (kind := _read_tables()[1].get(word))} for words in (old, new))
+    return bool(left and right) and left.isdisjoint(right)
 
 
 def _find_replaced(language: _Language, text: str) -> frozenset[str]:

@@ -190,6 +190,8 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
+        if date_words.issuperset(compound.lower().split(WHOLE)):
+            continue  # "27.12.2023" is a date, and nobody need have written it so
         weight = 1.0 if WHOLE in compound else PART_WEIGHT
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)

@@ -36,6 +36,7 @@ DAY = 86_400.0
         ("Nous utilisons npm", "Nous utilisons maintenant yarn au lieu de npm"),
         ("我们用npm", "我们现在用yarn而不是npm"),
         ("We use Teams", "We use Slack now"),
+        ("we use teams", "we use slack now"),
     ],
 )
 def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: str) -> None:
@@ -55,6 +56,8 @@ def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: st
         ("My dog is called Rex", "My cat is called Tom"),
         ("No, blue", "no, red"),
         ("We use npm", "We use Slack now"),
+        ("We use npm", "we use slack now"),
+        ("we use postgres", "we use redis now"),
         ("Wir nutzen npm", "Wir nutzen jetzt Slack"),
         ("Usamos npm", "Usamos Slack ahora"),
         ("Nous utilisons npm", "Nous utilisons maintenant Slack"),
@@ -67,8 +70,9 @@ def test_a_statement_about_another_thing_corrects_nothing(earlier: str, later: s
 
 
 def test_a_vague_change_takes_the_place_of_none_of_several() -> None:
-    """Nobody can tell which of two tools went; one after the other is a chain, and a named one is clear."""
-    texts = ["We use npm", "We use nginx", "we use yarn now"]
+    """Nobody can tell which of two things went; one after the other is a chain; a named one or its kind is clear."""
+    texts = ["We use acorn", "We use birch", "we use maple now"]
+    kind = ["We use npm", "We use nginx", "we use yarn now"]
     chain = ["We use npm", "we use yarn now", "we use pnpm now"]
     named = ["We use npm", "We use nginx", "we use yarn now instead of npm"]
 
@@ -76,6 +80,7 @@ def test_a_vague_change_takes_the_place_of_none_of_several() -> None:
         return find_superseded([Statement(text, float(place)) for place, text in enumerate(said)])
 
     assert superseded(texts) == {}
+    assert superseded(kind) == {0: 2}
     assert superseded(chain) == {0: 2, 1: 2}
     assert superseded(named)[0] == 2
 

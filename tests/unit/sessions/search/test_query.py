@@ -44,6 +44,11 @@ def test_a_month_that_is_a_stop_word_is_looked_for_where_it_is_a_date() -> None:
     assert "may" not in texts("may I have her birthday list?")
 
 
+def test_a_date_of_numbers_is_no_identifier() -> None:
+    """Who was asked on that day need not have written it: its parts are looked for, the whole is not."""
+    assert texts("what did I buy on 27.12.2023?") == ["buy", "27", "12", "2023"]
+
+
 def test_only_stop_words_are_taken_as_they_are() -> None:
     """A query of nothing but stop words still looks for them."""
     assert texts("the of") == ["the", "of"]
