@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
@@ -77,20 +77,17 @@ def _read_tables() -> tuple[tuple[_Language, ...], dict[str, int]]:
     kinds = {
         name: number for number, row in enumerate(tables.pop("kinds")["tools"].split("\n"), 1) for name in row.split()
     }
-    languages = tuple(
-        _Language(
-            re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS),
-            *(re.compile(table[key], _FLAGS) for key in ("change", "replaced", "ended", "it")),
-            relations=tuple(
-                Relation(
-                    row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"])
-                )
-                for row in table["relations"]
-            ),
-        )
-        for table in tables.values()
+    return tuple(map(_read_language, tables.values())), kinds
+
+
+def _read_language(table: Mapping[str, Any]) -> _Language:
+    change, replaced, ended, it = (re.compile(table[key], _FLAGS) for key in ("change", "replaced", "ended", "it"))
+    relations = (
+        Relation(row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"]))
+        for row in table["relations"]
     )
-    return languages, kinds
+    lead = re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS)
+    return _Language(lead, change, replaced, ended, it, tuple(relations))
 
 
 def _languages() -> tuple[_Language, ...]:
