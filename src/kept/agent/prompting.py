@@ -1,8 +1,10 @@
 """The prompt of a session: frozen snapshots, project files, and notices of later page changes."""
 
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kept.agent.parts import Parts
 from kept.agent.workspace import project_root
@@ -20,6 +22,11 @@ from kept.memory.page import page_hash
 from kept.memory.snapshot import delta_notice
 from kept.prompt.tiers import PromptInputs, build_prompt, guidance
 from kept.storage.files import read_bytes
+
+if TYPE_CHECKING:
+    from kept.memory.store import MemoryStore
+
+log = logging.getLogger(__name__)
 
 _UNKNOWN_WINDOW = 128_000
 """The window to assume without a model."""
@@ -110,10 +117,21 @@ def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
 
 
 def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
-    """Return what others changed on the pages since the prompt was built; report each state once."""
+    """Return what others changed on the pages since the prompt was built; report each state once.
+
+    Pages that cannot be read now end no turn: the next one looks again.
+    """
     memory = parts.memory
     if memory is None or not memory.settings.delta_notice or "memory" not in parts.toolbox.tools:
         return None
+    try:
+        return _report_changes(parts, memory, frozen, lineage)
+    except StorageError as error:
+        log.warning("changes of the pages were not looked for: %s", error.message)
+        return None
+
+
+def _report_changes(parts: Parts, memory: "MemoryStore", frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
     current = _read_pages(parts)
     state = "".join(page_hash(current[page]) for page in Target)
     if state == frozen.reported or all(current[page] == frozen.pages.get(page, ()) for page in Target):

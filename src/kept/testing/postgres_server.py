@@ -14,6 +14,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,8 +52,18 @@ def find_programs() -> Path:
 class EmbeddedServer:
     """A cluster in a temporary folder, running until it is closed."""
 
-    def __init__(self, *, durable: bool = False, settings: tuple[str, ...] = (), folder: Path | None = None) -> None:
-        """Make a cluster; in a `folder` that is given it stays when it is closed, and is used again."""
+    def __init__(
+        self,
+        *,
+        durable: bool = False,
+        settings: tuple[str, ...] = (),
+        folder: Path | None = None,
+        is_pooled: bool = False,
+    ) -> None:
+        """Make a cluster; in a `folder` that is given it stays when it is closed, and is used again.
+
+        With `is_pooled`, the role that serves goes through PgBouncer in transaction mode.
+        """
         self._settings = (*_SETTINGS, *(() if durable else _NOT_DURABLE), *settings)
         self._account = "nobody" if os.geteuid() == 0 else None
         self._is_kept = folder is not None
@@ -60,19 +71,22 @@ class EmbeddedServer:
         self.folder = folder or Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))
         self.folder.mkdir(exist_ok=True)
         self._process: subprocess.Popen[bytes] | None = None
+        self._pool: PgBouncer | None = None
         self._count = self._tenants = 0
         try:
             self._programs = self._own_folder(find_programs())
             if not (self.folder / "data").exists():
                 self._initialise()
             self.start()
+            if is_pooled:
+                self._pool = PgBouncer(self.folder, self._account)
         except BaseException:
             self.close()
             raise
 
     def _initialise(self) -> None:
         self._run("initdb", "-D", self._data, "-U", OWNER_ROLE, "-E", "UTF8", "--no-locale", "-A", "trust", "-N")
-        rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all all trust\n"
+        rules = f"local all {PASSWORD_ROLE} scram-sha-256\nlocal all,replication all trust\n"
         (self.folder / "data" / "pg_hba.conf").write_text(rules, encoding="utf-8")
 
     def __enter__(self) -> Self:
@@ -132,8 +146,59 @@ class EmbeddedServer:
             self._process.wait(timeout=60)
             self._process = None
 
+    def pause(self) -> None:
+        """Let every process of the server hang, as a disk or a machine that does not answer; `resume` ends it."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let the processes of the server go on."""
+        self._signal_all(signal.SIGCONT)
+
+    def _signal_all(self, which: signal.Signals) -> None:
+        for pid in self._list_processes():
+            os.kill(pid, which)
+
+    def _list_processes(self) -> list[int]:
+        assert self._process is not None
+        task = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        return [self._process.pid, *map(int, task.read_text(encoding="ascii").split())]
+
+    def read_processor_seconds(self) -> float:
+        """Return what all processes of the server have used of the processor, those that have ended included."""
+        ticks = 0
+        for place, pid in enumerate(self._list_processes()):
+            with suppress(FileNotFoundError):
+                fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+                # user and system time, of the first process also that of children which it has waited for
+                ticks += sum(map(int, fields[11 : 15 if place == 0 else 13]))
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def create_standby(self) -> "EmbeddedServer":
+        """Return a second server that follows this one; every commit here waits until it is there as well."""
+        assert not set(_NOT_DURABLE) & set(self._settings), "commits of a server that is not durable wait for nothing"
+        folder = Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))
+        if self._account is not None:
+            shutil.chown(folder, self._account)
+        source = ("-h", str(self.folder), "-U", OWNER_ROLE)
+        self._run("pg_basebackup", "-D", str(folder / "data"), "-R", "-X", "stream", "-c", "fast", *source)
+        standby = EmbeddedServer(folder=folder, settings=("hot_standby=on",))
+        standby._is_kept = False
+        self._set_standby("*")
+        return standby
+
+    def promote(self) -> None:
+        """Let a standby become a server that can be written to, which waits for no other."""
+        self.run_sql("postgres", "SELECT pg_promote()")
+        self._set_standby("")
+
+    def _set_standby(self, names: str) -> None:
+        self.run_sql("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+        self.run_sql("postgres", "SELECT pg_reload_conf()")
+
     def close(self) -> None:
         """Stop the server and remove its folder, unless it was given."""
+        if self._pool is not None:
+            self._pool.close()
         self.stop(how=signal.SIGINT if self._is_kept else signal.SIGQUIT)
         if self._is_kept:
             return
@@ -144,7 +209,9 @@ class EmbeddedServer:
         return self.url(urlsplit(url).path.lstrip("/"), role=OWNER_ROLE)
 
     def url(self, database: str, *, role: str = SERVING_ROLE) -> str:
-        """Return the URL of a database for a role."""
+        """Return the URL of a database for a role; the role that serves goes through PgBouncer where there is one."""
+        if self._pool is not None and role == SERVING_ROLE:
+            return f"postgresql://{role}@/{database}?host={quote(str(self._pool.folder), safe='')}&port=6432"
         return f"postgresql://{role}@/{database}?host={quote(str(self.folder), safe='')}"
 
     def run_sql(self, database: str, sql: str) -> None:
@@ -179,3 +246,41 @@ class EmbeddedServer:
         name = f"kept_{self._count}"
         self.run_sql("postgres", f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE} STRATEGY file_copy")
         return self.url(name)
+
+
+class PgBouncer:
+    """Debian's PgBouncer in transaction mode before a server, with so few connections to it that clients share them."""
+
+    def __init__(self, server: Path, account: str | None) -> None:
+        program = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")
+        if program is None:
+            raise Unavailable("no PgBouncer: apt install pgbouncer")
+        self.folder = server / "pool"
+        self.folder.mkdir()
+        options = {
+            "unix_socket_dir": self.folder, "listen_port": 6432, "listen_addr": "", "unix_socket_mode": "0777",
+            "auth_type": "any", "pool_mode": "transaction", "default_pool_size": 4, "max_client_conn": 500,
+            "logfile": self.folder / "log", "pidfile": self.folder / "pid",
+        }  # fmt: skip
+        lines = [
+            "[databases]", f"* = host={server} user={SERVING_ROLE}", "[pgbouncer]",
+            *(f"{name} = {value}" for name, value in options.items()),
+        ]  # fmt: skip
+        settings = self.folder / "pgbouncer.ini"
+        settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        if account is not None:
+            shutil.chown(self.folder, account)
+        self._process = subprocess.Popen(
+            [program, "-q", settings], user=account, cwd=self.folder,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        deadline = time.monotonic() + _START_SECONDS
+        while not (self.folder / ".s.PGSQL.6432").exists():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable("pgbouncer did not start")
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        """Stop it."""
+        self._process.kill()
+        self._process.wait(timeout=60)

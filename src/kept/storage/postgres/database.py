@@ -21,24 +21,29 @@
 - Texts may contain NUL: they are escaped on the way in and restored on the way out.
 - A block that is opened inside another one on the same thread, for the same user, joins it; a `writing` inside a
   `reading` is a bug.
-- Errors are those of `core/errors.py`; a connection that the server has ended is replaced before anything was sent.
+- Errors are those of `core/errors.py`; a connection that the server has ended is replaced before anything was sent. One
+  that is lost during a commit is replaced by one that asks whether the transaction was committed.
 - The first connection checks version, schema and role: an owner, a superuser or a role with BYPASSRLS is refused.
 """
 
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import psycopg
 
-from kept.core.errors import Busy, ConfigError
+from kept.core.errors import Busy, ConfigError, KeptError, StorageError
 from kept.core.ids import UserId
 from kept.storage.leases import check_guard
 from kept.storage.postgres.errors import Place, is_lost, translate
 from kept.storage.postgres.statements import make_key
 from kept.storage.postgres.unit import ClientCursor, Owner, Unit, prepare
+
+if TYPE_CHECKING:
+    from psycopg.abc import PQGen
 
 SCHEMA = "kept"
 MOST_CONNECTIONS = 10
@@ -47,23 +52,30 @@ WAIT_SECONDS = 10.0
 """For a free connection of this process, and for a lock."""
 STATEMENT_SECONDS = 60.0
 _CONNECT_SECONDS = 5
+_LOOK_SECONDS = 0.2
+_REST_SECONDS = 10.0
 _IDLE_SECONDS = 300.0
 _READ_ONLY = "25006"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+Result = TypeVar("Result")
 
 
 def parse_url(url: str) -> tuple[str, Place]:
-    """Return the address for the driver and what errors show of it; raise ConfigError with the part that is missing."""
+    """Return the address for the driver and what errors show of it; raise ConfigError with the part that is missing.
+
+    Several hosts (`HOST:PORT,HOST:PORT`) are a primary and its standbys: the one that can be written to is used.
+    """
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        hosts = [_parse_host(part) for part in parts.netloc.rpartition("@")[2].split(",")]
     except ValueError as error:
         raise ConfigError(f"storage.url is not a URL: {error}", _FORM) from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise ConfigError(f"storage.url begins with {parts.scheme or url[:12]!r}, not with 'postgresql'", _FORM)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    host = unquote(parts.hostname or "") or options.get("host", "")
+    host = ",".join(name for name, _ in hosts if name) or options.get("host", "")
+    port = ",".join(port or "5432" for _, port in hosts) if any(port for _, port in hosts) else ""
     role = unquote(parts.username or "") or options.get("user", "")
     database = unquote(parts.path.lstrip("/")) or options.get("dbname", "")
     for name, value in (("user", role), ("host", host), ("database", database)):
@@ -73,14 +85,43 @@ def parse_url(url: str) -> tuple[str, Place]:
         raise ConfigError("storage.url contains a NUL character", _FORM)
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
     options.setdefault("application_name", "kept")
-    place = Place(host=host, port=str(port or options.get("port", 5432)), database=database, role=role)
+    if "," in host:
+        options.setdefault("target_session_attrs", "read-write")
+    place = Place(host=host, port=port or options.get("port", "5432"), database=database, role=role)
     return parts._replace(query=urlencode(options)).geturl(), place
 
 
+def _parse_host(text: str) -> tuple[str, str]:
+    """Return one host and its port, which may be missing."""
+    found = urlsplit(f"//{text}")
+    return unquote(found.hostname or ""), str(found.port or "")
+
+
 class _Connection(psycopg.Connection[tuple[object, ...]]):
-    """A connection of the driver, with our texts, and when it was last given back."""
+    """A connection of the driver, with our texts, when it was last given back, and a limit for every answer."""
 
     idle_since = 0.0
+    number: str | None = None
+    """Of the transaction that writes."""
+    answer_seconds = STATEMENT_SECONDS + WAIT_SECONDS
+    """A server that hangs does not stop its statements itself."""
+
+    def wait(self, gen: "PQGen[Result]", *arguments: Any, **options: Any) -> "Result":  # as the driver calls it
+        """Wait for an answer; close the connection and raise OperationalError if none comes in time."""
+        return super().wait(self._limit(gen, time.monotonic() + self.answer_seconds), *arguments, **options)
+
+    def _limit(self, gen: "PQGen[Result]", deadline: float) -> "PQGen[Result]":
+        try:
+            state = next(gen)
+            while True:
+                ready = yield state
+                if not ready and time.monotonic() > deadline:  # the driver looks up ten times a second
+                    self.pgconn.finish()  # not `close`: nothing may be waited for
+                    raise psycopg.OperationalError("timeout expired")
+                state = gen.send(ready)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 class PostgresServer:
@@ -97,6 +138,8 @@ class PostgresServer:
         self._free = threading.BoundedSemaphore(most)
         self._guard = threading.Lock()
         self._unchecked = True
+        self._hanging: tuple[float, KeptError] | None = None
+        """Until when nobody tries to connect to a server that did not answer in time, and what is said instead."""
         self._local = threading.local()
         self.has_written = False
         """Whether a transaction was committed through this object."""
@@ -144,7 +187,7 @@ class PostgresServer:
         open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
         try:
             yield open_units[user_key]
-            connection.commit()
+            self._commit(connection)
             self.has_written |= writing
         except psycopg.Error as error:
             self._roll_back(connection)
@@ -159,6 +202,27 @@ class PostgresServer:
             del open_units[user_key]
             self._give_back(connection)
 
+    def _commit(self, connection: _Connection) -> None:
+        """Commit; if the connection is lost meanwhile, ask the server whether it did."""
+        try:
+            connection.commit()
+        except psycopg.Error as error:
+            if connection.number is None or not is_lost(error) or not self._has_committed(connection.number):
+                raise
+
+    def _has_committed(self, number: str) -> bool:
+        """Whether a transaction was committed before its connection was lost; False if nobody can tell in time."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            with suppress(KeptError), closing(self._connect()) as other:  # it may be starting again
+                while time.monotonic() < deadline:
+                    (state,) = other.execute(b"SELECT pg_xact_status(%s::xid8)", (number,)).fetchone() or (None,)
+                    if state != "in progress":
+                        return state == "committed"
+                    time.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
+        return False
+
     def _begin(self, owner: Owner, *, writing: bool) -> _Connection:
         """Return a connection in a new transaction of that user.
 
@@ -172,16 +236,23 @@ class PostgresServer:
             " set_config('search_path', %(schema)s, true),"
             f" set_config('lock_timeout', '{max(1, int(self._wait_seconds * 1000))}', true),"
             f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
+            f"{', pg_current_xact_id()::text' if writing else ''}"
         )
         while True:
             connection, is_new = self._take()
             try:
-                connection.execute(begin.encode(), settings)
+                connection.answer_seconds = WAIT_SECONDS
+                cursor = connection.execute(begin.encode(), settings)
+                cursor.nextset()
+                row = cursor.fetchone()
             except psycopg.Error as error:
                 self._give_back(connection, usable=False)
-                if is_new or not is_lost(error):
+                self.close()  # the others were ended as well, or lead to the server that was the primary
+                if is_new or not (is_lost(error) or error.sqlstate == _READ_ONLY):
                     raise translate(error, self.place) from error
             else:
+                connection.answer_seconds = STATEMENT_SECONDS + WAIT_SECONDS
+                connection.number = str(row[-1]) if writing and row is not None else None
                 return connection
 
     def _take(self) -> tuple[_Connection, bool]:
@@ -198,10 +269,19 @@ class PostgresServer:
             raise
 
     def _connect(self) -> _Connection:
+        if self._hanging is not None and time.monotonic() < self._hanging[0]:
+            raise StorageError(self._hanging[1].message, self._hanging[1].remedy)
+        began = time.monotonic()
         try:
             connection = _Connection.connect(self.address, autocommit=True, cursor_factory=ClientCursor)
         except psycopg.Error as error:
-            raise translate(error, self.place) from error
+            failure = translate(error, self.place)
+            if isinstance(failure, ConfigError) and not self._unchecked:
+                failure = StorageError(failure.message, failure.remedy)  # it was right before: the server has changed
+            if time.monotonic() - began > 1:  # whoever waits for it once need not wait with every statement of a turn
+                self._hanging = (time.monotonic() + _REST_SECONDS, failure)
+            raise failure from error
+        self._hanging = None
         prepare(connection)
         if self._unchecked:
             from kept.storage.postgres.schema import check_server  # only the first connection needs it

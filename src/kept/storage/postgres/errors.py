@@ -111,4 +111,5 @@ def _first_line(error: psycopg.Error) -> str:
     """Return what the server said, without hints, positions and the statement, which may hold texts of people."""
     said = error.diag.message_primary or str(error)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[0].removeprefix("FATAL:").strip()[:300] if lines else type(error).__name__
+    # libpq puts where it connected to before what the server said
+    return re.sub(r".*\b(FATAL|ERROR):", "", lines[0]).strip()[:300] if lines else type(error).__name__

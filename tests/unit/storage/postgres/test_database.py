@@ -11,15 +11,8 @@ from kept.core.errors import Busy, ConfigError, KeptError, NewerDatabase, Storag
 from kept.core.ids import UserId
 from kept.storage.postgres import database as postgres
 from kept.storage.postgres import schema
-from kept.storage.postgres.database import (
-    PostgresServer,
-    adapt,
-    connect_as_owner,
-    escape,
-    make_key,
-    parse_url,
-    unescape,
-)
+from kept.storage.postgres.database import PostgresServer, connect_as_owner, parse_url
+from kept.storage.postgres.statements import adapt, escape, make_key, unescape
 from kept.testing.postgres_server import EmbeddedServer
 
 ANNA, BEN = UserId("anna"), UserId("ben")
@@ -226,6 +219,20 @@ def test_a_socket_folder_is_a_host():
 
     assert (place.host, place.role, place.database) == ("/run/postgresql", "anna", "kept")
     assert conninfo_to_dict(address)["host"] == "/run/postgresql"
+
+
+def test_several_hosts_are_a_primary_and_its_standbys():
+    """The one that can be written to is used, unless the URL says otherwise."""
+    address, place = parse_url("postgresql://anna:secret@db1.example:6000,db2.example/kept")
+    found = conninfo_to_dict(address)
+
+    assert (place.host, place.port) == ("db1.example,db2.example", "6000,5432")
+    assert (found["host"], found["port"]) == ("db1.example,db2.example", "6000,")
+    assert found["target_session_attrs"] == "read-write"
+    assert "target_session_attrs=any" in parse_url(f"{address}".replace("read-write", "any"))[0]
+    assert "target_session_attrs" not in parse_url("postgresql://anna@db1.example/kept")[0]
+    with pytest.raises(ConfigError, match="Port"):
+        parse_url("postgresql://anna@db1.example:x,db2.example/kept")
 
 
 # faults
