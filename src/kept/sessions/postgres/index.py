@@ -224,15 +224,23 @@ def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
 
 def rebuild(unit: Unit, user: str) -> int:
     """Index every message of the user again, and return how many; the old index counts until the commit."""
-    index, after, count = UnitIndex(unit, user), 0, 0
+    after = count = 0
+    texts: list[tuple[int, int, frozenset[str]]] = []
     for statement in (SQL.drop_all, SQL.drop_all_buckets, SQL.drop_all_fresh, SQL.drop_all_fresh_substrings):
         unit.execute(statement, {"user": user})
     unit.execute(SQL.clear_gone, {"user": user})
     while rows := unit.execute(SQL.rows_after, {"user": user, "after": after, "limit": _BATCH}).fetchall():
         after = int(str(rows[-1][0]))
         count += len(rows)
-        index.add_texts(list(_texts(rows)))
+        for row in map(prepare, _texts(rows)):
+            length, terms = cut_words(row.words, row.marks)
+            texts.append((row.message_id, length, cut_substrings(row.substrings).union(terms)))
+        if len(texts) >= _SMALL:
+            _write(unit, segments.build(texts))
+            texts = []
         unit.execute(SQL.done, {"user": user, "ids": [int(str(row[0])) for row in rows]})
+    if texts:
+        _write(unit, segments.build(texts))
     merge(unit, user)
     return count
 
