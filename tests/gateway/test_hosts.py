@@ -98,9 +98,18 @@ def test_a_question_that_is_asked_again_elsewhere_waits_for_the_turn_that_runs(h
 
 @pytest.mark.heavy
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kill", [0.0, 10.0])
-def test_many_chats_at_two_hosts(tmp_path, kill):
-    """Nothing fails, and what is stored is what the clients saw, also when a host is killed meanwhile."""
-    from benchmarks.hosts import run_chats
+@pytest.mark.parametrize("kind", ["none", "kill", "stop"])
+def test_many_chats_at_two_hosts(tmp_path, kind):
+    """Nothing fails, and what is stored is what the clients saw, also when a host is killed or stops meanwhile."""
+    from benchmarks.hosts import Fault, run_chats
 
-    assert run_chats(tmp_path, chats=100, seconds=30, kill=kill)
+    assert run_chats(tmp_path, chats=100, seconds=60, fault=Fault(kind, 15.0))
+
+
+@pytest.mark.heavy
+@pytest.mark.timeout(1800)
+def test_ten_thousand_edits_of_one_page(tmp_path):
+    """Two processes with eight writers each: none is lost, each is in the ledger."""
+    from benchmarks.hosts import run_edits
+
+    assert run_edits(tmp_path, count=10_000, writers=16)

@@ -134,8 +134,7 @@ def build_application(
     fast.state.is_demo = is_demo
     fast.state.proxy = forwarder
     for router in _ROUTERS:
-        # `include_router` would analyse all routes again, for 0.1 s of the first request
-        fast.router.routes.extend(router.routes)
+        fast.include_router(router)
     _add_health(fast, app, turns)
     _add_metrics(fast, metrics, turns)
     if answer_mcp is not None:
