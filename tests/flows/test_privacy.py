@@ -324,3 +324,14 @@ def test_a_note_without_its_key_is_removed_with_a_warning(kept, home):
     assert "cannot be completed" in first.err
     assert (first.code, second.err) == (0, "")
     assert not (home / "forgotten" / "unfinished").exists()
+
+
+def test_no_file_of_the_home_has_a_credential_that_was_said(kept, home):
+    """Neither the message nor what the assistant without a model remembers of it."""
+    password, middle = "onlylettershere", "Cl2FMQ"  # in two pieces: programs that look for keys read this file too
+    token = f"MTk4NjIyNDgzNDcxOTI1MjQ4.{middle}.ZnCjm1XVW7vRze4b7Cq4se7kKWs"
+
+    for said in (f"I use this: password={password} in my work", f"My bot has {token} as its key"):
+        kept("run", said)
+
+    assert (holding(home, password), holding(home, token)) == ([], [])

@@ -4,7 +4,7 @@ import json
 
 from kept.core.ids import SourceName
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
-from kept.core.text import dumps
+from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
 from kept.security.secrets import redact, redact_json
 
@@ -30,6 +30,10 @@ class Redaction:
             return plain
         safe = redact_json(value)
         return plain if safe == value else redact(dumps(safe))
+
+    def value(self, value: JSON) -> JSON:
+        """Return a value without credentials in any of its texts."""
+        return redact_json(value) if self.is_on else value
 
     def message(self, new: NewMessage) -> NewMessage:
         """Return `new` without credentials in any of its texts; the same object if nothing changed."""

@@ -138,12 +138,13 @@ class SessionStoreContract:
         assert kept == ["a\x00b", "👩‍👩‍👧 été 日本語", "� alone", "😀", "x" * 3_000_000, ""]
 
     def test_secrets_are_redacted_everywhere(self) -> None:
-        """A credential is gone from content, sent text, tool arguments and tool results."""
+        """A credential is gone from content, sent text, tool arguments, tool results and notes."""
         store = self.store()
         store.create(session("a", title=f"about {KEY}"), system_prompt=f"use {KEY}")
         call = ToolCall("c", "fetch", f'{{"key": "{KEY}"}}')
         new = NewMessage(Message(Role.ASSISTANT, f"it is {KEY}", (call,)), START, Origin.MODEL, f"sent {KEY}")
         store.append(SessionId("a"), [new, said(f'{{"token": "{KEY}"}}', Role.TOOL)])
+        store.note(SessionId("a"), "dialogue", {"statement": f"I use {KEY}", "texts": [KEY], "at": 1})
 
         kept = store.messages(SessionId("a"))
 
@@ -151,6 +152,8 @@ class SessionStoreContract:
         assert "[redacted:anthropic_key]" in kept[0].message.text
         assert KEY not in (store.system_prompt(SessionId("a")) or "")
         assert KEY not in repr(store.session(SessionId("a")))
+        assert KEY not in repr(note := store.read_note(SessionId("a"), "dialogue"))
+        assert note == {"statement": "I use [redacted:anthropic_key]", "texts": ["[redacted:anthropic_key]"], "at": 1}
 
     def test_an_unknown_session_is_named(self) -> None:
         """Every call with an unknown id raises an error that names it."""

@@ -323,7 +323,7 @@ class SqliteSessionStore:
         """Store a small value with the session (cooldowns, counters, calibration)."""
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
-            session_rows.write_note(connection, session_id, key, value)
+            session_rows.write_note(connection, session_id, key, self.file.redaction.value(value))
 
     def read_note(self, session_id: SessionId, key: str) -> JSON:
         """Return the value that `note` stored, or None."""

@@ -144,7 +144,7 @@ class Importing:
             if line.system_prompt is not None:
                 session_rows.set_prompt(connection, line.session.id, self._file.redaction.text(line.system_prompt))
             for key, value in line.notes.items():
-                session_rows.write_note(connection, line.session.id, key, value)
+                session_rows.write_note(connection, line.session.id, key, self._file.redaction.value(value))
             if line.carried:
                 self._carried.append(line)
 
