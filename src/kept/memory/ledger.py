@@ -139,8 +139,9 @@ class SqliteLedger:
     def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
         """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
         names = {digest(entry) for entry in entries}
-        known = {*list_clean(names), *(self.clean_entries(target) & names)}
-        unit.execute(SQL.drop_clean, (self._name(target),))
+        known = {*list_clean(names)}
+        if len(known) < len(names):
+            known |= self.clean_entries(target) & names
         unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:

@@ -7,8 +7,10 @@ VALUES (:id, :write_id, :group_id, :time, :target, :action, :before, :after, :po
         :checksum);
 
 -- name: next_write
--- a damaged number must not end the sequence
-SELECT coalesce(max(write_id), 0) + 1 FROM edits WHERE write_id < 1 << 62;
+-- writes are numbered in the order of their rows, so the newest rows have the highest number, which no index holds; several,
+-- because a damaged number must not end the sequence
+SELECT coalesce(max(write_id), 0) + 1
+FROM (SELECT write_id FROM edits WHERE write_id < 1 << 62 ORDER BY id DESC LIMIT 64) AS newest;
 
 -- name: newest_id
 SELECT max(coalesce((SELECT max(id) FROM edits), 0),
@@ -93,11 +95,9 @@ SELECT id FROM edits WHERE checksum IS NULL LIMIT 1000;
 -- name: has_sources
 SELECT 1 FROM edits WHERE source IS NOT NULL LIMIT 1;
 
--- name: drop_clean
-DELETE FROM clean_entries WHERE target = ?;
-
 -- name: keep_clean
-INSERT INTO clean_entries (target, digests) VALUES (?, ?);
+INSERT INTO clean_entries (target, digests) VALUES (?, ?)
+ON CONFLICT (target) DO UPDATE SET digests = excluded.digests;
 
 -- name: clean
 SELECT digests FROM clean_entries WHERE target = ?;

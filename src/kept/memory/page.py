@@ -45,7 +45,7 @@ def _strip(piece: str) -> str:
 
 def has_delimiter_line(text: str) -> bool:
     """Whether a line of `text` consists of `§` only, so that it would split the entry at the next load."""
-    return DELIMITER_LINE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
+    return "§" in text and DELIMITER_LINE.search(text.replace("\r\n", "\n").replace("\r", "\n")) is not None
 
 
 def clean(text: str) -> str | Refused:

@@ -313,9 +313,8 @@ class MemoryStore:
         entry = clean(edit.text)
         if isinstance(entry, Refused):
             return entry
-        page = self.page(target)
         # before the scan, so that megabytes are not scanned; an earlier step of a batch may be replaced by a later one
-        if is_last and len(entry) > max(page.limit, len(page.text)):
+        if is_last and len(entry) > self.limit(target) and len(entry) > len((page := self.page(target)).text):
             return refuse_too_long(page, entry)
         return check_text(entry, author.allow)
 

@@ -12,7 +12,7 @@ from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.history import search_archive
-from kept.memory.page import refuse_batch, subject_of
+from kept.memory.page import Page, refuse_batch, subject_of
 from kept.memory.store import MemoryStore, Outcome
 
 ACTIONS = ("add", "replace", "remove")
@@ -183,7 +183,7 @@ class MemoryTool:
     def _answer(self, request: Request, context: ToolContext) -> Mapping[str, JSON]:
         match request:
             case ReadRequest(target):
-                return self._state(target)
+                return self._state(target, self._store.page(target).entries)
             case ArchiveRequest(target, query):
                 found = search_archive(self._store, query, target=target).records
                 texts = [row.step.before or "" for row in found[:MAX_ARCHIVE_HITS]]
@@ -231,13 +231,14 @@ class MemoryTool:
 
     def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
         return {
-            **self._state(outcome.target),
+            # what was written under the lock: reading the page again could only show somebody else's next edit
+            **self._state(outcome.target, outcome.change.entries),
             "message": outcome.message,
             "note": outcome.note or "Durable now; the prompt shows it from the next session on.",
         }
 
-    def _state(self, target: Target) -> dict[str, JSON]:
-        page = self._store.page(target)
+    def _state(self, target: Target, entries: tuple[str, ...]) -> dict[str, JSON]:
+        page = Page(entries, self._store.limit(target))
         return {
             "success": True,
             "done": True,

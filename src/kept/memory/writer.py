@@ -14,7 +14,15 @@ from kept.core.ids import LedgerId
 from kept.core.values import dataclass
 from kept.memory.edits import Author, Change, Target, replay, steps_between
 from kept.memory.page import Page, StoredPage, find_drift, page_hash
-from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, remove_stale_temps, write_atomically
+from kept.storage.files import (
+    explain_errors,
+    hold_lock,
+    make_folder,
+    read_bytes,
+    read_with_stamp,
+    remove_stale_temps,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from kept.core.ports import Clock, EventSink
@@ -55,7 +63,6 @@ class PageWriter:
         self, target: Target, limit: int, decide: Decide, *, author: Author, repair: bool = False
     ) -> WrittenPage | Refused:
         """Run one cycle; a refusal or an error changes nothing. `repair` skips the drift check."""
-        self._pages.prepare()
         with self._pages.lock(target, timeout_seconds=self._timeout_seconds):
             stored = self._pages.read(target)
             if repair:  # the file cannot be trusted, so the change starts from the page that the ledger knows
@@ -206,11 +213,7 @@ class FilePages:
     def read(self, target: Target) -> StoredPage:
         """Return a page; a missing file is an empty page. The stamp is the time of the last write in nanoseconds."""
         path = self._path(target)
-        raw = read_bytes(path) or b""
-        try:
-            stamp = path.stat().st_mtime_ns
-        except OSError:
-            stamp = 0
+        raw, stamp = read_with_stamp(path) or (b"", 0)
         return StoredPage(str(path), target, raw, stamp)
 
     def lock(self, target: Target, *, timeout_seconds: float) -> AbstractContextManager[None]:
@@ -228,7 +231,7 @@ class FilePages:
             raise Busy(f"{str(path)!r} was changed by another program at the same moment", "try again")
         self._write(path, data)
         with explain_errors("read back", path):
-            if path.read_bytes() != data:
+            if read_bytes(path) != data:
                 raise StorageError(f"{str(path)!r} does not hold what was written", "check the disk, then try again")
 
     def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:

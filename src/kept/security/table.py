@@ -100,7 +100,8 @@ class Table:
 
     def addresses_someone(self, reading: Reading) -> bool:
         """Tell whether the text addresses its reader or speaks of an AI."""
-        return any(symbol in reading.skeleton for name in _ADDRESSED for symbol in self.lexicon.element(name))
+        symbols = "".join([self.lexicon.element(name) for name in _ADDRESSED])
+        return not set(reading.skeleton).isdisjoint(symbols)
 
     def in_english(self, text: str) -> str:
         """Return `text` with key words of other scripts translated to English."""

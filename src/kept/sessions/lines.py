@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from kept.core.ids import SessionId, SourceName
@@ -21,6 +20,7 @@ from kept.core.messages import (
     ToolCall,
 )
 from kept.core.text import JSON
+from kept.core.values import dataclass, field
 from kept.security.fence import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable

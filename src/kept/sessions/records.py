@@ -4,6 +4,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from kept.core.ids import MessageId, SessionId, SourceName
@@ -201,6 +202,7 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
     return row, blobs
 
 
+@lru_cache(maxsize=256)
 def source_id(name: SourceName) -> int:
     """Return the number under which a source is stored: a hash of its name, in six bytes."""
     from hashlib import blake2b

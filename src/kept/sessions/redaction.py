@@ -1,12 +1,19 @@
 """Removes credentials from messages before they are written to disk."""
 
 import json
+from functools import lru_cache
 
 from kept.core.ids import SourceName
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
 from kept.security.secrets import redact, redact_json
+
+
+@lru_cache(maxsize=256)
+def _redact_name(source: str) -> str:
+    """Return the name of a source, an address of which may hold a key; all messages of an import have the same."""
+    return redact(source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Redaction:
             return new
         message = self._message(new.message)
         sent = None if new.api_content is None else redact(new.api_content)
-        source = None if new.source is None else SourceName(redact(new.source))  # an address may hold a key
+        source = None if new.source is None else SourceName(_redact_name(new.source))
         if message is new.message and sent == new.api_content and source == new.source:
             return new
         return replace(new, message=message, api_content=sent, source=source)

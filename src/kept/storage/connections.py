@@ -25,7 +25,8 @@ CHECKPOINT_PAGES = 2_000
 RESTART_PAGES = 12_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
-_PAGES_BETWEEN_CHECKPOINTS = 500
+_PAGES_BETWEEN_CHECKPOINTS = 1_000
+"""New pages in the log from one checkpoint to the next, whichever process makes it."""
 _ROOM_BYTES = 64 * 1024
 """Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""
 
@@ -282,7 +283,10 @@ class Checkpointer:
         elif pages >= self._next:
             self._next = pages + _PAGES_BETWEEN_CHECKPOINTS
             try:
-                _checkpoint(connection, name, restart=pages >= RESTART_PAGES)
+                if pages >= RESTART_PAGES:
+                    _restart_log(connection, name)
+                elif pages - _count_copied(connection, name) >= _PAGES_BETWEEN_CHECKPOINTS:
+                    connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
             except (apsw.BusyError, apsw.LockedError):
                 pass  # a reader holds an older snapshot: try again later
             except apsw.Error as error:
@@ -291,10 +295,13 @@ class Checkpointer:
         return apsw.SQLITE_OK
 
 
-def _checkpoint(connection: apsw.Connection, name: str, *, restart: bool) -> None:
-    if not restart:
-        connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
-        return
+def _count_copied(connection: apsw.Connection, name: str) -> int:
+    """Return how many pages of the log are in the file already: with several writers, by another process."""
+    _, copied = connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)
+    return copied
+
+
+def _restart_log(connection: apsw.Connection, name: str) -> None:
     usual_milliseconds = int(str(connection.pragma("busy_timeout")))
     connection.set_busy_timeout(RESTART_WAIT_MILLISECONDS)
     try:

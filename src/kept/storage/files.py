@@ -52,6 +52,8 @@ def explain_errors(action: str, path: Path) -> Iterator[None]:
 def make_folder(path: Path) -> None:
     """Create `path` and its missing parents with mode 0700."""
     with explain_errors("create the folder", path):
+        if path.is_dir():
+            return
         missing = []
         for folder in (path, *path.parents):
             if folder.exists():
@@ -68,9 +70,20 @@ def read_bytes(path: Path) -> bytes | None:
 
     Only regular files are read: a pipe or a device in the place of a file would never end.
     """
+    found = read_with_stamp(path)
+    return None if found is None else found[0]
+
+
+def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
+    """Return what `read_bytes` returns, and when the file was last written, in nanoseconds."""
     try:
-        with open_regular(path) as file:
-            return file.read()
+        descriptor = os.open(path, _READING)
+        try:
+            status = os.fstat(descriptor)
+            check_regular(path, status)
+            return _read_all(descriptor, status.st_size), status.st_mtime_ns
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         return None
     except ValueError as error:  # a name with a zero byte, or not in UTF-8
@@ -80,10 +93,24 @@ def read_bytes(path: Path) -> bytes | None:
         raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
+def _read_all(descriptor: int, size: int) -> bytes:
+    """Return everything to the end; a file object would ask the system twice as often."""
+    data = os.read(descriptor, max(size + 1, 4_096))
+    if len(data) == size:
+        return data
+    pieces = [data]  # the file has grown since, or has no size (/proc)
+    while piece := os.read(descriptor, 1 << 20):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+"""Without O_NONBLOCK opening a pipe waits for its writer."""
+
+
 def open_regular(path: Path) -> BinaryIO:
     """Open a regular file, or the null device, for reading; raise OSError for anything else, without waiting."""
-    # opening a pipe without O_NONBLOCK waits for its writer
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    descriptor = os.open(path, _READING)
     try:
         check_regular(path, os.fstat(descriptor))
         return os.fdopen(descriptor, "rb")
@@ -112,12 +139,14 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """
     with explain_errors("write", path):
         target = resolve_link(path)
-        if target.is_dir():
-            raise StorageError(f"cannot write {str(path)!r}: there is a folder in its place", _REMEDIES[errno.EISDIR])
-        remove_stale_temps(target)
-        temp = temporary_name(target)
         with suppress(FileNotFoundError):
-            mode = stat.S_IMODE(target.stat().st_mode)
+            existing = target.stat().st_mode
+            if stat.S_ISDIR(existing):
+                what = f"cannot write {str(path)!r}: there is a folder in its place"
+                raise StorageError(what, _REMEDIES[errno.EISDIR])
+            mode = stat.S_IMODE(existing)
+        _remove_stale_temps_beside(target)
+        temp = temporary_name(target)
         try:
             write_durably(temp, data, mode=mode)
             _replace(temp, target, data)
@@ -146,7 +175,8 @@ def write_durably(path: Path, data: bytes, *, mode: int) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), mode)
     with os.fdopen(descriptor, "wb") as file:
         with suppress(OSError):
-            path.chmod(mode)  # the umask may have removed bits; some file systems have no modes
+            if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:  # the umask, or a file that was there
+                path.chmod(mode)  # some file systems have no modes
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -184,9 +214,12 @@ def sync_folder(folder: Path) -> None:
 def remove_stale_temps(path: Path) -> None:
     """Remove the temporary files that killed writers left beside `path`, its own and those of its neighbours."""
     with suppress(OSError):
-        target = resolve_link(path)
-        with os.scandir(target.parent) as entries:
-            temps = [entry.name for entry in entries if _TEMP_MARK in entry.name]
+        _remove_stale_temps_beside(resolve_link(path))
+
+
+def _remove_stale_temps_beside(target: Path) -> None:
+    with suppress(OSError):
+        temps = [name for name in os.listdir(target.parent) if _TEMP_MARK in name]  # noqa: PTH208 - names, not paths
         for name in temps:
             pid = name.rpartition(_TEMP_MARK)[2].partition("-")[0]
             if not (pid.isdecimal() and is_alive(int(pid))):
@@ -271,7 +304,8 @@ def _warn_once(sidecar: Path) -> None:
 def _write_holder(descriptor: int, pid: str) -> None:
     with suppress(OSError):  # a full disk must not prevent an edit that makes a page smaller
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, pid.encode(), 0)
+        if pid:
+            os.pwrite(descriptor, pid.encode(), 0)
 
 
 def _holder(descriptor: int) -> str:

@@ -332,16 +332,30 @@ class Database:
 
 
 def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
-    deadline = time.monotonic() + wait_seconds
-    while True:
-        try:
-            apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
-        except (apsw.BusyError, apsw.LockedError):
-            if time.monotonic() > deadline:
-                raise
-            import random  # most processes never wait
+    # SQLite itself would sleep up to 100 ms between two tries, for a lock that others hold for a tenth of a millisecond
+    connection.set_busy_timeout(0)
+    try:
+        apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
+    except (apsw.BusyError, apsw.LockedError):
+        _wait_for_turn(connection, wait_seconds)
+    finally:
+        connection.set_busy_timeout(int(wait_seconds * 1_000))
 
-            time.sleep(random.uniform(0.002, 0.02))  # jitter keeps writers from colliding again
+
+def _wait_for_turn(connection: Connection, wait_seconds: float) -> None:
+    """Try again until the lock is free: often at first, less often while a long transaction runs."""
+    import random  # most processes never wait
+
+    started = time.monotonic()
+    while True:
+        waited = time.monotonic() - started
+        # jitter keeps writers from colliding again
+        time.sleep(random.uniform(0.5, 1.5) * min(0.01, 0.0003 + waited / 20))
+        try:
+            apsw.Cursor(connection).execute("BEGIN IMMEDIATE")
+        except (apsw.BusyError, apsw.LockedError):
+            if waited > wait_seconds:
+                raise
         else:
             return
 

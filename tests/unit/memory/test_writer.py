@@ -1,14 +1,20 @@
 """The write cycle: what is checked and recorded in which order, and what a failure leaves behind."""
 
+import os
+from contextlib import closing
+
 import pytest
 
 from kept.core.errors import Busy, Reason, Refused, StorageError
 from kept.core.events import MemoryWritten, Warned
+from kept.core.tools import ToolContext
+from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Change, Remove, Target
 from kept.memory.history import History
-from kept.memory.ledger import SqliteLedger
+from kept.memory.ledger import SQL, SqliteLedger
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore, Storage
+from kept.memory.tool import MemoryTool
 from kept.memory.writer import FilePages
 
 
@@ -177,3 +183,56 @@ def test_backups_go_by_their_number(store, folder):
 
     assert sorted(path.name for path in folder.glob("*.bak.*")) == [f"MEMORY.md.bak.{n}" for n in range(10, 20)]
     assert store.pages.back_up(Target.USER, b"new", epoch=7) == "USER.md.bak.7"
+
+
+def test_the_row_is_on_the_disk_before_the_page_changes(store, folder, monkeypatch):
+    """After a loss of power there may be a row without its page, which is voided, never a page without its row."""
+    rows_at_rename = []
+    replace = os.replace
+
+    def observe(*names, **options):
+        with closing(SqliteLedger(folder / "ledger.db")) as other:
+            rows_at_rename.append([row.step.after for row in other.rows()])
+        return replace(*names, **options)
+
+    monkeypatch.setattr(os, "replace", observe)
+    store.apply("memory", Add("one"))
+
+    full = 2  # every commit waits for the disk
+    assert store.ledger._db.connection.pragma("synchronous") == full
+    assert rows_at_rename == [["one"]]
+
+
+class CountedPages(FilePages):
+    """Page files that count how often a page is read for an edit."""
+
+    reads = 0
+
+    def read(self, target):
+        self.reads += 1
+        return super().read(target)
+
+
+def test_an_edit_reads_its_page_once(folder, tmp_path):
+    """Under the lock; before the replacement and after it only the bytes are compared."""
+    pages = CountedPages(folder)
+    store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")))
+    tool = MemoryTool(store, Approvals(tmp_path / "pending", store)).tool()
+
+    answer = tool.call({"action": "add", "target": "memory", "content": "the staging server is heron"}, ToolContext())
+
+    assert answer["entries"] == ["the staging server is heron"]
+    assert pages.reads == 1
+    store.close()
+
+
+def test_a_write_does_not_read_the_whole_ledger(store):
+    """Its statements find the newest rows and those without a checksum by an index."""
+    store.apply("memory", Add("one"))
+    connection = store.ledger._db.connection
+
+    for statement in (SQL.unchecked, SQL.newest_id, SQL.has_sources):
+        plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+        assert not [step for step in plan if step == "SCAN edits"], plan
+    plan = [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {SQL.next_write}")]
+    assert "USE TEMP B-TREE FOR ORDER BY" not in plan  # the newest 64 rows, in the order of the table

@@ -449,9 +449,10 @@ class TestCheckpointer:
     class Recorder:
         """A connection that writes down what is asked of it."""
 
-        def __init__(self, error=None):
+        def __init__(self, error=None, copied=0):
             self.calls = []
             self.error = error
+            self.copied = copied
 
         def pragma(self, _name):
             return 10_000
@@ -460,22 +461,35 @@ class TestCheckpointer:
             self.calls.append(milliseconds)
 
         def wal_checkpoint(self, name, mode):
+            if mode == apsw.SQLITE_CHECKPOINT_NOOP:
+                return 0, self.copied
             self.calls.append((name, mode))
             if self.error is not None:
                 raise self.error
+            return 0, 0
 
     def test_it_waits_for_the_first_pages_and_then_for_more(self):
         """A checkpoint makes one writer wait for the disk."""
         connection, checkpointer = self.Recorder(), Checkpointer()
         passive = ("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
         counts = []
-        for pages in (CHECKPOINT_PAGES - 1, CHECKPOINT_PAGES, CHECKPOINT_PAGES + 499, CHECKPOINT_PAGES + 500, 10):
+        for pages in (CHECKPOINT_PAGES - 1, CHECKPOINT_PAGES, CHECKPOINT_PAGES + 999, CHECKPOINT_PAGES + 1_000, 10):
             assert checkpointer(connection, "main", pages) == apsw.SQLITE_OK
             counts.append(len(connection.calls))
         checkpointer(connection, "main", CHECKPOINT_PAGES)
 
         assert counts == [0, 1, 1, 2, 2]
         assert connection.calls == [passive] * 3
+
+    def test_what_another_process_has_just_copied_is_not_copied_again(self):
+        """Of four writers one waits for the disk, not each in turn."""
+        connection = self.Recorder(copied=CHECKPOINT_PAGES - 999)
+        Checkpointer()(connection, "main", CHECKPOINT_PAGES)
+        assert connection.calls == []
+
+        connection.copied -= 1
+        Checkpointer()(connection, "main", CHECKPOINT_PAGES)
+        assert connection.calls == [("main", apsw.SQLITE_CHECKPOINT_PASSIVE)]
 
     @pytest.mark.parametrize("error", [None, apsw.BusyError("reader"), apsw.LockedError("reader"), apsw.IOError("x")])
     def test_a_long_log_makes_others_wait_briefly(self, error, caplog):

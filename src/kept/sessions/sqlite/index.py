@@ -8,6 +8,7 @@ in at the end.
 import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 from kept.core.errors import Busy, Unreadable
 from kept.core.ports import Clock, EventSink
@@ -28,17 +29,20 @@ LEASE = "reindex"
 _LEASE_SECONDS = 120.0
 FEW = 50
 """Rows of one call up to which they wait in the queue; more are an import, which is indexed as it is stored."""
-_MOST_WAITING = 500
-"""Rows that wait at most; beyond that some of them are indexed with an append, so that no search waits for more."""
-_COUNT_EVERY = 16
-"""One message of so many counts what waits: an append that counts takes a tenth longer."""
-_STEP = 4
-"""Rows that are indexed then beyond those that came since the last count."""
+MOST_WAITING_CHARS = 100_000
+"""Text that a process stores before an append indexes what waits: a tenth of a second, once in some 500 messages.
+
+Indexed twenty at a time, rows took two and a half times as long, and one append in sixteen was slow.
+"""
+ROW_CHARS = 100
+"""What a row counts apart from its text, so that short messages are not too many either."""
 _QUEUE_BATCH = 64
 """Rows that one transaction indexes: some milliseconds, during which nobody else can write."""
 _QUEUE_CHARS = 1_000_000
 """Text of one batch, apart from its first message: about a second, during which nobody else can write."""
 _REBUILD_BATCH = 2_000
+_stored_chars: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
+"""What each connection has stored since it last indexed the queue."""
 
 
 def create(connection: Connection) -> None:
@@ -84,19 +88,15 @@ def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
         other.add(rows)
         return
     if len(rows) <= FEW:
-        last = rows[-1][0]
-        if last % _COUNT_EVERY < len(rows):
-            _shorten_queue(connection, len(rows))
+        chars = _stored_chars.get(connection, 0) + sum([ROW_CHARS + len(row.content) for _, row in rows])
+        if chars >= MOST_WAITING_CHARS:
+            chars = 0
+            # twice as much: other processes store as well, and what they left must not pile up
+            _drain_batch(connection, 2 * MOST_WAITING_CHARS // ROW_CHARS, chars=2 * MOST_WAITING_CHARS)
+        _stored_chars[connection] = chars
         return
     read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
     add_texts(connection, texts(read))
-
-
-def _shorten_queue(connection: Connection, added: int) -> None:
-    """Index some of what waits if it is too much."""
-    ((waiting,),) = connection.execute(SQL.count_waiting).fetchall()
-    if int(str(waiting)) > _MOST_WAITING - _COUNT_EVERY:
-        _drain_batch(connection, max(added, _COUNT_EVERY) + _STEP)
 
 
 def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
@@ -157,20 +157,19 @@ def drain(database: Database, *, seconds: float = 3.0) -> int:
     return done
 
 
-def _read_batch(connection: Connection, most: int) -> list[Row]:
-    """Return the next queued rows, fewer than `most` if their texts are long."""
+def _read_batch(connection: Connection, most: int, chars: int) -> list[Row]:
+    """Return the next queued rows, fewer than `most` if their texts have more than `chars` characters."""
     batch: list[Row] = []
-    chars = 0
     for row in connection.execute(SQL.waiting, (most,)):
-        chars += len(str(row[3] or ""))
-        if batch and chars > _QUEUE_CHARS:
+        chars -= len(str(row[3] or ""))
+        if batch and chars < 0:
             break
         batch.append(row)
     return batch
 
 
-def _drain_batch(connection: Connection, most: int) -> int:
-    waiting = _read_batch(connection, most)
+def _drain_batch(connection: Connection, most: int, *, chars: int = _QUEUE_CHARS) -> int:
+    waiting = _read_batch(connection, most, chars)
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts((row[0], *row[2:-1]) for row in there))

@@ -42,9 +42,6 @@ INSERT INTO message_substrings (message_substrings, rank) VALUES ('merge', ?);
 -- name: is_waiting
 SELECT 1 FROM index_queue LIMIT 1;
 
--- name: count_waiting
-SELECT count(*) FROM index_queue;
-
 -- name: waiting
 -- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
 SELECT q.message_id, m.session_id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,

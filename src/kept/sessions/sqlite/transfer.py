@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
 from itertools import islice
 
 from kept.core.events import Progressed
@@ -12,6 +11,7 @@ from kept.core.messages import NewMessage, Session, State
 from kept.core.ports import EventSink, UnitOfWork, ignore
 from kept.core.provenance import accept_claim
 from kept.core.text import JSON
+from kept.core.values import astuple, dataclass, replace
 from kept.sessions.damage import number_of, text_of
 from kept.sessions.damage import parse as parse_json
 from kept.sessions.identity import THIS_IMPORT, Stored
@@ -110,8 +110,9 @@ class Importing:
     def _prepare_line(self, line: Line) -> SessionLine | _ReadyMessage:
         if isinstance(line, SessionLine):
             return line
-        new = replace(line.new, source=accept_claim(line.new.source, self._provenance))
-        line = replace(line, new=self._file.redaction.message(new))
+        source = accept_claim(line.new.source, self._provenance)
+        new = line.new if source == line.new.source else replace(line.new, source=source)
+        line = MessageLine(line.session, self._file.redaction.message(new), line.state, line.exported_id)
         row, blobs = message_row(line.session.id, line.new)
         if line.state is not State.ACTIVE:
             row = row._replace(state=line.state.value)

@@ -55,11 +55,14 @@ def test_what_is_sent_in_its_place_does_not_take_a_message_off_the_queue(store: 
 
 def test_the_queue_stays_short_without_any_search(store: SqliteSessionStore) -> None:
     """A process that only stores indexes some of what waits with its appends."""
-    for number in range(index._MOST_WAITING + 40):
-        say(store, f"word{number}")
+    most = index.MOST_WAITING_CHARS // index.ROW_CHARS
+    for number in range(most // 40):
+        say(store, *(f"word{number} {place}" for place in range(40)))
+    indexed = count(store, "message_words_docsize")
+    say(store, "x" * index.MOST_WAITING_CHARS)
 
-    fewest = index._MOST_WAITING - 2 * index._COUNT_EVERY - index._STEP
-    assert fewest <= count(store, "index_queue") <= index._MOST_WAITING
+    assert most // 2 < indexed <= most
+    assert count(store, "index_queue") == 0
     assert store.upkeep.check() == []
 
 
