@@ -25,8 +25,7 @@ CHECKPOINT_PAGES = 2_000
 RESTART_PAGES = 12_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
-_PAGES_BETWEEN_CHECKPOINTS = 1_000
-"""New pages in the log from one checkpoint to the next, whichever process makes it."""
+_BETWEEN_CHECKPOINTS = 1_000
 _ROOM_BYTES = 64 * 1024
 """Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""
 
@@ -277,15 +276,15 @@ class Checkpointer:
         self._next = CHECKPOINT_PAGES
 
     def __call__(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """Run a checkpoint if the log has grown enough since the last one."""
+        """Run a checkpoint if the log has grown enough since the last one, also by another process."""
         if pages < CHECKPOINT_PAGES:
             self._next = CHECKPOINT_PAGES
         elif pages >= self._next:
-            self._next = pages + _PAGES_BETWEEN_CHECKPOINTS
+            self._next = pages + _BETWEEN_CHECKPOINTS
             try:
                 if pages >= RESTART_PAGES:
                     _restart_log(connection, name)
-                elif pages - _count_copied(connection, name) >= _PAGES_BETWEEN_CHECKPOINTS:
+                elif pages - connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)[1] >= _BETWEEN_CHECKPOINTS:
                     connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
             except (apsw.BusyError, apsw.LockedError):
                 pass  # a reader holds an older snapshot: try again later
@@ -293,12 +292,6 @@ class Checkpointer:
                 # the commit is safe in the log: an error from here would report it as failed
                 log.warning("the write-ahead log could not be copied into the database: %s", error)
         return apsw.SQLITE_OK
-
-
-def _count_copied(connection: apsw.Connection, name: str) -> int:
-    """Return how many pages of the log are in the file already: with several writers, by another process."""
-    _, copied = connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)
-    return copied
 
 
 def _restart_log(connection: apsw.Connection, name: str) -> None:

@@ -77,13 +77,8 @@ def read_bytes(path: Path) -> bytes | None:
 def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
     """Return what `read_bytes` returns, and when the file was last written, in nanoseconds."""
     try:
-        descriptor = os.open(path, _READING)
-        try:
-            status = os.fstat(descriptor)
-            check_regular(path, status)
-            return _read_all(descriptor, status.st_size), status.st_mtime_ns
-        finally:
-            os.close(descriptor)
+        with open_regular(path, buffering=0) as file:  # a buffer would ask the system four times more
+            return file.read(), os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         return None
     except ValueError as error:  # a name with a zero byte, or not in UTF-8
@@ -93,27 +88,13 @@ def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
         raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
-def _read_all(descriptor: int, size: int) -> bytes:
-    """Return everything to the end; a file object would ask the system twice as often."""
-    data = os.read(descriptor, max(size + 1, 4_096))
-    if len(data) == size:
-        return data
-    pieces = [data]  # the file has grown since, or has no size (/proc)
-    while piece := os.read(descriptor, 1 << 20):
-        pieces.append(piece)
-    return b"".join(pieces)
-
-
-_READING = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-"""Without O_NONBLOCK opening a pipe waits for its writer."""
-
-
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
     """Open a regular file, or the null device, for reading; raise OSError for anything else, without waiting."""
-    descriptor = os.open(path, _READING)
+    # opening a pipe without O_NONBLOCK waits for its writer
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
         check_regular(path, os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb")
+        return os.fdopen(descriptor, "rb", buffering)
     except BaseException:
         os.close(descriptor)
         raise
@@ -145,7 +126,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
                 what = f"cannot write {str(path)!r}: there is a folder in its place"
                 raise StorageError(what, _REMEDIES[errno.EISDIR])
             mode = stat.S_IMODE(existing)
-        _remove_stale_temps_beside(target)
+        remove_stale_temps(target)
         temp = temporary_name(target)
         try:
             write_durably(temp, data, mode=mode)
@@ -214,11 +195,7 @@ def sync_folder(folder: Path) -> None:
 def remove_stale_temps(path: Path) -> None:
     """Remove the temporary files that killed writers left beside `path`, its own and those of its neighbours."""
     with suppress(OSError):
-        _remove_stale_temps_beside(resolve_link(path))
-
-
-def _remove_stale_temps_beside(target: Path) -> None:
-    with suppress(OSError):
+        target = resolve_link(path)
         temps = [name for name in os.listdir(target.parent) if _TEMP_MARK in name]  # noqa: PTH208 - names, not paths
         for name in temps:
             pid = name.rpartition(_TEMP_MARK)[2].partition("-")[0]
@@ -358,7 +335,7 @@ def _lock_folder(descriptor: int, kind: int, folder: Path) -> None:
 
 
 HEADER_BYTES = 100
-_MAGIC = b"SQLite format 3\0"
+MAGIC = b"SQLite format 3\0"
 _MARKS = (
     b"CREATE TABLE index_queue",
     b"CREATE TABLE tombstones",
@@ -388,7 +365,7 @@ def is_foreign(path: Path) -> bool:
     The mark alone does not decide: one damaged bit in it must not make our file a foreign one.
     """
     header = read_header(path)
-    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC[:15]):
+    if len(header) < HEADER_BYTES or not header.startswith(MAGIC[:15]):
         return False
     has_schema = header[40:44] != bytes(4)
     return has_schema and header[68:72] != APPLICATION_MARK and not declares_our_tables(path)
@@ -405,22 +382,6 @@ def declares_our_tables(path: Path) -> bool:
             continue
         found |= {mark for mark in _MARKS if mark in beginning}
     return len(found) >= _ENOUGH
-
-
-def find_header_fault(path: Path) -> str | None:
-    """Return what is wrong with the header of one of our files, None if nothing is."""
-    header = read_header(path)
-    if not header:
-        return None
-    if len(header) < HEADER_BYTES or not header.startswith(_MAGIC):
-        return "the file does not begin as an SQLite database"
-    if header[68:72] != APPLICATION_MARK and header[40:44] != bytes(4):
-        return "the mark of kept in the header is damaged"
-    # values that SQLite always writes, and which it does not all check
-    expected = {21: b"\x40\x20\x20", 64: bytes(4), 72: bytes(20)}
-    if any(header[at : at + len(value)] != value for at, value in expected.items()):
-        return "fields of the header are damaged"
-    return None
 
 
 def find_project(folder: str | None) -> str | None:

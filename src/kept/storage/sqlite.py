@@ -52,10 +52,9 @@ _HEADER_BYTES = 100
 class Database:
     """One database file, opened once per thread, with its schema brought up to date.
 
-    `application_id` marks the file as ours: a file with another mark raises ForeignDatabase, one with a newer schema
-    NewerDatabase, and neither is written. A file in a place that cannot be written (disk full, read-only) can still
-    be read, and each write tries again. If there is no file and none can be created, `empty_if_refused` gives an
-    empty in-memory database for reads; each write raises the reason.
+    A file without the mark `application_id` raises ForeignDatabase, one with a newer schema NewerDatabase; neither is
+    written. A file in a place that cannot be written (disk full, read-only) can be read, and each write tries again. If
+    none can be created, `empty_if_refused` gives an empty one in memory for reads; each write raises the reason.
     """
 
     def __init__(
@@ -117,10 +116,9 @@ class Database:
 
     @contextmanager
     def writing(self, *, with_checksums: bool = True) -> Iterator[Connection]:
-        """Yield this thread's connection inside one immediate transaction: commit at the end, roll back on an error.
+        """Yield this thread's connection in one immediate transaction, which joins one that is open on this thread.
 
-        Joins a transaction that is already open on this thread, so that several tiers commit together. Without
-        `with_checksums` changed rows stay without one.
+        Commits at the end, rolls back on an error. Without `with_checksums` changed rows stay without one.
         """
         connection = self._writer()
         if connection.in_transaction:
@@ -332,32 +330,22 @@ class Database:
 
 
 def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
-    # SQLite itself would sleep up to 100 ms between two tries, for a lock that others hold for a tenth of a millisecond
-    connection.set_busy_timeout(0)
+    connection.set_busy_timeout(0)  # SQLite would sleep up to 100 ms, for a lock that an append holds for 0.2 ms
+    started = time.monotonic()
     try:
-        apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
-    except (apsw.BusyError, apsw.LockedError):
-        _wait_for_turn(connection, wait_seconds)
+        while True:
+            try:
+                apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
+                break
+            except (apsw.BusyError, apsw.LockedError):
+                if (waited := time.monotonic() - started) > wait_seconds:
+                    raise
+                import random  # most processes never wait
+
+                # jitter keeps writers from colliding again; a long transaction is asked about less often
+                time.sleep(random.uniform(0.5, 1.5) * min(0.01, 0.0003 + waited / 20))
     finally:
         connection.set_busy_timeout(int(wait_seconds * 1_000))
-
-
-def _wait_for_turn(connection: Connection, wait_seconds: float) -> None:
-    """Try again until the lock is free: often at first, less often while a long transaction runs."""
-    import random  # most processes never wait
-
-    started = time.monotonic()
-    while True:
-        waited = time.monotonic() - started
-        # jitter keeps writers from colliding again
-        time.sleep(random.uniform(0.5, 1.5) * min(0.01, 0.0003 + waited / 20))
-        try:
-            apsw.Cursor(connection).execute("BEGIN IMMEDIATE")
-        except (apsw.BusyError, apsw.LockedError):
-            if waited > wait_seconds:
-                raise
-        else:
-            return
 
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""The version of a file's schema, found by its declarations where the header cannot be trusted."""
+"""The header of a database, and the version of its schema, found by declarations where the header cannot be trusted."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 import apsw
 
 from kept.storage.connections import Migration, migrate
+from kept.storage.files import APPLICATION_MARK, HEADER_BYTES, MAGIC, read_header
 from kept.storage.pages import PageFile
 from kept.storage.salvage import Row, Salvage
 
@@ -107,3 +108,19 @@ def _entries(connection: apsw.Connection) -> set[tuple[str, str, str, str]]:
 def _normal(sql: str) -> str:
     """Return a declaration without comments, quotes and line breaks, which differ between versions of SQLite."""
     return " ".join(_COMMENT.sub(" ", sql).replace('"', "").split())
+
+
+def find_header_fault(path: Path) -> str | None:
+    """Return what is wrong with the header of one of our files, None if nothing is."""
+    header = read_header(path)
+    if not header:
+        return None
+    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+        return "the file does not begin as an SQLite database"
+    if header[68:72] != APPLICATION_MARK and header[40:44] != bytes(4):
+        return "the mark of kept in the header is damaged"
+    # values that SQLite always writes, and which it does not all check
+    expected = {21: b"\x40\x20\x20", 64: bytes(4), 72: bytes(20)}
+    if any(header[at : at + len(value)] != value for at, value in expected.items()):
+        return "fields of the header are damaged"
+    return None

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.storage import files
 from kept.storage.files import (
-    find_header_fault,
     find_project,
     is_foreign,
     make_folder,
@@ -27,6 +26,7 @@ from kept.storage.files import (
     write_durably,
 )
 from kept.storage.sqlite import open_state
+from kept.storage.versions import find_header_fault
 
 
 def mode(path):

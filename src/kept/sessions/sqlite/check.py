@@ -15,11 +15,11 @@ from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
-from kept.storage.files import find_header_fault, read_bytes
+from kept.storage.files import read_bytes
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
-from kept.storage.versions import holds_later_tables, is_schema_whole
+from kept.storage.versions import find_header_fault, holds_later_tables, is_schema_whole
 from kept.storage.write_ahead import Log, read_log
 
 SQL = statements("kept.sessions.sqlite", "check.sql")
