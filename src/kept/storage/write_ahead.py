@@ -45,13 +45,13 @@ class Log:
         """Take the frames of a transaction; the last one says how many pages the database has."""
         self.page_count = frames[-1].size
         for frame in frames:
-            if not frame.has_number or not 0 < frame.page <= self.page_count:
-                self.loose.append(frame.at)
-            elif frame.is_whole:
+            if frame.is_whole:
                 self.frames[frame.page] = frame.at
                 self.spoiled.pop(frame.page, None)
-            else:
+            elif frame.has_number and 0 < frame.page <= self.page_count:
                 self.spoiled[frame.page] = frame.at
+            else:
+                self.loose.append(frame.at)
             if frame.mended:
                 self.mended[frame.at] = frame.mended
 
