@@ -276,30 +276,35 @@ def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
 
     SQLite ignores everything from a damaged frame on, and removes the log when the file is closed.
     """
-    log, page_bytes = path.with_name(f"{path.name}-wal"), int(str(connection.pragma("page_size")))
-    head, last = _find_last_commit(log, page_bytes)
+    log = path.with_name(f"{path.name}-wal")
+    head, last = _find_last_commit(log)
     read, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
-    if read >= last:
+    if 0 < last <= read or not head:
         return
+    data, page_bytes = log.read_bytes(), int(str(connection.pragma("page_size")))
     # without a whole transaction after it, the damage is the torn end of a log after a loss of power
-    if read_log(log.read_bytes(), page_bytes).is_damaged and _find_last_commit(log, page_bytes)[0] == head:
+    if read_log(data, page_bytes).is_damaged and _find_last_commit(log)[0] == head:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        what = f"the log of {str(path)!r} is damaged: {last - read} pages after the damage would be lost"
+        pages = (last or (len(data) - _LOG_HEADER) // (_FRAME_HEADER + page_bytes)) - read
+        what = f"the log of {str(path)!r} is damaged: {pages} pages after the damage would be lost"
         raise Unreadable(what, "run `kept sessions repair`; it saves what is whole")
 
 
-def _find_last_commit(log: Path, page_bytes: int) -> tuple[bytes, int]:
-    """Return the header of a log and the number of its last frame that ends a transaction; reads headers only."""
+def _find_last_commit(log: Path) -> tuple[bytes, int]:
+    """Return the header of a log and the number of its last frame that ends a transaction; reads headers only.
+
+    The number is 0 where the header is damaged, and with it the salts or the page size.
+    """
     try:
         with log.open("rb") as file:
-            head, step, number, last = file.read(_LOG_HEADER), _FRAME_HEADER + page_bytes, 0, 0
-            salts = head[16:24] if _is_header(head) else _find_salts(head + file.read(3 * step), step)
-            file.seek(_LOG_HEADER)
-            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER:
+            head = file.read(_LOG_HEADER)
+            step = _FRAME_HEADER + int.from_bytes(head[8:12], "big")
+            salts, number, last = head[16:24], 0, 0
+            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER and step > _FRAME_HEADER:
                 number += 1
                 if _share_salt(frame[8:16], salts) and frame[4:8] != bytes(4):
                     last = number
-                file.seek(page_bytes, 1)
+                file.seek(step - _FRAME_HEADER, 1)
     except FileNotFoundError:
         return b"", 0
     return head, last

@@ -43,6 +43,11 @@ _QUEUE_CHARS = 1_000_000
 _REBUILD_BATCH = 2_000
 _stored_chars: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 """What each connection has stored since it last indexed the queue."""
+_FOREIGN = (
+    "rows of another table are in the place of the queue of messages to index",
+    "run `kept sessions repair`; it puts them back",
+)
+"""A row of the queue is nothing but a number, so rows of a page that changed places with its own seem to be queued."""
 
 
 def create(connection: Connection) -> None:
@@ -111,19 +116,9 @@ def remove(connection: Connection, message_ids: Sequence[int]) -> None:
     if (other := _find_other(connection)) is not None:
         other.remove(message_ids)
         return
-    _unindex(connection, message_ids)
-    _leave_queue(connection, message_ids)
-
-
-def _leave_queue(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Remove messages from the queue; raise Unreadable if its place holds the rows of another table.
-
-    A row of the queue is nothing but a number. If its page has changed places with one of another table, the numbers of
-    those rows seem to be queued.
-    """
     if connection.execute(SQL.is_foreign).fetchone() is not None:
-        what = "rows of another table are in the place of the queue of messages to index"
-        raise Unreadable(what, "run `kept sessions repair`; it puts them back")
+        raise Unreadable(*_FOREIGN)
+    _unindex(connection, message_ids)
     connection.executemany(SQL.done, [(number,) for number in message_ids])
 
 
@@ -169,11 +164,13 @@ def _read_batch(connection: Connection, most: int, chars: int) -> list[Row]:
 
 
 def _drain_batch(connection: Connection, most: int, *, chars: int = _QUEUE_CHARS) -> int:
+    if connection.execute(SQL.is_foreign).fetchone() is not None:
+        raise Unreadable(*_FOREIGN)
     waiting = _read_batch(connection, most, chars)
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts((row[0], *row[2:-1]) for row in there))
-    _leave_queue(connection, [row[0] for row in waiting])
+    connection.executemany(SQL.done, [(row[0],) for row in waiting])
     foreign = [row for row in there if row[-1]]
     checksums.update(connection, [row[0] for row in foreign])
     recount(connection, {row[1] for row in foreign})
