@@ -57,6 +57,8 @@ class FoundSession:
     score: float
     best_message_id: MessageId
     parts: Mapping[str, float] = field(default_factory=dict)
+    has_parent: bool = True
+    """Whether it may belong to a longer conversation: a branch or a compaction of another session."""
 
 
 Stage: TypeAlias = Literal["absent", "excluded", "condition", "no_candidate", "session", "unread", "ranked"]

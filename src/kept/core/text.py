@@ -175,10 +175,10 @@ def stop_words(words: Sequence[str]) -> frozenset[str]:
     "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
     therefore counts only if the question contains at least two of its stop words, and more than English ones.
     """
-    english = sum(word in STOP_WORDS for word in words)
+    english = sum(map(STOP_WORDS.__contains__, words))
     chosen = STOP_WORDS
     for language, table in stop_words_by_language().items():
-        hits = sum(word in table for word in words)
+        hits = sum(map(table.__contains__, words))
         if language != "en" and hits >= 2 and hits > english:
             chosen |= table
     return chosen

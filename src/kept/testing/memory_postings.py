@@ -51,6 +51,7 @@ class MemoryPostings:
     def __init__(self, messages: Sequence[MemoryMessage], sessions: int, *, analyzer: Analyzer) -> None:
         self.tokens = analyzer.tokens
         self.stem = analyzer.stem
+        self.stop_tokens = analyzer.stop_tokens
         self._messages = {message.id: message for message in messages}
         self._prepared = {message.id: _prepare(message) for message in messages}
         self._lengths = {number: len(self.tokens(row.words)) for number, row in self._prepared.items()}

@@ -7,9 +7,10 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import NamedTuple
 
+from kept.core.text import STOP_WORDS
 from kept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
 from kept.sessions.search.postings import (
     AllOf,
@@ -75,6 +76,11 @@ CACHE = _Cache()
 """Shared by all stores of a process; whoever forgets something empties it."""
 
 
+@cache
+def _cut_stop_words() -> frozenset[str]:
+    return frozenset(cut_text(WORDS_TOKENIZER, " ".join(STOP_WORDS)))
+
+
 class _Segment(NamedTuple):
     id: int
     documents: int
@@ -124,6 +130,11 @@ class PostgresPostings:
         """Return the token of one word; empty when it has none."""
         tokens = self.tokens(word)
         return tokens[0] if tokens else ""
+
+    @property
+    def stop_tokens(self) -> frozenset[str]:
+        """The tokens of the English stop words."""
+        return _cut_stop_words()
 
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""

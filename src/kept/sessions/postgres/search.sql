@@ -32,7 +32,7 @@ WHERE user_id = :user AND id = ANY(:ids) AND state <> 'rewound';
 
 -- name: sessions
 SELECT id, source, project, started, coalesce(last_active, started), message_count,
-  strpos(coalesce(metadata, ''), '"headless": true') > 0
+  strpos(coalesce(metadata, ''), '"headless": true') > 0, parent_session_id IS NOT NULL
 FROM sessions WHERE user_id = :user AND id = ANY(:ids) AND trashed IS NULL;
 
 -- name: filtered_sessions

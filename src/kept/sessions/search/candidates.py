@@ -87,6 +87,8 @@ class Scope:
     """The messages that fulfil the explicit condition; None without one."""
     lookup: Lookup | None = None
     """Matches at least the messages that fulfil the condition."""
+    required: frozenset[str] = frozenset()
+    """Words that all of them contain."""
     is_filtered: bool = False
     """Whether there are further filters, which may exclude all of the newest messages."""
 
@@ -95,6 +97,10 @@ def find_candidates(
     postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
     """Return the most promising messages with a first estimate of their scores, best first."""
+    if scope.matching is not None:
+        for term in terms:
+            if term.text in scope.required:  # no other messages count: what fulfils the condition is looked for
+                term.ids = sorted(scope.matching)
     if scope.matching is not None and len(scope.matching) <= _ALL_MATCHING:
         _read_matching(postings, terms, budget=budget, scope=scope)
         dense, strong = _Blocks([], ranking, shortest=0), set[int]()

@@ -17,6 +17,10 @@ _MOST_CHARACTERS = 750_000
 """Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
 _SUBSTRINGS_FROM = 1_500
 """Candidates from which on a lookup in the substring index costs less than reading their texts."""
+_FEW_TEXTS = 20
+"""Messages with one word that are read faster than the list of a second word."""
+_TELLING = 3
+"""Words of a phrase that are looked up."""
 _FIRST = 6_000
 _ENOUGH = 600
 """Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
@@ -40,9 +44,9 @@ class Condition:
         return self.required if self.required.isascii() else ""
 
 
-def compile_condition(analyzer: Analyzer, node: Node) -> Condition | None:
+def compile_condition(postings: Postings, node: Node) -> Condition | None:
     """Return `node` with its lookup, or None when it only excludes."""
-    lookup = _lookup(analyzer, node)
+    lookup = _lookup(postings, node)
     if lookup is None:
         return None
     return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
@@ -159,23 +163,23 @@ def _has_phrase(node: Node) -> bool:
             return _has_phrase(child)
 
 
-def _lookup(analyzer: Analyzer, node: Node) -> Lookup | None:
+def _lookup(postings: Postings, node: Node) -> Lookup | None:
     """Return a lookup that matches at least every message which fulfils `node`."""
     match node:
         case Term():
-            return _term_lookup(analyzer, node)
+            return _term_lookup(postings, node)
         case Any(nodes):
-            found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+            found = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
             known = tuple(lookup for lookup in found if lookup is not None)
             return AnyOf(known) if known else None
         case All(nodes):
-            return _all_lookup(analyzer, nodes)
+            return _all_lookup(postings, nodes)
         case Not():
             return None
 
 
-def _all_lookup(analyzer: Analyzer, nodes: Sequence[Node]) -> Lookup | None:
-    found = [_lookup(analyzer, child) for child in nodes if not isinstance(child, Not)]
+def _all_lookup(postings: Postings, nodes: Sequence[Node]) -> Lookup | None:
+    found = [_lookup(postings, child) for child in nodes if not isinstance(child, Not)]
     wanted = tuple(lookup for lookup in found if lookup is not None)
     if not wanted:
         return None
@@ -183,22 +187,31 @@ def _all_lookup(analyzer: Analyzer, nodes: Sequence[Node]) -> Lookup | None:
     for child in nodes:
         # the index knows a phrase by its words only, so its absence is left to the test of the text
         if isinstance(child, Not) and not _has_phrase(child.node):
-            unwanted = _lookup(analyzer, child.node)
+            unwanted = _lookup(postings, child.node)
             if unwanted is not None:
                 lookup = Without(lookup, unwanted)
     return lookup
 
 
-def _term_lookup(analyzer: Analyzer, term: Term) -> Lookup | None:
+def _term_lookup(postings: Postings, term: Term) -> Lookup | None:
     match term.kind:
         case Kind.PREFIX:
-            return prefix_lookup(analyzer, term.text)
+            return prefix_lookup(postings, term.text)
         case Kind.WORD:
-            return Word(term.text) if analyzer.stem(term.text) else None
+            return Word(term.text) if postings.stem(term.text) else None
         case Kind.PHRASE:
             words, _ = split(clean(term.text))
-            tokens = tuple(Word(word) for word in WORD.findall(words) if analyzer.stem(word))
-            return AllOf(tokens) if tokens else None
+            return _phrase_lookup(postings, [word for word in WORD.findall(words) if postings.stem(word)])
+
+
+def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
+    """Return a lookup of the rarest words of a phrase, which decide nearly all; texts are tested for the phrase."""
+    telling = [word for word in words if postings.stem(word) not in postings.stop_tokens]
+    if not telling:  # every word is common
+        return AllOf(tuple(map(Word, words))) if words else None
+    telling.sort(key=lambda word: postings.frequency(postings.stem(word)))
+    count = 1 if postings.frequency(postings.stem(telling[0])) <= _FEW_TEXTS else _TELLING
+    return AllOf(tuple(map(Word, telling[:count])))
 
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:

@@ -163,7 +163,7 @@ def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple
     lineage = store.lineage()
     best: dict[SessionId, FoundSession] = {}
     for hit in sessions:
-        best.setdefault(lineage.root(hit.session_id), hit)
+        best.setdefault(lineage.root(hit.session_id) if hit.has_parent else hit.session_id, hit)
     return tuple(best.values())
 
 

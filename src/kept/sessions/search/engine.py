@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import or_
 
@@ -23,7 +23,7 @@ from kept.sessions.search.occurrences import (
 )
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
-from kept.sessions.search.query import Query, is_asking, parse
+from kept.sessions.search.query import Query, is_asking, parse, required_words
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import PostingList, find_speakers, look_up_terms, unknown_weight
 
@@ -117,6 +117,7 @@ class _Search:
         self._similarity: Similarity | None = None
         self._similar: dict[int, float] = {}
         """Similarity above the floor, of the messages that were compared."""
+        self._known_parts: dict[int, dict[str, float]] = {}
 
     def answer(self, similarity: Similarity | None, budget: Budget) -> Found:
         """Run the search."""
@@ -171,7 +172,8 @@ class _Search:
         self._matching, self._unchecked = find_matching(
             self._postings, condition, allowed=allowed, limit=self._budget.matching
         )
-        return Scope(allowed, self._matching, condition.lookup, self._filters.are_wide)
+        required = required_words(condition.node)
+        return Scope(allowed, self._matching, condition.lookup, required, self._filters.are_wide)
 
     def _best_sessions(
         self, heads: Mapping[int, MessageHead], estimates: Mapping[int, float]
@@ -201,7 +203,7 @@ class _Search:
     def _rank(self, chosen: Sequence[tuple[str, list[int]]]) -> list[_Ranked]:
         """Score the lines of the chosen sessions that contain a term or are near one that does."""
         ids = self._filters.ids_by_session(chosen)
-        sessions = [self._session_lines(session_id, ids[session_id]) for session_id, _ in chosen]
+        sessions = [self._session_lines(session_id, ids[session_id], hits) for session_id, hits in chosen]
         lengths = self._postings.lengths(line.message_id for session in sessions for line in session.lines)
         for session in sessions:
             for line in session.lines:
@@ -219,7 +221,18 @@ class _Search:
                 line.similarity = similar.of(line, names_people=self._speakers is not None)
             session.similarity = session_similarity(session.lines, self._ranking.weights)
 
-    def _session_lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
+    def _lines_to_show(self, ids: Sequence[int], masks: Mapping[int, int], hits: Sequence[int]) -> Collection[int]:
+        """Return the places of the messages that may be found: with a term, beside one, or alike in meaning."""
+        if self._matching is not None:
+            return [bisect_left(ids, number) for number in hits]
+        shown: Collection[int] = masks
+        if not self._needs_term:
+            shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
+        if self._similar:
+            shown = {*shown, *(index for index, number in enumerate(ids) if self._similar.get(number))}
+        return shown
+
+    def _session_lines(self, session_id: str, ids: Sequence[int], hits: Sequence[int]) -> SessionLines:
         masks: dict[int, int] = {}
         counts = [0] * len(self._terms)
         for bit, term in enumerate(self._terms):
@@ -234,9 +247,7 @@ class _Search:
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
         get = masks.get
-        shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
-        if self._similar:
-            shown |= {index for index, number in enumerate(ids) if self._similar.get(number)}
+        shown = self._lines_to_show(ids, masks, hits)
         lines = [
             Line(
                 ids[index],
@@ -260,7 +271,9 @@ class _Search:
         names = [term.text for term in self._terms if term.speaker_frequency]
         terms = [term.text for term in self._terms]
         proximity = Proximity(self._postings, self._request.query, terms, names=names)
-        texts = self._postings.texts([line.message_id for line in lines[: self._budget.texts]])
+        # what answers a question may say it in other words; keywords are looked for as they are
+        read = [line for line in lines if line.mask or line.similarity or is_asking(self._request.query)]
+        texts = self._postings.texts([line.message_id for line in read[: self._budget.texts]])
         repetition = Repetition(self._request.query)
         for line in lines:
             head = passing.get(line.message_id)
@@ -345,8 +358,10 @@ class _Search:
                 yield term.text
 
     def _session(self, score: float, best: Scored, each: _Ranked) -> FoundSession:
+        name = each.session.session_id
+        has_parent = self._filters.sessions[name].has_parent
         return FoundSession(
-            SessionId(each.session.session_id), score, MessageId(best.line.message_id), self._parts(best, each)
+            SessionId(name), score, MessageId(best.line.message_id), self._parts(best, each), has_parent
         )
 
     def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
@@ -360,7 +375,12 @@ class _Search:
         )
 
     def _parts(self, item: Scored, each: _Ranked) -> dict[str, float]:
-        return self._ranking.parts(item.line, self._ranking.session_sum(each.session), around=each.session.similarity)
+        known = self._known_parts.get(item.line.message_id)
+        if known is None:
+            total = self._ranking.session_sum(each.session)
+            known = self._ranking.parts(item.line, total, around=each.session.similarity)
+            self._known_parts[item.line.message_id] = known
+        return known
 
     def _explain(self, number: int, order: _Order, *, last: Stage) -> Explained:
         """Return how this search treated one message; `last` is the stage that it reached if nothing excluded it."""

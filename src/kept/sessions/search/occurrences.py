@@ -9,7 +9,7 @@ from pathlib import Path
 from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
-from kept.core.text import STOP_WORDS, UNSPACED, WORD, quotes_memory, resource_path, stop_words
+from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
 from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead
 from kept.sessions.search.query import is_asking
@@ -47,7 +47,7 @@ class Proximity:
         asked = clean(question[:_QUESTION_CHARACTERS])
         self._trigrams = _trigrams(analyzer.tokens(asked))
         self._related = RelatedWords([*map(analyzer.stem, _said_words(asked).difference(names))])
-        self._all_stops = frozenset(analyzer.tokens(_STOPS))
+        self._all_stops = analyzer.stop_tokens
         self._stop_words = _stop_tokens(analyzer, asked)
 
     def of(self, text: str, weights: Sequence[float], *, may_hold_terms: bool = True) -> Occurrence:
@@ -157,7 +157,6 @@ RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
 RELATED_MARK: Final = b"kept related words 1\n"
 _WINDOW: Final = 12
 """Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
-_STOPS: Final = " ".join(sorted(STOP_WORDS))
 _FULL: Final = 255.0
 """A weight or similarity of 1 in the table."""
 

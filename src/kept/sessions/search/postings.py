@@ -61,6 +61,11 @@ class Analyzer(Protocol):
         """Return the token of one word; empty when it has none."""
         ...
 
+    @property
+    def stop_tokens(self) -> frozenset[str]:
+        """The tokens of the English stop words."""
+        ...
+
 
 class Postings(Analyzer, Protocol):
     """The posting lists of all indexed messages, with their statistics and texts.
@@ -145,6 +150,8 @@ class SessionHead(NamedTuple):
     message_count: int
     is_headless: bool = False
     """Whether a program led the conversation instead of a person."""
+    has_parent: bool = False
+    """Whether it continues or branches off another session."""
 
 
 class SessionFilter(NamedTuple):

@@ -342,6 +342,19 @@ def _operand(word: str) -> Node:
     return All(tuple(term for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER)))
 
 
+def required_words(node: Node) -> frozenset[str]:
+    """Return the words that every message contains which fulfils `node`."""
+    match node:
+        case Term(text, Kind.PHRASE):
+            return frozenset(term.text for term in _plain(text, frozenset()) if WHOLE not in term.text)
+        case Term(text, Kind.WORD):
+            return frozenset([text])
+        case All(nodes):
+            return frozenset().union(*map(required_words, nodes))
+        case _:
+            return frozenset()
+
+
 def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
     """Return the terms of a condition that count for a message; a phrase ranks by its words."""
     match node:

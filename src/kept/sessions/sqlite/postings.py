@@ -3,11 +3,13 @@
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
+from kept.core.text import STOP_WORDS
 from kept.core.values import dataclass, field
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
@@ -85,6 +87,11 @@ class Fts5Analyzer:
     def __init__(self, connection: Connection) -> None:
         self._tokenize: Tokenize = connection.fts5_tokenizer("porter", list(TOKENIZER))
 
+    @cached_property
+    def stop_tokens(self) -> frozenset[str]:
+        """The tokens of the English stop words."""
+        return frozenset(self.tokens(" ".join(STOP_WORDS)))
+
     def stem(self, word: str) -> str:
         """Return the token of one word; empty when it has none."""
         tokens = self.tokens(word)
@@ -142,6 +149,7 @@ class SqlitePostings:
         self._lengths: dict[int, int] = {}
         self.tokens = known.analyzer.tokens
         self.stem = known.analyzer.stem
+        self.stop_tokens = known.analyzer.stop_tokens
 
     def frequency(self, token: str) -> int:
         """Return how many messages contain the token; the cached count may lag behind by a small share."""
@@ -234,8 +242,10 @@ class SqliteCatalog:
         """Return the user's sessions among these."""
         rows = self._connection.execute(SQL.sessions, {"ids": json.dumps(list(session_ids)), "user": self._user})
         return {
-            name: SessionHead(source, project, started or 0.0, last_active or 0.0, count or 0, bool(is_headless))
-            for name, source, project, started, last_active, count, is_headless in rows
+            name: SessionHead(
+                source, project, started or 0.0, last_active or 0.0, count or 0, bool(is_headless), bool(has_parent)
+            )
+            for name, source, project, started, last_active, count, is_headless, has_parent in rows
         }
 
     def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:

@@ -47,7 +47,8 @@ ORDER BY id DESC LIMIT ?;
 -- name: sessions
 SELECT id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
   -- compared as text: damaged metadata must not end a search
-  CAST(message_count AS INTEGER), instr(coalesce(metadata, ''), '"headless": true') > 0
+  CAST(message_count AS INTEGER), instr(coalesce(metadata, ''), '"headless": true') > 0,
+  parent_session_id IS NOT NULL
 FROM sessions
 WHERE id IN (SELECT value FROM json_each(:ids)) AND user_id = :user AND trashed IS NULL;
 
