@@ -205,15 +205,8 @@ def _make_guards(cls: type, found: Mapping[str, Field]) -> dict[str, Any]:
     return {"__setattr__": refuse, "__delattr__": refuse, "__getstate__": read_state, "__setstate__": write_state}
 
 
-def _find_slots(cls: type) -> dict[str, Callable[[Any, Any], None]]:
-    """Return what sets each slot: half the time of `object.__setattr__`, which looks the slot up by its name."""
-    named = {name for base in cls.__mro__ for name in base.__dict__.get("__slots__", ())}
-    return {name: getattr(cls, name).__set__ for name in named if isinstance(getattr(cls, name), MemberDescriptorType)}
-
-
 def _compile_init(cls: type, found: Mapping[str, Field], *, frozen: bool) -> Callable[..., None]:
     namespace: dict[str, Any] = {"_absent": _ABSENT, "_set": object.__setattr__}
-    slots = _find_slots(cls) if frozen else {}
     parameters, named, body = ["self"], list[str](), list[str]()
     for name, each in found.items():
         value, parameter = name, name
@@ -224,8 +217,10 @@ def _compile_init(cls: type, found: Mapping[str, Field], *, frozen: bool) -> Cal
             namespace[f"_default_{name}"] = each.default
             parameter = f"{name}=_default_{name}"
         (named if each.keyword_only else parameters).append(parameter)
-        if name in slots:
-            namespace[f"_set_{name}"] = slots[name]
+        slot = getattr(cls, name, None)
+        if frozen and isinstance(slot, MemberDescriptorType):
+            # half the time of `object.__setattr__`, which looks the slot up by its name
+            namespace[f"_set_{name}"] = slot.__set__
             body.append(f"_set_{name}(self, {value})")
         else:
             body.append(f"_set(self, {name!r}, {value})" if frozen else f"self.{name} = {value}")
