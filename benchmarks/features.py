@@ -70,8 +70,8 @@ class Recorder(_Search):
         self._refine(ranked)
         return ranked
 
-    def _session_lines(self, session_id: str, ids: Sequence[int]) -> SessionLines:
-        session = super()._session_lines(session_id, ids)
+    def _session_lines(self, session_id: str, ids: Sequence[int], hits: Sequence[int]) -> SessionLines:
+        session = super()._session_lines(session_id, ids, hits)
         known = {line.message_id for line in session.lines}
         spoken = set(self._speakers.between(self._postings, ids[0], ids[-1])) if self._speakers is not None else set()
         session.lines += [Line(number, 0, 1, spoken=number in spoken) for number in ids if number not in known]
