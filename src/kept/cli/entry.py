@@ -11,8 +11,10 @@ def main() -> None:
     found = split_hook(sys.argv[1:])
     if found is not None:
         run_hook(*found)
-    from kept.cli.main import main as run_command
-
+    try:
+        from kept.cli.main import main as run_command
+    except KeyboardInterrupt:
+        sys.exit(130)  # as later, and without a traceback
     run_command()
 
 

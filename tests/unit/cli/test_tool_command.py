@@ -1,6 +1,8 @@
 """`kept tool NAME '{json}'`: the agent's tools from a shell."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -85,3 +87,34 @@ def test_the_list_answers_programs(run):
 
     assert listed["memory"]["toolset"] == "memory"
     assert "target" in listed["memory"]["parameters"]["properties"]
+
+
+LOST = """
+import sys, time
+from kept.cli import main
+class Callback:
+    def __del__(self):
+        raise KeyboardInterrupt
+def build(arguments):
+    Callback()
+    time.sleep(60)
+main.build = build
+main.main()
+"""
+
+
+def test_an_interrupt_in_a_callback_is_not_lost():
+    """Python only reports an exception there; the command must end all the same."""
+    assert subprocess.run([sys.executable, "-c", LOST], timeout=50, check=False).returncode == 130
+
+
+def test_an_interrupt_while_the_program_loads_is_no_traceback():
+    """Ctrl-C right after the command was typed."""
+    script = "import sys; sys.modules['kept.cli.main'] = None\nfrom kept.cli import entry\n"
+    script += "import builtins; real = builtins.__import__\ndef load(name, *more):\n"
+    script += " if name == 'kept.cli.main': raise KeyboardInterrupt\n return real(name, *more)\n"
+    script += "builtins.__import__ = load; sys.argv = ['kept', 'version']; entry.main()"
+
+    ended = subprocess.run([sys.executable, "-c", script], timeout=50, check=False, capture_output=True)
+
+    assert (ended.returncode, ended.stderr) == (130, b"")
