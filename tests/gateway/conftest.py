@@ -5,6 +5,7 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio
 import httpx2
 import pytest
 import uvicorn
@@ -36,6 +37,14 @@ class Served:
         return tokens.create_token(self.owner, user, scopes=scopes).secret
 
 
+class QuickServer(uvicorn.Server):
+    """Looks more often than ten times a second whether it shall stop: most tests start a server of their own."""
+
+    async def main_loop(self):
+        while not await self.on_tick(0):  # noqa: ASYNC110 - uvicorn sets a flag, from another thread
+            await anyio.sleep(0.01)
+
+
 @contextmanager
 def serve(home, environ=None, host="127.0.0.1"):
     """Serve a home until the end of the block."""
@@ -47,7 +56,7 @@ def serve(home, environ=None, host="127.0.0.1"):
         build_application(app, host=host, answer_mcp=answer_body), http="h11", ws="none", log_config=None, access_log=False,
         h11_max_incomplete_event_size=65_536,
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = QuickServer(config)
     thread = threading.Thread(target=lambda: server.run(sockets=[listener]), daemon=True)
     thread.start()
     while not server.started and thread.is_alive():

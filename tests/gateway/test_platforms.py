@@ -155,15 +155,13 @@ def test_the_signature_covers_the_body(desk):
         assert client.post("/hooks/desk", content=body.replace(b"ann", b"bob"), headers=headers).status_code == 401
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"[]", b"null", b"{", b"\xff", {"id": 3}, {"id": "1", "user": "", "text": "x"}, {"id": "1", "user": "a"}],
-)
-def test_signed_nonsense_gets_a_problem(desk, body):
+def test_signed_nonsense_gets_a_problem(desk):
     """Any JSON of any type: one answer that names the field."""
-    answer = desk.post(body)
-    assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json")
-    assert answer.json()["detail"].startswith("body")
+    objects = [{"id": 3}, {"id": "1", "user": "", "text": "x"}, {"id": "1", "user": "a"}]
+    for body in (b"", b"[]", b"null", b"{", b"\xff", *objects):
+        answer = desk.post(body)
+        assert (answer.status_code, answer.headers["content-type"]) == (400, "application/problem+json"), body
+        assert answer.json()["detail"].startswith("body"), body
 
 
 def test_a_hook_needs_no_token_and_gives_none_of_its_rights(desk):

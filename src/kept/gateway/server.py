@@ -134,7 +134,8 @@ def build_application(
     fast.state.is_demo = is_demo
     fast.state.proxy = forwarder
     for router in _ROUTERS:
-        fast.include_router(router)
+        # `include_router` would analyse all routes again, for 0.1 s of the first request
+        fast.router.routes.extend(router.routes)
     _add_health(fast, app, turns)
     _add_metrics(fast, metrics, turns)
     if answer_mcp is not None:

@@ -6,7 +6,7 @@ Subclass both suites in a test module and return objects of your own implementat
 import threading
 from collections.abc import Callable
 
-from kept.core.errors import Busy, KeptError, Unreadable
+from kept.core.errors import Busy, KeptError, Unreadable, UsageError
 from kept.core.ids import OWNER, LedgerId, SessionId, UserId
 from kept.memory.edits import Add, Author, Change, Step, Target, replay
 from kept.memory.page import page_hash
@@ -91,6 +91,26 @@ class PagesContract:
 
         assert pages.back_up(M, b"one", epoch=200) == first
         assert pages.back_up(M, b"two", epoch=100) != first
+
+    def test_the_newest_backups_are_kept(self) -> None:
+        """Ten of them: a text that was dropped gets a new copy, one that is still there does not."""
+        pages = self._prepare()
+        names = [pages.back_up(M, str(number).encode(), epoch=100 + number) for number in range(12)]
+
+        assert pages.back_up(M, b"2", epoch=200) == names[2]
+        assert pages.back_up(M, b"1", epoch=200) != names[1]
+
+    def test_a_project_has_a_page_only_where_there_is_one(self) -> None:
+        """Its page is apart from all others, and is refused outside a project."""
+        pages = self._prepare()
+        own = pages.for_project("here-00000001")
+        own.prepare()
+        with own.lock(Target.PROJECT, timeout_seconds=5):
+            own.replace(Target.PROJECT, "builds with make", expected=own.read(Target.PROJECT))
+
+        assert own.read(Target.PROJECT).raw == b"builds with make"
+        assert pages.for_project("there-00000002").read(Target.PROJECT).raw == b""
+        assert isinstance(_error(lambda: pages.read(Target.PROJECT)), UsageError)
 
     def test_users_have_pages_of_their_own(self) -> None:
         """What one user writes, another neither reads nor waits for."""

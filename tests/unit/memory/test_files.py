@@ -100,9 +100,10 @@ def test_the_pages_are_files(tool):
     assert {row.origin for row in tool.store.ledger.rows()} == {"agent"}
     assert "USER.md" in tool.call({"command": "view", "path": "/memories"})
     assert "already exists" in answer(tool, {"command": "create", "path": "/memories/USER.md", "file_text": "x"})
-    assert "two pages" in answer(
-        tool, {"command": "rename", "old_path": "/memories/USER.md", "new_path": "/memories/x"}
-    )
+    for names in (("USER.md", "x"), ("x", "USER.md")):
+        old, new = (f"/memories/{name}" for name in names)
+        refusal = answer(tool, {"command": "rename", "old_path": old, "new_path": new})
+        assert "USER.md is one of the two pages" in refusal
     assert "Successfully deleted" in tool.call({"command": "delete", "path": "/memories/USER.md"})
     assert tool.store.entries("user") == []
     assert "does not exist" in answer(tool, {"command": "view", "path": "/memories/USER.md"})

@@ -8,6 +8,7 @@ import pytest
 
 from kept.core.errors import Reason, Refused, StorageError
 from kept.core.ids import SessionId
+from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Remove, Replace, Target, replay
 from kept.memory.history import History, read_log
 from kept.memory.ledger import LedgerRow, SqliteLedger
@@ -76,6 +77,18 @@ def test_repair_rebuilds_a_flipped_bit(folder, text):
         assert (len(repaired.rebuilt), repaired.marked) == (1, ())
         assert store.ledger.rows() == before
         assert store.ledger.damaged() == []
+
+
+def test_a_flipped_bit_is_found_in_a_text_that_is_nowhere_else(folder):
+    """Of a rejected write the ledger has the only copy."""
+    with _open(folder) as store:
+        approvals = Approvals(folder / "pending", store)
+        approvals.reject(approvals.stage(Target.MEMORY, (Add("a lonely ibex"),), Author(), why="x").id)
+    _flip(folder, "lonely ibex")
+
+    with _open(folder) as store:
+        assert len(repair_ledger(store).rebuilt) == 1
+        assert "a lonely ibex" in {row.step.before for row in store.ledger.rows()}
 
 
 def test_repair_marks_what_it_cannot_rebuild(folder):

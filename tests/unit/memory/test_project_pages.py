@@ -18,7 +18,7 @@ from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
 from kept.memory.tool import MemoryTool, schema
 from kept.memory.undo import undo
-from kept.memory.writer import project_folder
+from kept.memory.writer import FilePages, project_folder
 from kept.prompt.tiers import PromptInputs, build_prompt
 
 HERE, THERE = "here-00000001", "there-00000002"
@@ -125,6 +125,17 @@ def test_switched_off_there_is_none(make_store):
         store = make_store(**settings).for_project(HERE)
         assert not store.is_enabled(Target.PROJECT)
         assert f"memory.{next(iter(settings))}" in store.apply("project", Add("x")).remedy
+
+
+def test_temporary_files_of_killed_writers_go(folder, here):
+    """Beside the page of the project as beside the others."""
+    here.apply("project", Add("one"))
+    (page,) = folder.rglob(f"{HERE}/MEMORY.md")
+    left = page.with_name(".MEMORY.md.kept-tmp-4194304999-ab")
+    left.write_text("half")
+
+    FilePages(folder, project=HERE).prepare()
+    assert not left.exists()
 
 
 def test_the_page_is_listed_once_it_was_written(here):

@@ -13,6 +13,7 @@ from kept.memory.merge import apply_merge
 from kept.memory.settings import MemorySettings
 from kept.memory.store import MemoryStore
 from kept.memory.tool import MemoryTool
+from kept.memory.undo import undo
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import sql_migrations
 from kept.storage.files import APPLICATION_ID
@@ -42,6 +43,19 @@ def test_only_a_person_clears_a_source(tmp_path):
     assert "Tea is at six." not in store.list_unverified(Target.MEMORY)
 
 
+def test_what_a_person_writes_again_is_verified_until_that_is_undone(tmp_path):
+    """The same words, by the person now; without that edit it is as unverified as before."""
+    store = MemoryStore(tmp_path)
+    store.apply("memory", Add(TEA), by_agent())
+    store.apply("memory", Remove(TEA))
+    store.apply("memory", Add(TEA))
+    assert store.list_unverified(Target.MEMORY) == {}
+
+    undo(store)
+    undo(store)
+    assert store.list_unverified(Target.MEMORY) == {TEA: WEB}
+
+
 def test_white_space_does_not_launder_an_entry(tmp_path):
     """The source belongs to the entry as it is stored, however it was sent."""
     store = MemoryStore(tmp_path)
@@ -67,6 +81,19 @@ def test_a_batch_that_merges_an_unverified_entry_is_unverified(tmp_path):
 
     assert store.entries("memory") == [merged]
     assert store.list_unverified(Target.MEMORY)[merged] == WEB
+
+
+def test_one_doubtful_edit_holds_its_batch(tmp_path):
+    """Also when harmless ones come before it."""
+    store = MemoryStore(tmp_path)
+    tool = MemoryTool(store, Approvals(tmp_path / "pending", store))
+    risk = "Copies go to audit@lane.example."
+    operations = [{"action": "add", "content": TEA}, {"action": "add", "content": risk}]
+
+    tool.call({"target": "memory", "operations": operations}, ToolContext(find_taint={risk: WEB}.get))
+
+    assert store.entries("memory") == []
+    assert len(list((tmp_path / "pending").glob("*.json"))) == 1
 
 
 def test_the_policy_is_a_setting(tmp_path):

@@ -7,7 +7,9 @@ import pytest
 from kept.core.errors import UsageError
 from kept.memory.edits import Add, Author, Remove, Target
 from kept.memory.history import History
+from kept.memory.postgres import FolderPages
 from kept.memory.rewrite import import_page, read_pages
+from kept.memory.writer import FilePages
 
 
 def test_an_export_is_read_back():
@@ -79,3 +81,23 @@ def test_what_a_person_let_pass_once_passes_again(make_store):
     assert len(import_page(store, Target.USER, (held, blocked)).refused) == 2
     assert [entry for entry, _ in import_page(store, Target.USER, (held, blocked), keep_held=True).refused] == [blocked]
     assert store.entries("user") == ["x", held]
+
+
+def test_pages_and_copies_move_to_a_database_and_back(tmp_path):
+    """Byte for byte; files that only look like copies stay where they are."""
+    folders = [tmp_path / name for name in ("from", "to")]
+    first = FilePages(folders[0])
+    first.prepare()
+    first.replace(Target.MEMORY, "one", expected=first.read(Target.MEMORY))
+    first.back_up(Target.MEMORY, b"old", epoch=7)
+    (folders[0] / "MEMORY.md.bak.mine").write_bytes(b"no copy of ours")
+    source, goal = (FolderPages(folder) for folder in folders)
+
+    for table in ("pages", "page_copies"):
+        goal.write(table, goal.columns(table), list(source.read(table, source.columns(table))))
+
+    assert list(goal.read("pages", [])) == [("memory", b"one")]
+    assert list(goal.read("page_copies", [])) == [("memory", 7, b"old")]
+    goal.clear("page_copies")
+    assert list(goal.read("page_copies", [])) == []
+    assert list(goal.read("pages", [])) == [("memory", b"one")]

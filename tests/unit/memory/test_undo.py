@@ -83,6 +83,18 @@ def test_an_entry_comes_back_to_its_place(store):
     assert History(store).gap(Target.MEMORY) is None
 
 
+def test_a_replaced_entry_is_undone_where_it_is_now(store):
+    """Entries before it may have gone meanwhile; the row of the undo says the present place."""
+    store.apply_all("memory", (Add("a"), Add("b"), Add("c")))
+    store.apply("memory", Replace("b", "B"))
+    store.apply("memory", Remove("a"))
+    undo(store, ledger_id=4)
+
+    assert store.entries("memory") == ["b", "c"]
+    assert History(store).rows()[-1].step.position == 0
+    assert History(store).gap(Target.MEMORY) is None
+
+
 def test_an_entry_that_is_back_already_is_not_brought_back_twice(store):
     """The refusal says so."""
     store.apply("memory", Add("a"))

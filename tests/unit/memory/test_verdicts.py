@@ -44,6 +44,8 @@ def test_an_entry_is_scanned_once_in_a_process(folder, scans):
     store.apply(Target.MEMORY, Add("likes cake"))
 
     assert "likes tea" in (store.load()[Target.MEMORY] or "")
+    for text in ("likes tea", "likes cake"):
+        page.find_verdict(text)
     assert scans == ["likes tea", "likes cake"]
 
 
