@@ -2,8 +2,8 @@
 
 As a plugin of pytest (`-p mutant_tests`, under coverage) it records in `tests.json` what each test costs, whether it
 starts processes, and which modules the tests import. As a program it is a server: it imports those modules once, apart
-from kept and the tests, and runs pytest in a fork of itself for each line of JSON on its input. So a mutant pays
-neither for the start of the interpreter nor for the libraries.
+from the tests and from what imports mutated code, and runs pytest in a fork of itself for each line of JSON on its
+input. So a mutant pays neither for the start of the interpreter nor for what it cannot change.
 """
 
 import functools
@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 RECORD = "tests.json"
-OWN_MODULES = ("kept", "tests", "conftest", "benchmarks", "mutant_tests", "coverage", "__main__", "test_")
-"""Beginnings of names that the server does not import: the mutated code and what has already used it."""
+OWN_MODULES = ("tests", "conftest", "benchmarks", "mutant_tests", "coverage", "__main__", "test_")
+"""Beginnings of names that the server does not import; of kept it imports what `mutants.py` leaves in the record."""
 LRU_CACHE = type(functools.cache(len))
 PROCESS_EVENTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"}
 

@@ -73,9 +73,11 @@ WAIT_EXTRA_SECONDS = 60
 """Of time that passes, for a mutant that waits for ever. It depends on what else runs, so it is generous."""
 FIRST_TESTS = 40
 FIRST_SECONDS = 4.0
+FIRST_FILES = 2
 """The first run of a mutant has so many of the quickest tests, from few files: most mutants do not get further."""
 FEW_TESTS = 5
 """If fewer run a statement, its result may be cached; then all tests of the files that import its module run too."""
+RECORD = "tests.json"
 OPTIONS = [
     "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist",
     "--timeout", "0",  # a limit in seconds that pass would kill mutants on a busy machine
@@ -122,9 +124,11 @@ def choose_tests(folder: Path, record: Record, mutant: Mutant) -> list[list[str]
         return test not in first, test.partition("::")[0] not in near, record.seconds[test]
 
     ordered = sorted(tests, key=rank)
-    total = accumulate(record.seconds[test] for test in ordered[:FIRST_TESTS])
-    count = max(1, sum(seconds <= FIRST_SECONDS for seconds in total))
-    return [run for run in (ordered[:count], ordered[count:]) if run]
+    files = list(dict.fromkeys(test.partition("::")[0] for test in ordered))[:FIRST_FILES]
+    quickest = [test for test in ordered if test.partition("::")[0] in files][:FIRST_TESTS]
+    total = accumulate(record.seconds[test] for test in quickest)
+    early = quickest[: max(1, sum(seconds <= FIRST_SECONDS for seconds in total))]
+    return [run for run in (early, [test for test in ordered if test not in early]) if run]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,41 @@ def near_files(folder: Path, tests: Iterable[str], path: str) -> set[str]:
     imports = re.compile(rf"{re.escape(module)}\b|from {re.escape(package)} import .*\b{name}\b")
     files = {test.partition("::")[0] for test in tests}
     return {file for file in files if imports.search((folder / file).read_text(encoding="utf-8"))}
+
+
+def find_unaffected(folder: Path, modules: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """Return the modules that import none of the sources, not even through others, so that they can be loaded before.
+
+    Imports in functions do not count: they take place after the fork.
+    """
+    mutated = {name_module(path.relative_to(folder)) for pattern in sources for path in folder.glob(pattern)}
+    imports = {name_module(path.relative_to(folder)): read_imports(path) for path in folder.glob("src/kept/**/*.py")}
+    affected = set(mutated)
+    while found := {name for name, used in imports.items() if name not in affected and used & affected}:
+        affected |= found
+    return [name for name in modules if name not in affected and not name.startswith("kept.testing")]
+
+
+def name_module(path: Path) -> str:
+    """Return the name under which a file below `src` is imported."""
+    return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def read_imports(path: Path) -> set[str]:
+    """Return the names that a module imports when it is imported, with the packages that they are in."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found: set[str] = set()
+    while nodes:
+        match nodes.pop():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module, *(f"{module}.{each.name}" for each in names)}
+            case node:
+                nodes += ast.iter_child_nodes(node)
+    return found | {name.rpartition(".")[0] for name in found}
 
 
 def copy_tree(folder: Path) -> None:
@@ -236,8 +275,8 @@ def environment(folder: Path) -> dict[str, str]:
 class Runner:
     """Runs the tests of a package in copies of the tree, one mutant per copy at a time."""
 
-    def __init__(self, folder: Path, tests: Sequence[str], *, jobs: int, python: str) -> None:
-        self._tests = tests
+    def __init__(self, folder: Path, package: str, *, jobs: int, python: str) -> None:
+        self._sources, self._tests = PACKAGES[package]
         self._python = python
         self._record = Record()
         self._folders = [folder / str(number) for number in range(jobs)]
@@ -256,9 +295,12 @@ class Runner:
             print(recorded.stdout.decode()[-2000:], file=sys.stderr)
             return False
         self._record = read_record(first)
+        told = json.loads((first / RECORD).read_text(encoding="utf-8"))
+        told["modules"] = find_unaffected(first, told["modules"], self._sources)
+        (first / RECORD).write_text(json.dumps(told), encoding="utf-8")
         for folder in self._folders:
             if folder != first:
-                shutil.copy(first / "tests.json", folder)
+                shutil.copy(first / RECORD, folder)
             self._servers.put(Server(folder, self._python))
         server = self._servers.get()
         cpu_seconds, seconds = self._record.limits(list(self._record.seconds))
@@ -299,7 +341,7 @@ def read_record(folder: Path) -> Record:
         path = str(Path(name).resolve().relative_to(folder.resolve()))
         for line, tests in data.contexts_by_lineno(name).items():
             covering[path, line] = tests
-    told = json.loads((folder / "tests.json").read_text(encoding="utf-8"))
+    told = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return Record(covering, told["seconds"], told["processes"])
 
 
@@ -339,7 +381,7 @@ def main() -> int:
     mutants = sample(sources, count=options.count, seed=options.seed)
     with tempfile.TemporaryDirectory(prefix="kept-mutants-") as name:
         began = time.monotonic()
-        runner = Runner(Path(name), tests, jobs=options.jobs, python=options.python)
+        runner = Runner(Path(name), options.package, jobs=options.jobs, python=options.python)
         if not runner.measure():
             print("the tests fail without any mutant", file=sys.stderr)
             return 1

@@ -69,3 +69,20 @@ def test_a_mutant_meets_the_tests_that_could_notice_it(tmp_path):
 
     assert choose(4) == [["t/test_a.py::near"], ["t/test_a.py::slow", "t/test_b.py::child"]]
     assert choose(1) == [["t/test_a.py::near"], ["t/test_a.py::slow", "t/test_b.py::quick", "t/test_b.py::child"]]
+
+
+def test_only_what_a_mutant_cannot_change_is_loaded_before(tmp_path):
+    """A module that imports the mutated one, directly or not, is loaded in each fork; imports in functions do not count."""
+    for name, text in {
+        "a": "",
+        "b": "from kept.a import x",
+        "c": "import kept.b",
+        "d": "def f():\n    from kept.a import x",
+        "e": "from kept import b",
+    }.items():
+        path = tmp_path / "src" / "kept" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    modules = ["json", *(f"kept.{name}" for name in "abcde")]
+
+    assert HARNESS["find_unaffected"](tmp_path, modules, ["src/kept/a.py"]) == ["json", "kept.d"]

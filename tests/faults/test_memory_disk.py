@@ -62,12 +62,19 @@ def refused(answer, code, *words):
         assert word in answer[2], answer
 
 
-@pytest.fixture
-def home(tmp_path):
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
     """A home with one entry, written by the command itself."""
-    code, _, errors = kept(tmp_path / "home", "memory", "add", "the first fact")
+    home = tmp_path_factory.mktemp("written") / "home"
+    code, _, errors = kept(home, "memory", "add", "the first fact")
     assert code == 0, errors
-    return tmp_path / "home"
+    return home
+
+
+@pytest.fixture
+def home(written, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(written, tmp_path / "home")
 
 
 def page(home):

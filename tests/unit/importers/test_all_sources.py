@@ -5,6 +5,7 @@
 
 import json
 import random
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -310,11 +311,14 @@ def damage(data, draw):
 
 @pytest.mark.parametrize("name", MAKERS)
 @given(data=st.data())
-def test_no_damage_ends_a_reading(name, data):
+def test_no_damage_ends_a_reading(tmp_path_factory, name, data):
     """Whatever happened to a file, reading it raises nothing but Unusable, and texts stay what they were."""
+    whole = tmp_path_factory.getbasetemp() / f"whole-{name}"
+    if not whole.exists():
+        whole.mkdir()
+        MAKERS[name](whole, 8, 40)
     with tempfile.TemporaryDirectory() as where:
-        root = Path(where)
-        MAKERS[name](root, 8, 40)
+        root = Path(shutil.copytree(whole, where, dirs_exist_ok=True))
         path = data.draw(st.sampled_from(sorted(one for one in root.rglob("*") if one.is_file())))
         content = path.read_bytes()
         for _ in range(data.draw(st.integers(1, 3))):

@@ -116,17 +116,17 @@ def test_a_local_server_is_found_on_its_port():
 
 
 def test_a_server_that_hangs_does_not_hold_the_start():
-    """A port that accepts and stays silent costs a fifth of a second, however many there are."""
+    """A port that accepts and stays silent costs a fifth of a second, and forty of them not eight seconds."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         started = time.monotonic()
-        found = probe([LocalServer(f"s{n}", "S", port) for n in range(3)])
+        found = probe([LocalServer(f"s{n}", "S", port) for n in range(40)])
         seconds = time.monotonic() - started
 
     assert set(found.values()) == {None}
-    assert seconds < 1.0
+    assert seconds < 6
 
 
 def test_garbage_on_a_port_is_no_server():

@@ -171,6 +171,20 @@ def test_pending_writes_remember_their_project(folder, make_store):
     assert (here.entries("project"), there.entries("project")) == (["one"], [])
 
 
+def test_the_same_write_waits_once(folder, here, there):
+    """For each project; the pages that all projects share have one."""
+    for _ in range(2):
+        for store, target in ((here, "memory"), (there, "memory"), (here, "project"), (there, "project")):
+            Approvals(folder / "pending", store).stage(Target(target), (Add("x"),), Author(), why="x")
+
+    waiting = Approvals(folder / "pending", here).waiting()
+    assert sorted((each.target.value, each.project or "") for each in waiting) == [
+        ("memory", ""),
+        ("project", HERE),
+        ("project", THERE),
+    ]
+
+
 def test_forgetting_reaches_the_rows_of_every_project(store, here, there):
     """Blanked by words and by session from anywhere."""
     here.apply("project", Add("walrus one"), Author(session_id=SessionId("s")))

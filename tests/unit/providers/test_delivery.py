@@ -178,9 +178,9 @@ def test_a_fence_in_a_prompt_block_is_removed(bench):
 
 
 def test_the_deadline_of_a_recall_does_not_grow_with_the_providers(bench):
-    """Three that hang delay the turn by one time-out."""
+    """Many that hang delay the turn by one time-out; one after the other they would take six seconds."""
     released = threading.Event()
-    hanging = [RecordingProvider(f"p{number}", tools=()) for number in range(3)]
+    hanging = [RecordingProvider(f"p{number}", tools=()) for number in range(12)]
     for each in hanging:
         each.faults["prefetch"] = lambda: released.wait(20) and None
     manager = bench.manager(*hanging, context=bench.context(several=True), prefetch_timeout_seconds=0.5)
@@ -190,4 +190,4 @@ def test_the_deadline_of_a_recall_does_not_grow_with_the_providers(bench):
     released.set()
 
     assert recalled == ""
-    assert 0.4 < seconds < 1.4
+    assert 0.4 < seconds < 5

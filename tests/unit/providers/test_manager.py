@@ -200,9 +200,10 @@ def test_a_switch_tells_why_and_from_where(bench, reason, parent, reset):
 def test_a_slow_provider_takes_no_time_from_the_next(bench):
     """Each may use the whole time, because all are asked at once."""
     slow, slower = RecordingProvider("slow"), RecordingProvider("slower", tools=())
-    slow.faults["on_pre_compress"] = lambda: time.sleep(0.9)
-    slower.faults["on_pre_compress"] = lambda: time.sleep(1.0)
-    manager = bench.manager(slow, slower, context=bench.context(several=True), prefetch_timeout_seconds=1.7)
+    both_asked = threading.Barrier(2, timeout=60)
+    slow.faults["on_pre_compress"] = lambda: (both_asked.wait(), None)[1]
+    slower.faults["on_pre_compress"] = lambda: (both_asked.wait(), None)[1]
+    manager = bench.manager(slow, slower, context=bench.context(several=True), prefetch_timeout_seconds=90)
 
     words = manager.pre_compress(MESSAGES)
 

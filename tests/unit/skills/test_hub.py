@@ -323,7 +323,7 @@ def site():
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield pages, f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
