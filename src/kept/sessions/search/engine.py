@@ -3,8 +3,6 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import reduce
-from operator import or_
 
 from kept.core.dates import DAY_SECONDS, Span
 from kept.core.ids import MessageId, SessionId
@@ -25,7 +23,7 @@ from kept.sessions.search.periods import add_time, list_conversations, nearness,
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
 from kept.sessions.search.query import Query, is_asking, parse, required_words
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
-from kept.sessions.search.terms import PostingList, find_speakers, look_up_terms, unknown_weight
+from kept.sessions.search.terms import PostingList, find_speakers, list_shown, look_up_terms, unknown_weight
 
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
@@ -341,21 +339,10 @@ class _Search:
             sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
             abstained=not found or (abstains(found[0].parts, self._ranking) and not has_all_words),
-            terms=tuple(self._shown_terms(item.line.mask for item, _ in messages[:limit])),
+            terms=tuple(list_shown(self._terms, self._query.terms, (item.line.mask for item, _ in messages[:limit]))),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
         )
-
-    def _shown_terms(self, masks: Iterable[int]) -> Iterator[str]:
-        """Yield the words of the question, and corrected spellings only if a result contains them.
-
-        A correction comes from the words of all messages, which other users may have written.
-        """
-        asked = {term.text for term in self._query.terms}
-        shown = reduce(or_, masks, 0)
-        for bit, term in enumerate(self._terms):
-            if term.text in asked or shown >> bit & 1:
-                yield term.text
 
     def _session(self, score: float, best: Scored, each: _Ranked) -> FoundSession:
         name = each.session.session_id

@@ -2,7 +2,9 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
+from operator import or_
 
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
@@ -109,6 +111,18 @@ def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
         return None
     lookup = AnyOf(tuple(Word(SPEAKER + term.text) for term in names))
     return PostingList("", lookup, 0.0, sum(term.speaker_frequency for term in names))
+
+
+def list_shown(terms: Sequence[PostingList], asked: Sequence[Term], masks: Iterable[int]) -> Iterator[str]:
+    """Yield the words of the question, and corrected spellings only if a result, given by its mask, contains them.
+
+    A correction comes from the words of all messages, which other users may have written.
+    """
+    words = {term.text for term in asked}
+    shown = reduce(or_, masks, 0)
+    for bit, term in enumerate(terms):
+        if term.text in words or shown >> bit & 1:
+            yield term.text
 
 
 def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
