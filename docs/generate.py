@@ -13,10 +13,14 @@ from typing import Any
 
 from kept.config.settings import Settings
 from kept.core.settings import describe, fields, is_section
-from kept.core.text import JSON, dumps
+from kept.core.text import JSON, dumps, resource_path
 from kept.core.tools import ToolSchema
+from kept.security.table import BUILT
+from kept.security.table import build as build_rules
 
 REFERENCE = Path(__file__).parent / "reference"
+RULES = resource_path("kept.security", BUILT)
+"""Not a page, but written from the same table: the rules of the scanner as the program reads them."""
 _MADE = "<!-- Written by docs/generate.py from the program. Do not edit: run `make reference`. -->"
 
 
@@ -378,7 +382,11 @@ def main() -> int:
         if not check:
             (REFERENCE / name).write_text(pages()[name], encoding="utf-8")
         print(f"{'stale' if check else 'written'}: docs/reference/{name}")  # noqa: T201
-    return 1 if check and stale else 0
+    if is_stale := RULES.read_text(encoding="utf-8") != (built := build_rules() + "\n"):
+        if not check:
+            RULES.write_text(built, encoding="utf-8")
+        print(f"{'stale' if check else 'written'}: {RULES.name}")  # noqa: T201
+    return 1 if check and (stale or is_stale) else 0
 
 
 def _stored(name: str) -> str:

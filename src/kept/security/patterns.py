@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 from kept.core.text import expression
 from kept.security.skeleton import BREAK, COLON, START, Lexicon
@@ -82,24 +83,37 @@ class Structure:
         return f"[{self._lexicon.element(part)}]"
 
 
+class Keys(NamedTuple):
+    """What structures are found by: choosing it takes longer than anything else that the scanner does at its start."""
+
+    under: Mapping[str, Sequence[int]]
+    """The numbers of the structures whose rarest element has a symbol."""
+    seconds: Sequence[str]
+    """The element of each structure that is checked next."""
+
+
+def choose_keys(structures: Iterable[Structure], lexicon: Lexicon) -> Keys:
+    """Return the rarest element of each structure, by its symbols, and the one after it."""
+    chances = _Chances(lexicon)
+    under: dict[str, list[int]] = {}
+    seconds: list[str] = []
+    for number, structure in enumerate(structures):
+        first, *others = sorted(structure.needed(), key=chances.__getitem__)[:2]
+        seconds.append(others[0] if others else first)
+        for symbol in lexicon.element(first):
+            under.setdefault(symbol, []).append(number)
+    return Keys(under, seconds)
+
+
 class Index:
     """Structures indexed by the words of their rarest element, so that few are tried per sentence."""
 
-    def __init__(self, structures: Iterable[Structure], lexicon: Lexicon) -> None:
-        """Choose the key of each structure, and the element that is checked next."""
-        chances = _Chances(lexicon)
-        sets: dict[str, frozenset[str]] = {}
-        under: dict[str, list[tuple[frozenset[str], Structure]]] = {}
-        for structure in structures:
-            first, *others = sorted(structure.needed(), key=chances.__getitem__)[:2]
-            second = others[0] if others else first
-            if second not in sets:
-                sets[second] = frozenset(lexicon.element(second))
-            entry = sets[second], structure
-            for symbol in lexicon.element(first):
-                under.setdefault(symbol, []).append(entry)
-        self._under: Mapping[str, list[tuple[frozenset[str], Structure]]] = under
-        self._keys = frozenset(under)
+    def __init__(self, structures: Sequence[Structure], lexicon: Lexicon, keys: Keys) -> None:
+        self._structures = structures
+        self._lexicon = lexicon
+        self._chosen = keys
+        self._keys = frozenset(keys.under)
+        self._under: dict[str, list[tuple[frozenset[str], Structure]]] = {}
 
     def find_rules(self, sentences: Iterable[str]) -> set[str]:
         """Return the ids of rules with a structure that matches one of the `sentences`."""
@@ -113,7 +127,7 @@ class Index:
     def _match_structures(self, sentence: str, hot: frozenset[str], known: set[str]) -> Iterator[str]:
         symbols = frozenset(sentence)
         for symbol in hot:
-            for second, structure in self._under[symbol]:
+            for second, structure in self._under.get(symbol) or self._load(symbol):
                 if (
                     not second.isdisjoint(symbols)
                     and structure.rule not in known
@@ -121,6 +135,15 @@ class Index:
                     and structure.matches(sentence)
                 ):
                     yield structure.rule
+
+    def _load(self, symbol: str) -> list[tuple[frozenset[str], Structure]]:
+        """Return the structures under a symbol; most symbols never occur in the texts of a process."""
+        entries = [
+            (frozenset(self._lexicon.element(self._chosen.seconds[number])), self._structures[number])
+            for number in self._chosen.under[symbol]
+        ]
+        self._under[symbol] = entries
+        return entries
 
 
 class _Chances(dict[str, float]):

@@ -3,10 +3,11 @@
 import pytest
 
 from kept.core.errors import Unreadable
+from kept.core.text import resource_text
 from kept.security import unicode
 from kept.security.patterns import Places
 from kept.security.scan import scan
-from kept.security.table import Rule, Severity, Table, table
+from kept.security.table import BUILT, Rule, Severity, build, parse, table
 
 ROWS = table().rules
 NAMED = {
@@ -94,7 +95,14 @@ def test_every_anchor_is_found_where_it_stands() -> None:
 def test_a_damaged_rule_file_names_the_line() -> None:
     """A syntax error says where it is; no rule is skipped silently."""
     with pytest.raises(Unreadable, match="line 3"):
-        Table("a = 'x'\nb = 'y'\nc = oops\n")
+        parse("a = 'x'\nb = 'y'\nc = oops\n")
+
+
+def test_the_built_table_is_that_of_the_rules() -> None:
+    """The program reads what `make reference` built of rules.toml; a rule that was changed since would not count."""
+    built = resource_text("kept.security", BUILT)
+
+    assert built == build() + "\n", "run `make reference` and commit src/kept/security/rules.json"
 
 
 def test_signs_are_read_as_signs() -> None:
