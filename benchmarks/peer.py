@@ -234,12 +234,9 @@ def measure(count: int, programs: Sequence[Program], repetitions: int, only: Seq
     """Measure one size: every kind of work by one side and the other, in both orders."""
     kept, peer = programs
     questions = Questions(count)
+    sizes = [_fill(program, count) for program in programs]
     for program in programs:
         program.start()
-        if not (program.home / "filled").exists():
-            program.ask("fill", [count])
-            (program.home / "filled").touch()
-    sizes = [program.bytes_of_store() for program in programs]
     rows = {work: Row(work) for work in WORK if not only or work in only}
     for number in range(2 * repetitions):
         for work, row in rows.items():
@@ -259,6 +256,17 @@ def measure(count: int, programs: Sequence[Program], repetitions: int, only: Seq
     times = [size / questions.text_bytes for size in sizes]
     print(f"Size after filling: {times[0]:.2f} × and {times[1]:.2f} × the text, ratio {sizes[0] / sizes[1]:.2f}")
     return [*rows.values(), *starts]
+
+
+def _fill(program: Program, count: int) -> int:
+    """Fill a store unless an earlier run did, and return its size once the program has closed it."""
+    note = program.home / "filled"
+    if not note.exists():
+        program.start()
+        program.ask("fill", [count])
+        program.stop()
+        note.write_text(str(program.bytes_of_store()))
+    return int(note.read_text() or program.bytes_of_store())
 
 
 def _measure_starts(programs: Sequence[Program], repetitions: int) -> list[Row]:
