@@ -23,7 +23,7 @@ from pathlib import Path
 
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.ports import ignore
+from kept.core.ports import Embeds, ignore
 from kept.core.search import Found, SearchRequest
 from kept.core.text import STOP_WORDS
 from kept.sessions.embedding.local import local_model
@@ -63,9 +63,24 @@ def rank(found: Found, names: dict[int, str]) -> list[tuple[float, str]]:
     return sorted((-round(hit.score, 9), names[hit.message_id]) for hit in found.messages)
 
 
+class RememberingModel:
+    """A model that computes each vector once, for both stores."""
+
+    def __init__(self, model: Embeds) -> None:
+        self._model = model
+        self.name = model.name
+        self._known: dict[str, list[float]] = {}
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return the vector of each text."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._known]
+        self._known.update(zip(new, self._model.embed(new) if new else [], strict=True))
+        return [self._known[text] for text in texts]
+
+
 def compare_rankings(path: Path, server: EmbeddedServer, model: str | None = None) -> bool:
     """Ask both stores every question of the data; print how many get the same list."""
-    loaded = None if model is None else local_model(model, os.environ)
+    loaded = None if model is None else RememberingModel(local_model(model, os.environ))
     same = asked = 0
     for pool in locomo(path):
         with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kept.app.agents import AgentBuilder
     from kept.app.root import App
     from kept.core.events import Event
-    from kept.core.ports import Database, EventSink
+    from kept.core.ports import Database, Documents, EventSink
     from kept.core.tools import Tool
     from kept.curation.backup import RollbackResult
     from kept.memory.approval import Approvals
@@ -208,7 +208,15 @@ class UserSpace:
         """Memory writes that wait for approval."""
         from kept.memory.approval import Approvals
 
-        return Approvals(self.home.pending / "memory", self.memory)
+        return Approvals(self.documents("pending/memory"), self.memory)
+
+    def documents(self, folder: str) -> Path | Documents:
+        """Return small texts of the user: a folder below their own one, or rows of the server that hosts share."""
+        if self.app.server is None:
+            return self.home.own / folder
+        from kept.storage.documents import RowDocuments
+
+        return RowDocuments(self.database, folder)
 
     @cached_property
     def sessions(self) -> Sessions:
@@ -246,9 +254,14 @@ class UserSpace:
         )
         roots += tuple(root for root in plugin_roots() if root.plugin not in app.settings.disabled_plugins)
         library = SkillLibrary(
-            self.home.skills, roots=roots, settings=app.settings.skills, clock=app.clock, environ=app.environ
+            self.home.skills,
+            roots=roots,
+            settings=app.settings.skills,
+            clock=app.clock,
+            environ=app.environ,
+            records=None if isinstance(records := self.documents("skills"), Path) else records,
         )
-        tools = SkillTools(library, pending=self.home.pending / "skills")
+        tools = SkillTools(library, pending=self.documents("pending/skills"))
         self._finish_rollback(tools)
         return tools
 

@@ -211,7 +211,11 @@ LEDGER_COLUMNS: tuple[TextColumn, ...] = (
 )
 """The texts in a `ledger.db`, which belongs to one user."""
 
-SERVER_COLUMNS: tuple[TextColumn, ...] = (TextColumn("page_copies", "raw", Part.ROW),)
+SERVER_COLUMNS: tuple[TextColumn, ...] = (
+    TextColumn("page_copies", "raw", Part.ROW),
+    # pending writes, and lines about the use of skills
+    TextColumn("documents", "data", Part.ROW),
+)
 """Texts that are in a table of a PostgreSQL server, and elsewhere in a file of its own."""
 
 _MESSAGE = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant

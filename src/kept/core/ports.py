@@ -288,6 +288,38 @@ class Compacting(Protocol):
         ...
 
 
+class Documents(Protocol):
+    """Named texts of one user that are replaced as a whole: files of a folder, or rows of a server."""
+
+    def names(self, suffix: str) -> list[str]:
+        """Return the names that end so, sorted; without those that were moved into a folder below."""
+        ...
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a document, None if there is none."""
+        ...
+
+    def write(self, name: str, data: bytes) -> None:
+        """Replace a document as a whole."""
+        ...
+
+    def append(self, name: str, lines: bytes) -> None:
+        """Add complete lines at the end."""
+        ...
+
+    def move(self, name: str, new: str) -> None:
+        """Give a document another name."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a document, also one that was moved into a folder below."""
+        ...
+
+    def lock(self, name: str, *, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Keep other writers of a document out until the end of the block, or raise Busy after the timeout."""
+        ...
+
+
 class NodeStore(Protocol):
     """Stores the lossless engine's tree of summaries."""
 

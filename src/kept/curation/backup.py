@@ -91,7 +91,7 @@ class Backups:
                 if data is not None:
                     name = f"skills/{folder.relative_to(self._editor.home).as_posix()}/{path}"
                     found.append((name, data, 0o700 if status.st_mode & 0o100 else 0o600))
-        usage = read_bytes(self._editor.home / USAGE_FILE)
+        usage = self._editor.library.usage.read_raw()
         if usage is not None:
             found.append((USAGE_FILE, usage, 0o600))
         return found

@@ -11,12 +11,13 @@ from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, Reason, Refused, StorageError
 from kept.core.events import MemoryStaged
 from kept.core.ids import OWNER, SessionId, SourceName, random_hex
+from kept.core.ports import Documents
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, field
 from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from kept.memory.page import preview, subject_of
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
-from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.documents import FolderDocuments
 
 DAY_SECONDS = 86_400
 
@@ -80,9 +81,13 @@ class Rejected:
 class Approvals:
     """The waiting writes of one user, in the folder `pending/memory/`."""
 
-    def __init__(self, folder: Path, store: MemoryStore) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | Documents, store: MemoryStore) -> None:
+        self._documents = FolderDocuments(folder) if isinstance(folder, Path) else folder
         self._store = store
+
+    def for_store(self, store: MemoryStore) -> "Approvals":
+        """Return the same waiting writes over the pages of another project."""
+        return Approvals(self._documents, store)
 
     def stage(
         self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
@@ -97,16 +102,14 @@ class Approvals:
             tuple(rules), author.session_id, self._store.user,
             self._store.project if target is Target.PROJECT else None, dict(author.sources),
         )  # fmt: skip
-        make_folder(self._folder)
-        write_atomically(self._path(pending.id), dumps(pending.as_json(), indent=2).encode())
+        self._documents.write(f"{pending.id}.json", dumps(pending.as_json(), indent=2).encode())
         self._store.sink(MemoryStaged(pending.id, target, pending.summary, author.origin, session_id=author.session_id))
         return pending
 
     def waiting(self, target: Target | None = None) -> list[Pending]:
         """Return what waits, oldest first, and move expired writes to the archive."""
-        if not self._folder.is_dir():
-            return []
-        found = [pending for path in self._folder.glob("*.json") if (pending := _read(path)) is not None]
+        names = self._documents.names(".json")
+        found = [pending for name in names if (pending := self._read(name)) is not None]
         deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
         for pending in found:
             if pending.created < deadline:
@@ -154,7 +157,7 @@ class Approvals:
 
     def discard(self, pending_id: str) -> None:
         """Delete a waiting write without archiving its text."""
-        self._path(pending_id).unlink(missing_ok=True)
+        self._documents.remove(f"{pending_id}.json")
 
     def _archive(self, pending: Pending, reason: str) -> Refused | None:
         result = self._store_of(pending).archive(
@@ -169,8 +172,19 @@ class Approvals:
         """Return the memory with the page that the write is for: it may be that of another project."""
         return self._store.for_project(pending.project) if pending.target is Target.PROJECT else self._store
 
-    def _path(self, pending_id: str) -> Path:
-        return self._folder / f"{pending_id}.json"
+    def count(self) -> int:
+        """Return how many documents there are, without reading them."""
+        return len(self._documents.names(".json"))
+
+    def list_unreadable(self) -> list[str]:
+        """Return the names of documents that cannot be read as a waiting write."""
+        return [name for name in self._documents.names(".json") if self._read(name) is None]
+
+    def _read(self, name: str) -> Pending | None:
+        try:
+            return read_pending(name.removesuffix(".json"), json.loads(self._documents.read(name) or b"null"))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError, StorageError):
+            return None  # another program's file, or an incomplete one; `kept doctor` lists it
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,18 +298,6 @@ def needs_approval(store: MemoryStore, origin: str) -> bool:
             return origin == "background_review"
         case "all":
             return origin in ("agent", "background_review")
-
-
-def unreadable_pending(folder: Path) -> list[Path]:
-    """Return the files in the folder of waiting writes that cannot be read as one."""
-    return [path for path in sorted(folder.glob("*.json")) if _read(path) is None] if folder.is_dir() else []
-
-
-def _read(path: Path) -> Pending | None:
-    try:
-        return read_pending(path.stem, json.loads(read_bytes(path) or b"null"))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, StorageError):
-        return None  # another program's file, or an incomplete one; `kept doctor` lists it
 
 
 def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:

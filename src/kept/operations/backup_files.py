@@ -157,7 +157,8 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
         name = path.relative_to(home.path).as_posix()
         place = find_place(name)
         if place is not None and not place.left_out:
-            path.replace(staging.place(f"{HOME}{name}"))
+            # a file that is left from before the move must not hide what the server has
+            path.replace(staging.files.get(f"{HOME}{name}") or staging.place(f"{HOME}{name}"))
             staging.schemas |= {name: newest_schema(path.name)} if path.suffix == ".db" else {}
     _drop_address(home, staging)
 

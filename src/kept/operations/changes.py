@@ -250,9 +250,10 @@ def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
     """Return what waits for a decision or a repair; `agents` is the state of the connected agents, if it is known."""
     from kept.operations import skills
 
+    has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
     return Needs(
-        tuple(caller.space.approvals.waiting()) if caller.space.home.pending.is_dir() else (),
-        len(skills.list_pending(caller).changes) if caller.space.home.pending.is_dir() else 0,
+        tuple(caller.space.approvals.waiting()) if has_pending else (),
+        len(skills.list_pending(caller).changes) if has_pending else 0,
         _find_failing(caller),
         _find_silent(agents, caller.app.clock.now().timestamp()),
     )
@@ -314,5 +315,5 @@ def read_pulse(caller: Caller) -> Pulse:
 
 
 def count_waiting(caller: Caller) -> int:
-    """Return how many writes wait for approval; counts files, because every screen shows the number."""
-    return sum(1 for _ in caller.space.home.pending.glob("*/*.json"))
+    """Return how many writes wait for approval; counts names, because every screen shows the number."""
+    return caller.space.approvals.count() + caller.space.skill_tools.pending.count()

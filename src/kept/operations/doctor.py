@@ -19,7 +19,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.ports import ignore
 from kept.core.search import SearchRequest
 from kept.core.text import JSON
-from kept.memory.approval import unreadable_pending
+from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Target
 from kept.memory.history import History, targets
 from kept.memory.page import find_drift
@@ -133,7 +133,7 @@ def check_special_files(home: Path) -> Iterator[Check]:
                 yield Check("home", Health.WARNING, f"{path} is a pipe or a device, not a file", "move it away")
 
 
-def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
+def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
     """Check one user's pages and pending writes; reads only."""
     here = targets(store, None)
     for target in here:
@@ -147,8 +147,9 @@ def check_pages(store: MemoryStore, pending: Path) -> Iterator[Check]:
         if gap is not None:
             yield Check(f"ledger of {target.value}", Health.WARNING, gap, "the next edit records it; nothing to do")
     yield from _check_edits(store)
-    for path in unreadable_pending(pending):
-        yield Check("pending writes", Health.WARNING, f"{path.name} cannot be read", f"look at {path} and remove it")
+    for name in approvals.list_unreadable():
+        remedy = f"look at pending/memory/{name} and remove it"
+        yield Check("pending writes", Health.WARNING, f"{name} cannot be read", remedy)
 
 
 def _check_edits(store: MemoryStore) -> Iterator[Check]:
@@ -199,7 +200,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
     if is_exposed(home.env_file):
         remedy = f"run: chmod 600 {home.env_file}"
         yield Check("secrets", Health.ERROR, f"{home.env_file} can be read by others", remedy)
-    yield from check_pages(caller.space.memory, home.pending / "memory")
+    yield from check_pages(caller.space.memory, caller.space.approvals)
     found = check_store(app)
     yield from check_sessions(found, () if found is None or found else describe_limits(app))
     yield _check_vectors(caller, offline=offline)

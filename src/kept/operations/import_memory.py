@@ -193,9 +193,7 @@ def _report(
 
 
 def _stage(run: AssetImport, page: _Page, text: str, refused: Refused) -> None:
-    from kept.memory.approval import Approvals
-
-    approvals = Approvals(run.caller.space.home.pending / "memory", page.store)
+    approvals = run.caller.space.approvals.for_store(page.store)
     sources = {text: SourceName(f"import:{run.source}")}
     author = Author(origin="import", group_id=run.import_id, sources=sources)
     why = f"imported from {run.source}"

@@ -139,12 +139,10 @@ def _undo_entries(caller: Caller, run: ImportRun, result: UndoneImport) -> Refus
 
 def _discard_pending(caller: Caller, run: ImportRun, store: MemoryStore) -> None:
     """Discard entries of the import that still wait for approval."""
-    from kept.memory.approval import Approvals
-
     with caller.database.reading() as unit:
         parts = Journal(caller.user).parts(unit, run.source)
     held = {part.mark for part in parts if part.state == "held" and part.import_number == run.number}
-    approvals = Approvals(caller.space.home.pending / "memory", store)
+    approvals = caller.space.approvals.for_store(store)
     for pending in approvals.waiting() if held else ():
         if pending.origin == "import" and {mark_text(text) for text in pending.texts} <= held:
             approvals.discard(pending.id)

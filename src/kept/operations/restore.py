@@ -27,7 +27,7 @@ from kept.operations.restore_parts import (
     restore_sessions,
     restore_skills,
 )
-from kept.operations.storage_rows import Move, copy_home, is_unused
+from kept.operations.storage_rows import Move, copy_home, is_unused, restore_documents
 from kept.operations.users import add_account, list_users
 from kept.storage.files import hold_lock, make_folder, read_bytes, sync_folder, write_atomically
 
@@ -260,6 +260,8 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
         holds_new = bool(forgets) and not restore.options.include_forgotten
         stamp = "".join(letter for letter in about.created if letter.isdigit())[:14]
         source = Source(user, folder, own, own / "restored" / stamp, is_fresh, holds_new)
+        if caller.app.server is not None and not is_preview:
+            restore_documents(caller.app.server, user, folder)
         parts[user] = {
             "pages": restore_pages(caller, source, is_preview=is_preview),
             "skills": restore_skills(caller, source, is_preview=is_preview),

@@ -283,6 +283,8 @@ def restore_skills(caller: Caller, source: Source, *, is_preview: bool) -> PartR
     if is_empty and not source.holds_new:
         result.counts["new"] = len(merge.find())
         if not is_preview:
+            if caller.app.server is not None:
+                merge.apply_usage()  # it is not in the folder
             place_folder(staged, own)
         return result
     _merge_skills(merge, source, result, is_preview=is_preview)

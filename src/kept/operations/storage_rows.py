@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.core.events import Progressed
 from kept.core.ids import OWNER
 from kept.core.ports import ignore
+from kept.storage.documents import FolderDocuments, RowDocuments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping
 
     from kept.config.home import Home
     from kept.core.ids import UserId
@@ -30,6 +31,14 @@ _SEQUENCES = {
     "outbox": ("id", "outbox_id_seq"), "provider_calls": ("id", "provider_calls_id_seq"),
     "imports": ("number", "imports_number_seq"),
 }  # fmt: skip
+
+
+_DOCUMENTS: Mapping[str, tuple[str, ...]] = {
+    "skills": (".usage.json", ".outcomes.jsonl"),
+    "pending/memory": (),
+    "pending/skills": (),
+}
+"""Folders of a user whose documents hosts share; without names, all that wait."""
 
 
 class Move:
@@ -56,6 +65,7 @@ class Move:
             for table in rows:
                 self._copy(source, self._tables, table, exact=True)
         self.copy_pages_forward()
+        self._copy_documents(to_files=False)
         with self._rows.writing() as server:
             server.execute(_NOTE_USER, (self._rows.key, self._user))
         advance_sequences(self._rows, _SEQUENCES)
@@ -89,6 +99,7 @@ class Move:
                 target = FileTables(ledger_unit, self._user, {"edits": _ALL})
                 self._copy(self._tables, target, "edits", exact=True)
             self._copy_pages(to_files=True)
+            self._copy_documents(to_files=True)
         return self._done
 
     def _copy_pages(self, *, to_files: bool) -> None:
@@ -98,6 +109,18 @@ class Move:
         for table in ("pages", "page_copies"):
             source, target = (self._tables, folder) if to_files else (folder, self._tables)
             self._copy(source, target, table, exact=True)
+
+    def _copy_documents(self, *, to_files: bool) -> None:
+        """Let the other side have the same pending writes, and the same counters of skills."""
+        for folder, names in _DOCUMENTS.items():
+            files, rows = FolderDocuments(self._memories.parent / folder), RowDocuments(self._rows, folder)
+            source, target = (rows, files) if to_files else (files, rows)
+            for name in () if names else set(target.names(".json")).difference(source.names(".json")):
+                target.remove(name)
+            for name in names or source.names(".json"):
+                data = source.read(name)
+                if data is not None and target.read(name) != data:
+                    target.write(name, data)
 
     def _copy(self, source: Side, target: Side, table: str, *, exact: bool) -> None:
         from kept.storage.postgres.rows import copy_table
@@ -160,6 +183,16 @@ def is_unused(server: PostgresServer, user: UserId) -> bool:
     with server.for_user(user).reading() as unit:
         tables = ("sessions", "pages", "edits")
         return not any(list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")) for table in tables)  # noqa: S608 - constants
+
+
+def restore_documents(server: PostgresServer, user: UserId, staged: Path) -> None:
+    """Take the pending writes of a backup that do not wait on the server; what was taken leaves the backup."""
+    for folder in ("pending/memory", "pending/skills"):
+        target = RowDocuments(server.for_user(user), folder)
+        for path in sorted((staged / folder).glob("*.json")):
+            if target.read(path.name) is None:
+                target.write(path.name, path.read_bytes())
+            path.unlink()
 
 
 def copy_to_files(server: PostgresServer, users: Iterable[UserId], home: Home, sink: EventSink) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from kept.core.clock import SystemClock
-from kept.core.ports import Clock
+from kept.core.ports import Clock, Documents
 from kept.core.text import resource_text
 from kept.core.values import dataclass
 from kept.skills.document import Document, read_skill
@@ -141,6 +141,7 @@ class SkillLibrary:
         settings: SkillSettings | None = None,
         clock: Clock | None = None,
         environ: Mapping[str, str] | None = None,
+        records: Documents | None = None,
     ) -> None:
         self.path = Path(path)
         self.settings = settings or SkillSettings()
@@ -151,8 +152,9 @@ class SkillLibrary:
         # a second writable root would let one user change the files of another
         assert all(root == self.home for root in self.roots if root.kind is Kind.HOME), self.roots
         timeout = self.settings.lock_timeout_seconds
-        self.usage = UsageFile(self.path, self.clock, timeout_seconds=timeout)
-        self.outcomes = OutcomeLog(self.path, self.clock, timeout_seconds=timeout)
+        # where hosts share a server, they count together
+        self.usage = UsageFile(records or self.path, self.clock, timeout_seconds=timeout)
+        self.outcomes = OutcomeLog(records or self.path, self.clock, timeout_seconds=timeout)
         self.versions = Versions(self.path, kept=self.settings.versions_kept)
         self._index = Index(self.path / CACHE_FILE)
 

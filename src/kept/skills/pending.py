@@ -9,11 +9,11 @@ from pathlib import Path
 from kept.core.clock import iso
 from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
-from kept.core.ports import Clock
+from kept.core.ports import Clock, Documents
 from kept.core.values import asdict, dataclass, field
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.editor import SkillEditor
-from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
+from kept.storage.documents import FolderDocuments
 
 _ID = re.compile(r"[0-9a-f]{8}")
 _KINDS: Mapping[str, type[Change]] = {
@@ -42,8 +42,8 @@ class PendingChange:
 class PendingSkills:
     """The staged changes of one user, one file each."""
 
-    def __init__(self, folder: Path, clock: Clock, *, days: int = 30) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | Documents, clock: Clock, *, days: int = 30) -> None:
+        self._documents = FolderDocuments(folder) if isinstance(folder, Path) else folder
         self._clock = clock
         self._days = days
 
@@ -61,22 +61,25 @@ class PendingSkills:
             "origin": author.origin, "session_id": author.session_id, "rules": rules, "findings": findings,
             **({"source": author.source} if author.source else {}),
         }  # fmt: skip
-        make_folder(self._folder)
-        write_atomically(self._folder / f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
+        self._documents.write(f"{waiting_id}.json", json.dumps(row, ensure_ascii=False, indent=1).encode())
         return waiting_id
 
     def waiting(self) -> list[PendingChange]:
         """Return the staged changes, oldest first; move expired ones to `expired/`."""
         found = []
-        for path in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
-            item = _read(path)
+        for name in self._documents.names(".json"):
+            item = _read(self._documents.read(name))
             if item is None:
                 continue
             if datetime.fromisoformat(item.created_at) + timedelta(days=self._days) < self._clock.now():
-                self._set_aside(path, "expired")
+                self._documents.move(name, f"expired/{name}")
             else:
                 found.append(item)
         return sorted(found, key=lambda item: (item.created_at, item.id))
+
+    def count(self) -> int:
+        """Return how many documents there are, without reading them."""
+        return len(self._documents.names(".json"))
 
     def approve(self, waiting_id: str, editor: SkillEditor) -> Changed | Refused:
         """Apply the change with all checks except the guard, which the person's approval overrides."""
@@ -87,39 +90,32 @@ class PendingSkills:
             item.change, Author("approval", item.session_id, reason=f"approved {waiting_id}", source=item.source)
         )
         if isinstance(result, Changed):
-            (self._folder / f"{waiting_id}.json").unlink(missing_ok=True)
+            self._documents.remove(f"{waiting_id}.json")
         return result
 
     def reject(self, waiting_id: str) -> PendingChange | Refused:
         """Move the change to `rejected/`, where a person can still find it."""
         item = self._get(waiting_id)
         if isinstance(item, PendingChange):
-            self._set_aside(self._folder / f"{waiting_id}.json", "rejected")
+            self._documents.move(f"{waiting_id}.json", f"rejected/{waiting_id}.json")
         return item
 
     def discard(self, waiting_id: str) -> None:
         """Remove a change for good, wherever it is."""
-        for path in self._folder.rglob(f"{waiting_id}.json"):
-            path.unlink(missing_ok=True)
+        self._documents.remove(f"{waiting_id}.json")
 
     def _get(self, waiting_id: str) -> PendingChange | Refused:
-        item = _read(self._folder / f"{waiting_id}.json") if _ID.fullmatch(waiting_id) else None
+        item = _read(self._documents.read(f"{waiting_id}.json")) if _ID.fullmatch(waiting_id) else None
         if item is None:
             return Refused(
                 Reason.NO_MATCH, f"nothing waits under {waiting_id[:40]!r}", "`kept skills pending` lists the ids"
             )
         return item
 
-    def _set_aside(self, path: Path, where: str) -> None:
-        target = self._folder / where
-        make_folder(target)
-        with explain_errors("move", path):
-            path.replace(target / path.name)
 
-
-def _read(path: Path) -> PendingChange | None:
+def _read(raw: bytes | None) -> PendingChange | None:
     try:
-        row = json.loads(read_bytes(path) or b"")
+        row = json.loads(raw or b"")
         row["change"] = _KINDS[row["action"]](**row["change"])
         row["rules"], row["findings"] = tuple(row["rules"]), tuple(row["findings"])
         return PendingChange(**row)

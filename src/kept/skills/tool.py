@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from kept.core.errors import Reason, Refused, StorageError
+from kept.core.ports import Documents
 from kept.core.provenance import read_source
 from kept.core.text import JSON, is_encodable
 from kept.core.tools import Tool, ToolContext, skill_schemas
@@ -114,7 +115,7 @@ def text_of(arguments: Arguments, key: str) -> str:
 class SkillTools:
     """The tools over one library, and the skills that each session's current turn has used."""
 
-    def __init__(self, library: SkillLibrary, *, pending: Path | None = None) -> None:
+    def __init__(self, library: SkillLibrary, *, pending: Path | Documents | None = None) -> None:
         self.library = library
         self.editor = SkillEditor(library)
         folder = pending or library.path.parent / "pending" / "skills"

@@ -2,17 +2,17 @@
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
 from kept.core.clock import iso
 from kept.core.errors import StorageError
-from kept.core.ports import Clock
+from kept.core.ports import Clock, Documents
 from kept.core.values import asdict, dataclass, fields, replace
-from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
+from kept.storage.documents import FolderDocuments
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +54,18 @@ class Use:
 class UsageFile:
     """The usage counters of one user's skills. Derived data: a lost file starts again from zero."""
 
-    def __init__(self, home: Path, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
-        self._file = home / USAGE_FILE
+    def __init__(self, home: Path | Documents, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
+        self._documents = FolderDocuments(home) if isinstance(home, Path) else home
         self._clock = clock
         self._timeout = timeout_seconds
 
     def read(self) -> dict[str, Use]:
         """Return the usage by name; empty when the file is missing, or damaged, which is logged."""
-        return _parse(self._file, read_bytes(self._file)) or {}
+        return _parse(self.read_raw()) or {}
+
+    def read_raw(self) -> bytes | None:
+        """Return the bytes of the file, None if there is none."""
+        return self._documents.read(USAGE_FILE)
 
     def of(self, name: str) -> Use:
         """Return the usage of one skill."""
@@ -98,9 +102,8 @@ class UsageFile:
 
     def change(self, edits: Mapping[str, Callable[[Use], Use]]) -> None:
         """Apply `edits` under the lock in one write; raises StorageError when it fails."""
-        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
-            raw = read_bytes(self._file)
-            known = _parse(self._file, raw)
+        with self._lock():
+            known = _parse(self.read_raw())
             if known is None:
                 self._set_aside()
                 known = {}
@@ -110,27 +113,28 @@ class UsageFile:
 
     def forget(self, name: str) -> None:
         """Drop the record of a skill that was purged."""
-        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
-            known = _parse(self._file, read_bytes(self._file))
+        with self._lock():
+            known = _parse(self.read_raw())
             if known and known.pop(name, None) is not None:
                 self._write(known)
 
     def replace_all(self, known: Mapping[str, Use]) -> None:
         """Replace the whole file, for a rollback."""
-        with hold_lock(self._file.with_name(f"{USAGE_FILE}.lock"), timeout_seconds=self._timeout):
+        with self._lock():
             self._write(dict(known))
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return self._documents.lock(USAGE_FILE, timeout_seconds=self._timeout)
 
     def _write(self, known: dict[str, Use]) -> None:
         rows = {name: asdict(use) for name, use in sorted(known.items())}
-        write_atomically(self._file, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
+        self._documents.write(USAGE_FILE, (json.dumps(rows, indent=1, sort_keys=True) + "\n").encode())
 
     def _set_aside(self) -> None:
-        aside = self._file.with_name(f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
-        with explain_errors("keep aside", self._file):
-            self._file.replace(aside)
+        self._documents.move(USAGE_FILE, f"{USAGE_FILE}.corrupt-{int(self._clock.now().timestamp())}")
 
 
-def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
+def _parse(raw: bytes | None) -> dict[str, Use] | None:
     """Return the records, None for a damaged file; invalid single fields take their default."""
     if raw is None:
         return {}
@@ -139,14 +143,14 @@ def _parse(file: Path, raw: bytes | None) -> dict[str, Use] | None:
     except (ValueError, RecursionError):
         rows = None
     if not isinstance(rows, dict):
-        log.warning("%s is damaged and is read as empty; the next change sets it aside", file)
+        log.warning("%s is damaged and is read as empty; the next change sets it aside", USAGE_FILE)
         return None
     return {str(name): _use(row) for name, row in rows.items() if isinstance(row, dict)}
 
 
 def parse_usage(raw: bytes) -> dict[str, Use]:
     """Parse the bytes of a usage file; empty when they are damaged."""
-    return _parse(Path(USAGE_FILE), raw) or {}
+    return _parse(raw) or {}
 
 
 def _use(row: Mapping[str, object]) -> Use:
@@ -226,8 +230,8 @@ class Stats:
 class OutcomeLog:
     """One row for each turn and skill; an interrupted append loses one row, not the file."""
 
-    def __init__(self, home: Path, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
-        self._file = home / OUTCOMES_FILE
+    def __init__(self, home: Path | Documents, clock: Clock, *, timeout_seconds: float = 10.0) -> None:
+        self._documents = FolderDocuments(home) if isinstance(home, Path) else home
         self._clock = clock
         self._timeout = timeout_seconds
 
@@ -260,28 +264,24 @@ class OutcomeLog:
 
     def trim(self, *, most: int = MOST_ROWS) -> None:
         """Drop the oldest rows beyond `most`."""
-        with hold_lock(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout):
+        with self._lock():
             rows = [asdict(row) for row in self.rows()]
             if len(rows) > most:
-                write_atomically(self._file, "".join(json.dumps(row) + "\n" for row in rows[-most:]).encode())
+                data = "".join(json.dumps(row) + "\n" for row in rows[-most:]).encode()
+                self._documents.write(OUTCOMES_FILE, data)
+
+    def _lock(self) -> AbstractContextManager[None]:
+        return self._documents.lock(OUTCOMES_FILE, timeout_seconds=self._timeout)
 
     def _append(self, rows: Sequence[dict[str, object]]) -> None:
         if not rows:
             return
         text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        lock = hold_lock(self._file.with_name(f"{OUTCOMES_FILE}.lock"), timeout_seconds=self._timeout)
-        with lock, explain_errors("append to", self._file):
-            descriptor = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                size = os.fstat(descriptor).st_size
-                if size and os.pread(descriptor, 1, size - 1) != b"\n":
-                    text = "\n" + text  # the previous writer was killed in the middle of its row
-                os.write(descriptor, text.encode())
-            finally:
-                os.close(descriptor)
+        with self._lock():
+            self._documents.append(OUTCOMES_FILE, text.encode())
 
     def _raw(self) -> Iterator[dict[str, object]]:
-        for line in (read_bytes(self._file) or b"").splitlines():
+        for line in (self._documents.read(OUTCOMES_FILE) or b"").splitlines():
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):

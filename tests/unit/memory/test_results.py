@@ -7,7 +7,7 @@ import pytest
 from kept.core.clock import FixedClock
 from kept.core.errors import Reason, UsageError
 from kept.core.events import MemoryStaged
-from kept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, unreadable_pending, write_memory
+from kept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, write_memory
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.memory.history import History, read_log, read_pages_at, search_archive, view_page
 from kept.memory.rewrite import export_pages, import_pages, propose_repair, read_pages, repair_page, reset_pages
@@ -339,8 +339,8 @@ def test_the_same_edit_of_two_pages_waits_twice(store, tmp_path):
 def test_unreadable_files_are_listed(store, tmp_path):
     """Doctor names them; a folder that does not exist has none."""
     approvals = Approvals(tmp_path / "pending", store)
-    assert unreadable_pending(tmp_path / "pending") == []
+    assert approvals.list_unreadable() == []
     approvals.stage(Target.MEMORY, (Add("good"),), Author(), why="w")
     (tmp_path / "pending" / "bad.json").write_text("{")
 
-    assert [path.name for path in unreadable_pending(tmp_path / "pending")] == ["bad.json"]
+    assert approvals.list_unreadable() == ["bad.json"]

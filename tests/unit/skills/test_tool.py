@@ -173,7 +173,7 @@ def test_a_waiting_change_can_be_rejected_and_expires(call, made, tools, clock):
     clock.forward(days=31)
 
     assert tools.pending.waiting() == []
-    folder = tools.pending._folder
+    folder = tools.pending._documents._folder
     assert len(list((folder / "rejected").iterdir())) == 2
     assert len(list((folder / "expired").iterdir())) == 1
     assert {place.stat().st_mode & 0o077 for place in (folder, folder / "rejected", folder / "expired")} == {0}

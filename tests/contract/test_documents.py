@@ -1,0 +1,67 @@
+"""Every kind of documents keeps the same promises."""
+
+import threading
+
+import pytest
+
+from kept.core.clock import FixedClock
+from kept.core.ids import UserId
+from kept.skills.usage import Outcome, OutcomeLog, UsageFile
+from kept.storage.documents import FolderDocuments, RowDocuments
+
+
+@pytest.fixture(params=["folder", "postgres"])
+def both(request, tmp_path):
+    """Two views of the same documents, as two processes have them, and another user's."""
+    if request.param == "folder":
+        (tmp_path / "d").mkdir()
+        yield FolderDocuments(tmp_path / "d"), FolderDocuments(tmp_path / "d"), FolderDocuments(tmp_path / "other")
+        return
+    from kept.storage.postgres.database import PostgresServer
+
+    embedded = request.getfixturevalue("postgres_server")
+    tenant = embedded.make_tenant()
+    servers = [PostgresServer(embedded.shared_url, tenant=tenant) for _ in range(2)]
+    ann, ben = UserId("ann"), UserId("ben")
+    yield *(RowDocuments(server.for_user(ann), "d") for server in servers), RowDocuments(servers[0].for_user(ben), "d")
+    for server in servers:
+        server.close()
+
+
+def test_documents_are_written_moved_and_removed(both):
+    one, other, elsewhere = both
+    one.write("b.json", b"first")
+    one.write("b.json", b"second\xff")
+    one.write("a.json", b"")
+    one.append("log", b"1\n")
+    other.append("log", b"2\n")
+
+    assert other.names(".json") == ["a.json", "b.json"]
+    assert (other.read("b.json"), other.read("a.json"), other.read("log")) == (b"second\xff", b"", b"1\n2\n")
+    assert (elsewhere.names(""), elsewhere.read("b.json")) == ([], None)
+    other.move("b.json", "rejected/b.json")
+    assert (one.names(".json"), one.read("b.json"), one.read("rejected/b.json")) == (["a.json"], None, b"second\xff")
+    one.remove("b.json")
+    assert one.read("rejected/b.json") is None
+
+
+def test_counters_of_two_processes_add_up(both):
+    """The lock covers reading and writing; outcomes are added by both."""
+    files = [UsageFile(documents, FixedClock()) for documents in both[:2]]
+    logs = [OutcomeLog(documents, FixedClock()) for documents in both[:2]]
+
+    def count(place):
+        for turn in range(8):
+            files[place].record_view("deploy", used=True)
+            logs[place].add([Outcome("deploy", "v", f"s{place}", turn, 0, finished=True)])
+
+    threads = [threading.Thread(target=count, args=(place,)) for place in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert files[0].of("deploy").use_count == 16
+    assert len(logs[1].rows()) == 16
+    logs[0].trim(most=5)
+    assert len(logs[1].rows()) == 5
