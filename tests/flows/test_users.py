@@ -833,6 +833,60 @@ def test_everything_once(open_world):
     assert world.done > 3 * len(OPERATIONS)
 
 
+class ServerWorld(World):
+    """The same on a PostgreSQL server, whose role row-level security binds."""
+
+    def rows(self, path, query, one):
+        """Read the rows of a person as the server shows them to that person."""
+        if path != self.app.home.database:
+            return super().rows(path, query, one)
+        with self.app.server.for_user(one.user).reading() as unit:
+            return unit.execute(
+                query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions"), {"user": one.user}
+            )
+
+    def stored(self, one):
+        digest = hashlib.sha256()
+        with self.app.server.for_user(one.user).reading() as unit:
+            for table in ("sessions", "messages", "notes", "usage", "pages", "edits", "documents", "outbox", "nodes"):
+                for (row,) in unit.connection.execute(f"SELECT t::text FROM {table} AS t ORDER BY 1"):
+                    digest.update(str(row).encode("utf-8", "surrogatepass"))
+        for path in sorted(self.folder(one).glob("skills/*/SKILL.md")):
+            digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+
+@pytest.fixture(params=["both fences", "conditions alone", "row-level security alone"])
+def open_world_on_server(request, home, kept, tmp_path, postgres_server, monkeypatch):
+    """Opens an app with three people on a server: as it is, and with one of the two fences taken away."""
+    from kept.storage.postgres import statements as statements_module
+    from kept.storage.postgres import unit as unit_module
+    from kept.storage.postgres.database import connect_as_owner
+
+    url = postgres_server.create_database()
+    if request.param == "conditions alone":
+        with connect_as_owner(postgres_server.owner_url(url)) as unit:
+            for table in statements_module.list_user_tables():
+                unit.execute(f"ALTER TABLE kept.{table} DISABLE ROW LEVEL SECURITY")
+    elif request.param == "row-level security alone":
+        real = unit_module.adapt
+        monkeypatch.setattr(unit_module, "adapt", lambda sql, **_options: real(sql, filtered=False))
+    home.mkdir(exist_ok=True)
+    (home / "config.yaml").write_text(f"{CONFIG}storage: {{url: '{url}'}}\n")
+    heard: list[object] = []
+    app = open_app(str(home), environ={"HOME": str(tmp_path / "person")}, sink=heard.append)
+    yield ServerWorld(app, kept, heard, seed=0)
+    app.close()
+    postgres_server.drop_database(url)
+
+
+@pytest.mark.heavy
+def test_everything_once_on_a_server(open_world_on_server):
+    """Everyone does everything once, and either fence alone keeps the people apart."""
+    open_world_on_server.everything()
+    open_world_on_server.forget_someone(ANN)
+
+
 # Filters. Each is taken out in turn, and "everything once" must then find a leak.
 
 SQL_FILES = {

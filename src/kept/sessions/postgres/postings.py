@@ -356,10 +356,9 @@ class PostgresCatalog:
     ) -> tuple[int, list[tuple[str, int]]]:
         """Return how many sessions have messages of a time, and the newest of them, each with one message."""
         named = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
-        wanted = _as_lists(named)
-        (total,) = self._unit.execute(SQL.count_timeline, wanted).fetchone() or (0,)
-        rows = self._unit.execute(SQL.timeline, wanted)
-        return int(str(total)), [(str(name), int(str(number))) for name, number in rows if number is not None]
+        rows = self._unit.execute(SQL.timeline, _as_lists(named)).fetchall()
+        found = [(str(name), int(str(number))) for _, name, number in rows if number is not None]
+        return int(str(rows[0][0])) if rows else 0, found
 
     def span(self, session_id: str) -> tuple[int, int, int] | None:
         """Return the first and last message and the number of messages of a session; None without messages."""

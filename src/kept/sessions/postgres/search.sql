@@ -57,26 +57,9 @@ GROUP BY session_id;
 -- name: ids_near
 SELECT id FROM messages WHERE user_id = :user AND session_id = :session AND id BETWEEN :first AND :last ORDER BY id;
 
--- name: count_timeline
-SELECT count(*) FROM sessions AS s
-  WHERE s.user_id = :user AND s.trashed IS NULL
-    AND (:project IS NULL OR s.project = :project)
-    AND (:sources IS NULL OR s.source = ANY(:sources))
-    AND (:hidden_sources IS NULL OR s.source <> ALL(:hidden_sources))
-    AND (:session_id IS NULL OR s.id = :session_id)
-    AND (:exclude_sessions IS NULL OR s.id <> ALL(:exclude_sessions))
-    AND (:after IS NULL OR coalesce(s.last_active, s.started) >= :after)
-    AND (:before IS NULL OR s.started < :before)
-    AND EXISTS (
-      SELECT 1 FROM messages AS m WHERE m.user_id = s.user_id AND m.session_id = s.id AND m.state <> 'rewound'
-        AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
-        AND (:roles IS NULL OR m.role = ANY(:roles))
-        AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
-    );
-
 -- name: timeline
 -- the sessions are chosen first, because a time may have thousands of them
-SELECT id, (
+SELECT total, id, (
   SELECT m.id FROM messages AS m WHERE m.user_id = :user AND m.session_id = chosen.id AND m.state <> 'rewound'
     AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
     AND (:roles IS NULL OR m.role = ANY(:roles))
@@ -85,7 +68,7 @@ SELECT id, (
   ORDER BY (m.role = 'user' AND m.origin IS DISTINCT FROM 'synthetic') DESC, m.id LIMIT 1
 )
 FROM (
-  SELECT s.id, greatest(s.started, coalesce(:after, s.started)) AS began FROM sessions AS s
+  SELECT s.id, greatest(s.started, coalesce(:after, s.started)) AS began, count(*) OVER () AS total FROM sessions AS s
   WHERE s.user_id = :user AND s.trashed IS NULL
     AND (:project IS NULL OR s.project = :project)
     AND (:sources IS NULL OR s.source = ANY(:sources))
