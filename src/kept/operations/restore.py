@@ -260,8 +260,6 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
         holds_new = bool(forgets) and not restore.options.include_forgotten
         stamp = "".join(letter for letter in about.created if letter.isdigit())[:14]
         source = Source(user, folder, own, own / "restored" / stamp, is_fresh, holds_new)
-        if caller.app.server is not None and not is_preview:
-            restore_documents(caller.app.server, user, folder)
         parts[user] = {
             "pages": restore_pages(caller, source, is_preview=is_preview),
             "skills": restore_skills(caller, source, is_preview=is_preview),
@@ -269,6 +267,8 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
         }
     for user, result in _restore_databases(caller, restore, is_fresh=is_fresh, is_preview=is_preview).items():
         parts.setdefault(user, {})["sessions"] = result
+    for user in parts if caller.app.server is not None and not is_preview else ():
+        restore_documents(caller.app.server, UserId(user), caller.app.home.for_user(UserId(user)).own)
     if caller.is_owner and about.user == OWNER:
         parts[OWNER]["outside"] = _restore_outside(caller, restore, is_preview=is_preview)
     return RestoreReport(restore.file, about.created, about.user, is_preview, is_fresh, parts, forgets)

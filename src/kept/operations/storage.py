@@ -9,7 +9,7 @@ from kept.core.errors import Reason, Refused, UsageError
 from kept.core.ids import OWNER, random_hex
 from kept.core.values import dataclass, field
 from kept.operations.profiles import hide_password
-from kept.operations.storage_rows import Move, copy_home, is_unused
+from kept.operations.storage_rows import Move, copy_home, is_unused, remove_documents
 from kept.operations.users import add_account, list_users, write_card
 
 if TYPE_CHECKING:
@@ -268,6 +268,7 @@ def _set_aside(caller: Caller) -> None:
         ledger.rename(ledger.with_name(f"ledger.db.before-{stamp}"))
         for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
             page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
+        remove_documents(ledger.parent)  # the other side has them, and a write that was decided must not wait again
 
 
 def _write_url(caller: Caller, url: str) -> str:

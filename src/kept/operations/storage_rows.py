@@ -185,11 +185,19 @@ def is_unused(server: PostgresServer, user: UserId) -> bool:
         return not any(list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")) for table in tables)  # noqa: S608 - constants
 
 
-def restore_documents(server: PostgresServer, user: UserId, staged: Path) -> None:
-    """Take the pending writes of a backup that do not wait on the server; what was taken leaves the backup."""
+def remove_documents(memories: Path) -> None:
+    """Remove the files of documents that a server has, beside a folder of pages."""
+    for folder, names in _DOCUMENTS.items():
+        files = FolderDocuments(memories.parent / folder)
+        for name in names or files.names(".json"):
+            (memories.parent / folder / name).unlink(missing_ok=True)
+
+
+def restore_documents(server: PostgresServer, user: UserId, own: Path) -> None:
+    """Move the pending writes that a restore has placed in a user's folder to the server."""
     for folder in ("pending/memory", "pending/skills"):
         target = RowDocuments(server.for_user(user), folder)
-        for path in sorted((staged / folder).glob("*.json")):
+        for path in sorted((own / folder).glob("*.json")):
             if target.read(path.name) is None:
                 target.write(path.name, path.read_bytes())
             path.unlink()
