@@ -267,8 +267,9 @@ def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool |
         }
     for user, result in _restore_databases(caller, restore, is_fresh=is_fresh, is_preview=is_preview).items():
         parts.setdefault(user, {})["sessions"] = result
-    for user in parts if caller.app.server is not None and not is_preview else ():
-        restore_documents(caller.app.server, UserId(user), caller.app.home.for_user(UserId(user)).own)
+    if caller.app.server is not None and not is_preview:
+        for user in map(UserId, parts):
+            restore_documents(caller.app.server, user, caller.app.home.for_user(user).own)
     if caller.is_owner and about.user == OWNER:
         parts[OWNER]["outside"] = _restore_outside(caller, restore, is_preview=is_preview)
     return RestoreReport(restore.file, about.created, about.user, is_preview, is_fresh, parts, forgets)
