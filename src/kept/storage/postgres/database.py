@@ -38,7 +38,7 @@ import psycopg
 from kept.core.errors import Busy, ConfigError, KeptError, StorageError
 from kept.core.ids import UserId
 from kept.storage.leases import check_guard
-from kept.storage.postgres.errors import Place, is_lost, translate
+from kept.storage.postgres.errors import Place, explain_errors, is_lost, translate
 from kept.storage.postgres.statements import make_key
 from kept.storage.postgres.unit import ClientCursor, Owner, Unit, prepare
 
@@ -287,7 +287,8 @@ class PostgresServer:
             from kept.storage.postgres.schema import check_server  # only the first connection needs it
 
             try:
-                check_server(connection, self.place)
+                with explain_errors(self.place):
+                    check_server(connection, self.place)
             except BaseException:
                 connection.close()
                 raise

@@ -348,6 +348,18 @@ def test_a_process_that_uses_all_its_connections_waits_then_says_so(url, monkeyp
         pass
 
 
+def test_a_role_without_rights_is_told_so(postgres_server, url):
+    postgres_server.run_sql("postgres", "CREATE ROLE nobody_here LOGIN")
+    try:
+        kind, text = reason_of(url.replace("kept_serving", "nobody_here"))
+    finally:
+        postgres_server.run_sql("postgres", "DROP ROLE nobody_here")
+
+    assert kind is StorageError
+    assert "nobody_here" in text
+    assert "create-role" in text
+
+
 def test_a_server_out_of_connections_is_busy(postgres_server, url):
     postgres_server.run_sql("postgres", "CREATE ROLE few LOGIN IN ROLE kept_serving CONNECTION LIMIT 1")
     try:
