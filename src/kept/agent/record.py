@@ -117,12 +117,28 @@ class Record:
             self.exists = True
         with self.store.unit() as unit:
             self._follow_tip()
-            ids = self.store.append(self.session.id, self._waiting, unit=unit)
+            known = self._find_stored() if self.trouble else []
+            ids = [*known, *self.store.append(self.session.id, self._waiting[len(known) :], unit=unit)]
             for end, write in self._attached:
-                write(unit, ids[:end])
+                if end > len(known):  # what belongs to stored messages was stored with them
+                    write(unit, ids[:end])
         self._waiting.clear()
         self._attached.clear()
         return ids
+
+    def _find_stored(self) -> list[MessageId]:
+        """Return the ids of waiting messages that are stored: a commit may succeed whose answer never came."""
+        assert self.store is not None
+        newest = max((row.id for row in self.rows), default=MessageId(0))
+        rows = (row for row in self.store.context(self.session.id) if row.id > newest)
+        stored = {(row.message.role, row.timestamp): row.id for row in rows}
+        found: list[MessageId] = []
+        for new in self._waiting:
+            number = stored.get((new.message.role, new.timestamp))
+            if number is None:
+                break
+            found.append(number)
+        return found
 
     def _follow_tip(self) -> None:
         """Switch to the session another process has compacted to; messages not yet stored stay at the end."""

@@ -26,6 +26,7 @@ class FullDisk:
     def __init__(self, store):
         self.store = store
         self.full = False
+        self.loses_answers = False
 
     def __getattr__(self, name):
         return getattr(self.store, name)
@@ -36,6 +37,27 @@ class FullDisk:
             raise StorageError("the disk is full", "free some space")
         with self.store.unit() as unit:
             yield unit
+        if self.loses_answers:
+            raise StorageError("the connection was lost", "try again")
+
+
+def test_what_was_committed_without_an_answer_is_not_stored_twice(tmp_path):
+    """A server that dies after a commit says nothing of it: the next write finds what is there."""
+    database = open_state(tmp_path / "state.db")
+    disk, queued = FullDisk(SqliteSessionStore(database)), []
+    record = Record(SESSION, disk, lambda event: None)
+    record.add([said("one")])
+    disk.loses_answers = True
+    lost = [replace(said("two"), timestamp=2.0), replace(said("three", Role.ASSISTANT), timestamp=3.0)]
+    record.add(lost, in_transaction=lambda unit, ids: queued.append(ids[-1]))
+    disk.loses_answers = False
+    record.add([replace(said("four"), timestamp=4.0)], in_transaction=lambda unit, ids: queued.append(ids[-1]))
+
+    stored = disk.messages(SESSION.id)
+    assert [row.message.text for row in stored] == ["one", "two", "three", "four"]
+    assert [row.id for row in record.rows] == [row.id for row in stored]
+    assert queued == [stored[2].id, stored[3].id]
+    database.close()
 
 
 def test_messages_wait_while_the_disk_is_full_and_are_stored_when_there_is_room(tmp_path):

@@ -104,8 +104,9 @@ class UnitIndex:
         """Index texts, or index them again."""
         ready = [prepare(text) for text in texts]
         cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
-        self._unit.executemany(SQL.add_words, [(number, length, "\n".join(terms)) for number, length, terms in cut])
-        self._unit.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+        words = [(SQL.add_words, (number, length, "\n".join(terms))) for number, length, terms in cut]
+        substrings = [(SQL.add_substrings, (row.message_id, row.substrings)) for row in ready]
+        self._unit.execute_all([*words, *substrings])
         self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
     def remove(self, message_ids: Sequence[int]) -> None:

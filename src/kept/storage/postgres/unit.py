@@ -84,11 +84,15 @@ class Unit:
 
     def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
         """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
-        self.ran.add(sql)
+        self.execute_all([(sql, row) for row in rows])
+
+    def execute_all(self, statements: Sequence[tuple[str, Bindings]]) -> None:
+        """Run statements that give no rows, each with its bindings, hundreds in one exchange with the server."""
+        self.ran.update(sql for sql, _ in statements)
         with psycopg.ClientCursor(self.connection) as cursor:
-            for start in range(0, len(rows), _ROWS_AT_ONCE):
-                part = rows[start : start + _ROWS_AT_ONCE]
-                cursor.execute(";\n".join(cursor.mogrify(*self.bind(sql, row)) for row in part).encode())
+            for start in range(0, len(statements), _ROWS_AT_ONCE):
+                part = statements[start : start + _ROWS_AT_ONCE]
+                cursor.execute(";\n".join(cursor.mogrify(*self.bind(sql, row)) for sql, row in part).encode())
 
     def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
         """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
