@@ -167,7 +167,7 @@ class EmbeddedServer:
         """Return what all processes of the server have used of the processor, those that have ended included."""
         ticks = 0
         for place, pid in enumerate(self._list_processes()):
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, ProcessLookupError):
                 fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
                 # user and system time, of the first process also that of children which it has waited for
                 ticks += sum(map(int, fields[11 : 15 if place == 0 else 13]))

@@ -7,8 +7,9 @@ written the segments without it.
 """
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
 from kept.sessions.records import MessageRow, Row
@@ -225,25 +226,25 @@ def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
 
 def rebuild(unit: Unit, user: str) -> int:
     """Index every message of the user again, and return how many; the old index counts until the commit."""
-    after = count = 0
-    texts: list[tuple[int, int, frozenset[str]]] = []
     for statement in (SQL.drop_all, SQL.drop_all_buckets, SQL.drop_all_fresh, SQL.drop_all_fresh_substrings):
         unit.execute(statement, {"user": user})
     unit.execute(SQL.clear_gone, {"user": user})
+    texts, count = _cut_all(unit, user), 0
+    while (draft := segments.build(islice(texts, MOST_DOCUMENTS))).documents:
+        _write(unit, draft)
+        count += draft.documents
+    return count
+
+
+def _cut_all(unit: Unit, user: str) -> Iterator[tuple[int, int, frozenset[str]]]:
+    """Yield every message of the user with its length and its terms; those that waited for it wait no longer."""
+    after = 0
     while rows := unit.execute(SQL.rows_after, {"user": user, "after": after, "limit": _BATCH}).fetchall():
         after = int(str(rows[-1][0]))
-        count += len(rows)
         for row in map(prepare, _texts(rows)):
             length, terms = cut_words(row.words, row.marks)
-            texts.append((row.message_id, length, cut_substrings(row.substrings).union(terms)))
-        if len(texts) >= _SMALL:
-            _write(unit, segments.build(texts))
-            texts = []
+            yield row.message_id, length, cut_substrings(row.substrings).union(terms)
         unit.execute(SQL.done, {"user": user, "ids": [int(str(row[0])) for row in rows]})
-    if texts:
-        _write(unit, segments.build(texts))
-    merge(unit, user)
-    return count
 
 
 def read_stored(unit: Unit, user: str) -> list[Stored]:

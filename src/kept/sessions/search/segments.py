@@ -8,8 +8,11 @@ another segment.
 
 import sys
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, compress
+from functools import partial
+from itertools import accumulate, chain, compress
+from operator import sub
 from zlib import crc32
 
 from kept.core.values import dataclass
@@ -48,16 +51,13 @@ def pack(places: "array[int]", documents: int) -> bytes:
 
     Few places are 16-bit numbers, many are a bitmap, and most lists are the gaps between places, a byte each.
     """
-    gaps = bytearray(_GAPS)
-    before = 0
-    for place in places:
-        skipped, gap = divmod(place - before, _FAR)
-        gaps += _SKIP * skipped
-        gaps.append(gap)
-        before = place
+    gaps = list(map(sub, places, chain((0,), places)))
+    skips = sum(gap // _FAR for gap in gaps) if max(gaps, default=0) >= _FAR else 0
     numbers, size = 2 * len(places), (documents + 7) // 8
-    if len(gaps) - 1 <= min(numbers, size):
-        return bytes(gaps)
+    if len(gaps) + skips <= min(numbers, size):
+        if not skips:
+            return _GAPS + bytes(gaps)
+        return _GAPS + b"".join([_SKIP * (gap // _FAR) + bytes((gap % _FAR,)) for gap in gaps])
     if numbers <= size:
         return _NUMBERS + _to_little(places).tobytes()
     digits = bytearray(b"0") * (8 * size)
@@ -171,16 +171,13 @@ class Draft:
 
 def build(texts: Iterable[tuple[int, int, Iterable[str]]]) -> Draft:
     """Return the segment of messages, each given with its number of words and its terms, in the order of their ids."""
-    draft = Draft(array("q"), array("H"), {})
+    lists: defaultdict[str, array[int]] = defaultdict(partial(array, "H"))
+    draft = Draft(array("q"), array("H"), lists)
     for place, (message_id, length, terms) in enumerate(texts):
         draft.messages.append(message_id)
         draft.lengths.append(min(length, _LONGEST))
         for term in terms:
-            known = draft.lists.get(term)
-            if known is None:
-                draft.lists[term] = array("H", (place,))
-            else:
-                known.append(place)
+            lists[term].append(place)
     return draft
 
 
