@@ -6,7 +6,8 @@ A seeded random sample of the mutants of one package (`mutations.py`) runs again
 copy of the tree; the working tree is never changed. Each mutant meets the tests that run its statement, as coverage
 recorded it, and those that start processes, the quickest first. A statement that runs when its module is imported, such
 as a constant, meets all tests, beginning with those that run a line with its name. What others might notice counts as
-survived. A mutant is killed when a test fails or needs far more time than before (`limits`).
+survived. A mutant is killed when a test fails twice, once among others and once alone, or when tests need far more
+time than before (`limits`).
 
 The last line is `killed/total`; before it come the diffs of the survivors.
 """
@@ -32,7 +33,7 @@ from itertools import accumulate
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from benchmarks.mutations import ROOT, Mutant, diff, sample
+from benchmarks.mutations import ROOT, Mutant, diff, find_unaffected, sample
 
 PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
@@ -181,41 +182,6 @@ def near_files(folder: Path, tests: Iterable[str], path: str) -> set[str]:
     return {file for file in files if imports.search((folder / file).read_text(encoding="utf-8"))}
 
 
-def find_unaffected(folder: Path, modules: Iterable[str], sources: Iterable[str]) -> list[str]:
-    """Return the modules that import none of the sources, not even through others, so that they can be loaded before.
-
-    Imports in functions do not count: they take place after the fork.
-    """
-    mutated = {name_module(path.relative_to(folder)) for pattern in sources for path in folder.glob(pattern)}
-    imports = {name_module(path.relative_to(folder)): read_imports(path) for path in folder.glob("src/kept/**/*.py")}
-    affected = set(mutated)
-    while found := {name for name, used in imports.items() if name not in affected and used & affected}:
-        affected |= found
-    return [name for name in modules if name not in affected and not name.startswith("kept.testing")]
-
-
-def name_module(path: Path) -> str:
-    """Return the name under which a file below `src` is imported."""
-    return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
-
-
-def read_imports(path: Path) -> set[str]:
-    """Return the names that a module imports when it is imported, with the packages that they are in."""
-    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
-    found: set[str] = set()
-    while nodes:
-        match nodes.pop():
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                continue
-            case ast.Import(names=names):
-                found |= {each.name for each in names}
-            case ast.ImportFrom(module=str(module), names=names):
-                found |= {module, *(f"{module}.{each.name}" for each in names)}
-            case node:
-                nodes += ast.iter_child_nodes(node)
-    return found | {name.rpartition(".")[0] for name in found}
-
-
 def copy_tree(folder: Path) -> None:
     """Copy every file that git knows or would add; caches and environments stay behind."""
     listed = subprocess.run(
@@ -241,8 +207,8 @@ class Server:
             cwd=folder, env=environment(folder), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
 
-    def run(self, tests: Sequence[str], *, cpu_seconds: int, seconds: float) -> bool:
-        """Whether the tests pass within these limits; if not, print which one fails."""
+    def run(self, tests: Sequence[str], *, cpu_seconds: int, seconds: float) -> str | None:
+        """Return which test fails, "" if pytest itself fails or takes too long, None if all pass."""
         self._output.write_text("")
         request = {
             "arguments": [*OPTIONS, "--basetemp", str(self.folder / "temporary"), *tests],
@@ -254,10 +220,12 @@ class Server:
         assert self._process.stdout is not None
         print(json.dumps(request), file=self._process.stdin, flush=True)
         code: int | None = json.loads(self._process.stdout.readline())
-        if code != 0:
-            last = self._output.read_text(encoding="utf-8", errors="replace").splitlines()[-2:]
-            print("\n".join([f"exit code {code}", *last]), file=sys.stderr, flush=True)
-        return code == 0
+        if code == 0:
+            return None
+        said = self._output.read_text(encoding="utf-8", errors="replace")
+        print("\n".join([f"exit code {code}", *said.splitlines()[-2:]]), file=sys.stderr, flush=True)
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+?::[^\s\[]+)", said, re.MULTILINE)
+        return failed[1] if failed else ""
 
     def close(self) -> None:
         """End the process."""
@@ -305,7 +273,7 @@ class Runner:
         server = self._servers.get()
         cpu_seconds, seconds = self._record.limits(list(self._record.seconds))
         try:
-            return server.run(self._tests, cpu_seconds=cpu_seconds, seconds=seconds)
+            return server.run(self._tests, cpu_seconds=cpu_seconds, seconds=seconds) is None
         finally:
             self._servers.put(server)
 
@@ -317,14 +285,23 @@ class Runner:
         runs = choose_tests(server.folder, self._record, mutant)
         try:
             target.write_text(mutant.code, encoding="utf-8")
-            for tests in runs:
-                cpu_seconds, seconds = self._record.limits(tests)
-                if not server.run(tests, cpu_seconds=cpu_seconds, seconds=seconds):
-                    return True
-            return False
+            return any(self._notices(server, tests) for tests in runs)
         finally:
             target.write_bytes(original)
             self._servers.put(server)
+
+    def _notices(self, server: Server, tests: Sequence[str]) -> bool:
+        """Whether a test fails, and fails again alone: on a busy machine one that waits may fail without a reason."""
+
+        def run(chosen: Sequence[str]) -> str | None:
+            cpu_seconds, seconds = self._record.limits(chosen)
+            return server.run(chosen, cpu_seconds=cpu_seconds, seconds=seconds)
+
+        while tests and (failed := run(tests)) is not None:
+            if failed not in tests or run([failed]) is not None:
+                return True
+            tests = tests[tests.index(failed) + 1 :]
+        return False
 
     def close(self) -> None:
         """End all servers."""

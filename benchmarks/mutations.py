@@ -1,13 +1,13 @@
 """Small changes of the code: the operators of cosmic-ray, and the removal of single calls.
 
-What no test can notice (`hidden_lines`) is not changed.
+What no test can notice (`hidden_lines`) is not changed; what a change cannot reach is found by imports.
 """
 
 import ast
 import difflib
 import importlib
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -175,3 +175,38 @@ def diff(mutant: Mutant) -> str:
     before = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
     lines = difflib.unified_diff(before, mutant.code.splitlines(), mutant.path, mutant.operator, lineterm="", n=1)
     return "\n".join(lines)
+
+
+def find_unaffected(folder: Path, modules: Iterable[str], sources: Iterable[str]) -> list[str]:
+    """Return the modules that import none of the sources, not even through others, so that they can be loaded before.
+
+    Imports in functions do not count: they take place after the fork.
+    """
+    mutated = {name_module(path.relative_to(folder)) for pattern in sources for path in folder.glob(pattern)}
+    imports = {name_module(path.relative_to(folder)): read_imports(path) for path in folder.glob("src/kept/**/*.py")}
+    affected = set(mutated)
+    while found := {name for name, used in imports.items() if name not in affected and used & affected}:
+        affected |= found
+    return [name for name in modules if name not in affected and not name.startswith("kept.testing")]
+
+
+def name_module(path: Path) -> str:
+    """Return the name under which a file below `src` is imported."""
+    return ".".join(path.with_suffix("").parts[1:]).removesuffix(".__init__")
+
+
+def read_imports(path: Path) -> set[str]:
+    """Return the names that a module imports when it is imported, with the packages that they are in."""
+    nodes: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    found: set[str] = set()
+    while nodes:
+        match nodes.pop():
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.Import(names=names):
+                found |= {each.name for each in names}
+            case ast.ImportFrom(module=str(module), names=names):
+                found |= {module, *(f"{module}.{each.name}" for each in names)}
+            case node:
+                nodes += ast.iter_child_nodes(node)
+    return found | {name.rpartition(".")[0] for name in found}

@@ -86,3 +86,22 @@ def test_only_what_a_mutant_cannot_change_is_loaded_before(tmp_path):
     modules = ["json", *(f"kept.{name}" for name in "abcde")]
 
     assert HARNESS["find_unaffected"](tmp_path, modules, ["src/kept/a.py"]) == ["json", "kept.d"]
+
+
+def test_a_test_that_fails_once_kills_nothing():
+    """It must fail alone too; the tests behind it are run all the same."""
+
+    class Server:
+        def __init__(self, *answers):
+            self.answers, self.asked = list(answers), []
+
+        def run(self, tests, **_limits):
+            self.asked.append(list(tests))
+            return self.answers.pop(0)
+
+    runner = object.__new__(HARNESS["Runner"])
+    runner._record = HARNESS["Record"]({}, dict.fromkeys("abc", 1.0))
+    chance, real, dead = Server("a", None, None), Server("b", "b"), Server("")
+
+    assert [runner._notices(server, list("abc")) for server in (chance, real, dead)] == [False, True, True]
+    assert chance.asked == [["a", "b", "c"], ["a"], ["b", "c"]]
