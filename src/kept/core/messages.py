@@ -77,6 +77,9 @@ class Message:
     @property
     def display_text(self) -> str:
         """Return the text as a reader sees it: images are counted, and calls stand for a message without text."""
+        text = self.content
+        if isinstance(text, str) and text:
+            return text  # most messages; an answer shows dozens
         text = self.text
         if images := len(self.images):
             text = f"{text}\n[{images} image{'s' if images != 1 else ''}]".strip()

@@ -1,9 +1,9 @@
 """Passages as a model reads them: windows around a match and bookends, cut to a token budget."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
-from kept.core.clock import from_epoch, iso
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
 from kept.core.messages import Passage, Role, Session, StoredMessage
@@ -142,7 +142,8 @@ SHORTENED = " […]"
 def when(epoch: float) -> str:
     """Return a moment as a model reads it; show a damaged timestamp as it is."""
     try:
-        return iso(from_epoch(epoch))
+        # as `iso` writes it: an answer has dozens
+        return datetime.fromtimestamp(epoch, UTC).isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
     except (OverflowError, ValueError, OSError):
         return str(epoch)
 
@@ -158,13 +159,14 @@ def shown(
         text = (marker or Marker()).around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
-        "role": message.message.role.value,
+        "role": str(message.message.role),
         "content": text,
         "timestamp": when(message.timestamp),
     }
     if is_anchor:
         value["anchor"] = True
-    value |= describe_source(message)
+    if message.source is not None or message.message.role is Role.TOOL:
+        value |= describe_source(message)
     return value
 
 
@@ -233,7 +235,7 @@ def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> 
         "when": when(match.timestamp),
         "source": session.source,
         "model": session.model,
-        "matched_role": match.message.role.value,
+        "matched_role": str(match.message.role),
         "match_message_id": match.id,
         "snippet": marker.around(text, width=SNIPPET_CHARS),
         **describe_source(match),

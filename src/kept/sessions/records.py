@@ -258,7 +258,12 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
         MessageId(number),
         SessionId(session_id),
         Message(
-            role, damage.mark(whole) if damaged else whole, _tool_calls(tool_calls), tool_call_id, tool_name, reasoning
+            role,
+            damage.mark(whole) if damaged else whole,
+            _tool_calls(tool_calls) if tool_calls else (),
+            tool_call_id,
+            tool_name,
+            reasoning,
         ),
         float(timestamp),
         _ORIGINS[origin] if origin else _USUAL_ORIGIN[role],
@@ -287,9 +292,7 @@ def _role(word: str) -> Role:
     return {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}.get(word, Role.SYSTEM)
 
 
-def _tool_calls(text: str | None) -> tuple[ToolCall, ...]:
-    if not text:
-        return ()
+def _tool_calls(text: str) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in json.loads(text))
 
 
