@@ -99,6 +99,7 @@ class _Search:
         self._now = now
         self._budget = Budget()
         self._speakers = find_speakers(terms)
+        self._turns = Turns(request.query)
         stats = [(term.text, term.weight, term.frequency, term.speaker_frequency) for term in terms]
         self._ranking = Ranking(
             term_weights(stats, postings.documents),
@@ -244,6 +245,8 @@ class _Search:
             spoken.update(self._speakers.between(self._postings, ids[0], ids[-1]))
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
+        # of a very long session only a part is read
+        begins = ids[0] if self._turns.is_asked and len(ids) >= self._filters.sessions[session_id].message_count else 0
         get = masks.get
         shown = self._lines_to_show(ids, masks, hits)
         lines = [
@@ -256,6 +259,8 @@ class _Search:
                 get(index - 2, 0) | get(index + 2, 0),
                 ids[index] in spoken,
                 factor,
+                opens=ids[index] == begins,
+                previous=ids[index - 1] if index else 0,
             )
             for index in shown
         ]
@@ -270,7 +275,7 @@ class _Search:
         terms = [term.text for term in self._terms]
         proximity = Proximity(self._postings, self._request.query, terms, names=names)
         # what answers a question may say it in other words; keywords are looked for as they are
-        read = [line for line in lines if line.mask or line.similarity or is_asking(self._request.query)]
+        read = [line for line in lines if line.mask or line.similarity or self._turns.is_asked]
         texts = self._postings.texts([line.message_id for line in read[: self._budget.texts]])
         repetition = Repetition(self._request.query)
         for line in lines:
@@ -286,7 +291,7 @@ class _Search:
             line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
         self._add_proximity(left, proximity, texts)
-        Turns(self._request.query).mark(left, texts, self._filters.heads)
+        self._turns.mark(left, texts, self._filters.heads, self._postings.texts)
         done = {line.message_id for line in lines}
         for each in ranked:
             each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
@@ -334,12 +339,14 @@ class _Search:
     def _found(self, order: _Order) -> Found:
         limit, messages = self._request.limit, order.messages
         found = tuple(self._message(item, each) for item, each in messages[:limit])
-        has_all_words = any(self._ranking.holds_all(item.line.mask) for item, _ in messages)
+        masks = [item.line.mask for item, _ in messages]
+        may_abstain = bool(found) and not any(map(self._ranking.holds_all, masks))
         return Found(
             sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
-            abstained=not found or (abstains(found[0].parts, self._ranking) and not has_all_words),
-            terms=tuple(list_shown(self._terms, self._query.terms, (item.line.mask for item, _ in messages[:limit]))),
+            abstained=not found
+            or (may_abstain and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)),
+            terms=tuple(list_shown(self._terms, self._query.terms, masks[:limit])),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
         )

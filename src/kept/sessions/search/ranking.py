@@ -37,6 +37,10 @@ class Weights:
     """Loss of a message that is a question, among people, as a share of the question's weight."""
     answers: float = 0.1
     """Gain of a message that follows a question, among people, as a share of the question's weight."""
+    opens: float = 0.2
+    """Gain of the first message of a conversation, which says what it is about, as a share of the question's weight."""
+    fits: float = 0.15
+    """Gain of a message with what the question asks for, such as a number, as a share of the question's weight."""
     previous: float = 0.72
     """Share of a term's weight that a message gains when the previous message contains it."""
     next: float = 0.6
@@ -84,12 +88,18 @@ class Weights:
     headless: float = 0.9
     """Factor of the score of a conversation that a program led (`claude -p`, `codex exec`): people's own come first."""
     abstain: float = 0.35
-    """Share of the question's weight that the best message must reach by words; below it the search abstains."""
+    """Share of the weight of key words that the best message must reach by words; below it the search abstains."""
+    abstain_asked: float = 0.05
+    """Share of a question that the best message must contain, by idf, when the store knows all of its words."""
+    abstain_unknown: float = 0.4
+    """How much more for words that no message of the store contains, by their weight relative to the known ones."""
 
 
 WEIGHTS = Weights()
 _WHOLE = 0.999
 """Share that counts as the whole, to allow for rounding."""
+_MOST_UNKNOWN = 2.0
+"""Unknown words relative to known ones beyond which more of them tell nothing new."""
 FEW_TERMS = 2
 """Terms up to which the stop words of a question count."""
 
@@ -137,6 +147,12 @@ class Line:
     """Share of the text that is a question, in a dialogue of people; known for the best messages only."""
     answers: bool = False
     """Whether it follows a question, in a dialogue of people; known for the best messages only."""
+    opens: bool = False
+    """Whether its conversation begins with it."""
+    previous: int = 0
+    """The message before it in its conversation; 0 where there is none, or it was not read."""
+    fits: bool = False
+    """Whether it has what a question of that kind asks for; known for the best messages only."""
 
 
 @dataclass(slots=True)
@@ -197,6 +213,8 @@ class Ranking:
         self.total = sum(term.weight for term in terms) or 1.0
         self.asked = self.total + unknown * max((term.weight for term in terms), default=0.0)
         """The weight of the whole question; a term that no message contains counts like the rarest."""
+        self.unknown = min(_MOST_UNKNOWN, self.asked / self.total - 1.0)
+        """Weight of the words that no message contains, relative to the others."""
         self._idfs = [term.weight if term.idf is None else term.idf for term in terms]
         self._asked_idf = (sum(self._idfs) or 1.0) + unknown * max(self._idfs, default=0.0)
         self._mean_session = max(mean_session, 1.0)
@@ -244,8 +262,10 @@ class Ranking:
         return gain
 
     def turn(self, line: Line) -> float:
-        """Return what a message gains as an answer and loses as a question in a dialogue of people."""
-        return (self.weights.answers * line.answers - self.weights.asks * line.asks) * self.total
+        """Return what a message gains as an answer or a beginning, and loses as a question among people."""
+        use = self.weights
+        gain = use.answers * line.answers + use.opens * line.opens + use.fits * line.fits
+        return (gain - use.asks * line.asks) * self.total
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
@@ -322,7 +342,7 @@ class Ranking:
                 continue
             if line.gap or line.wording or line.small or line.related:
                 own += use.closeness * line.gap + self.wording(line) + use.related * line.related * self.total
-            if line.asks or line.answers:
+            if line.asks or line.answers or line.opens or line.fits:
                 own += self.turn(line)
             if line.spoken:
                 own += speaker_gain
@@ -356,9 +376,15 @@ class Ranking:
         return self.weights.date * self.total * line.date + self.recency(line.age_days)
 
 
-def abstains(best: Mapping[str, float], ranking: Ranking) -> bool:
-    """Return whether the best message contains too little of the question."""
-    return said_share(best, ranking) < ranking.weights.abstain
+def abstains(best: Mapping[str, float], mask: int, ranking: Ranking, *, is_asked: bool) -> bool:
+    """Return whether the best message, with the terms in `mask`, contains too little of the query.
+
+    What is too little for a question depends on the store: words that nobody ever said are asked about something else.
+    """
+    use = ranking.weights
+    if not is_asked or best.get("meaning", 0.0) > 0.0:
+        return said_share(best, ranking) < use.abstain
+    return ranking.share(mask) < use.abstain_asked + use.abstain_unknown * ranking.unknown
 
 
 def said_share(best: Mapping[str, float], ranking: Ranking) -> float:

@@ -118,9 +118,9 @@ def test_every_row_of_the_table_is_readable() -> None:
 
 
 def marked(query: str, texts: list[str], role: str = "user") -> list[Line]:
-    lines = [Line(number, 1, 5) for number in range(len(texts))]
-    heads = {number: MessageHead("s", role, 0.0, None) for number in range(len(texts))}
-    Turns(query).mark(lines, dict(enumerate(texts)), heads)
+    lines = [Line(number, 1, 5, previous=number - 1) for number in range(1, len(texts) + 1)]
+    heads = {line.message_id: MessageHead("s", role, 0.0, None) for line in lines}
+    Turns(query).mark(lines, dict(enumerate(texts, 1)), heads, lambda _numbers: {})
     return lines
 
 
@@ -134,6 +134,16 @@ def test_among_people_questions_ask_and_the_next_message_answers() -> None:
     assert (answer.asks, asking.answers, other.asks) == (0.0, False, 0.0)
 
 
+def test_the_question_before_an_answer_is_read_where_it_matches_worse() -> None:
+    """Only the best messages were read, and a question often shares no word with what is looked for."""
+    line, head = Line(8, 1, 5, previous=7), MessageHead("s", "user", 0.0, None)
+    Turns("When does Ann paint?").mark(
+        [line], {8: "Ann: On Sundays."}, {8: head}, lambda numbers: dict.fromkeys(numbers, "Bob: How was it?")
+    )
+
+    assert line.answers
+
+
 def test_a_question_about_oneself_is_about_what_the_user_said() -> None:
     """With an assistant, "I" is the user; "what did you tell me" is not."""
     (mine,) = marked("What do I paint with?", ["I use gouache"])
@@ -141,3 +151,18 @@ def test_a_question_about_oneself_is_about_what_the_user_said() -> None:
     (told,) = marked("What did you tell me to paint with?", ["I use gouache"])
 
     assert (mine.spoken, theirs.spoken, told.spoken) == (True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("question", "fitting", "other"),
+    [
+        ("How many plants did I buy?", "I bought three ferns", "I bought ferns"),
+        ("When did Ann paint it?", "Ann: I did it last week", "Ann: I did it"),
+        ("Who came to the party?", "Ann: We met Lucas there", "Ann: We met a friend there"),
+    ],
+)
+def test_an_answer_has_what_the_question_asks_for(question: str, fitting: str, other: str) -> None:
+    """A number, a time or a name; the name of the speaker is none."""
+    right, wrong = marked(question, [fitting, other])
+
+    assert (right.fits, wrong.fits) == (True, False)

@@ -135,8 +135,17 @@ def test_little_of_the_question_is_below_the_mark() -> None:
     """A message that holds a minor word only is no answer."""
     rank = ranking()
 
-    assert abstains(rank.parts(Line(1, 0b100, 20), 0.0), rank)
-    assert not abstains(rank.parts(Line(1, 0b11, 20), 0.0), rank)
+    assert abstains(rank.parts(Line(1, 0b100, 20), 0.0), 0b100, rank, is_asked=False)
+    assert not abstains(rank.parts(Line(1, 0b11, 20), 0.0), 0b11, rank, is_asked=False)
+
+
+def test_a_question_of_unknown_words_needs_a_message_with_more_of_it() -> None:
+    """Where the store knows all words, one of them is an answer; a question about something else is none."""
+    known, foreign = (Ranking(TERMS, mean_length=20.0, mean_session=20.0, unknown=count) for count in (0.0, 3.0))
+
+    assert not abstains({}, 0b1, known, is_asked=True)
+    assert abstains({}, 0b1, foreign, is_asked=True)
+    assert abstains({}, 0, known, is_asked=True)
 
 
 @given(st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(0, 7), st.integers(1, 5_000))
