@@ -240,13 +240,10 @@ class _Search:
                 if ids[index] == number:
                     masks[index] = masks.get(index, 0) | 1 << bit
                     counts[bit] += 1
-        spoken: set[int] = set()
-        if self._speakers is not None:
-            spoken.update(self._speakers.between(self._postings, ids[0], ids[-1]))
+        spoken = frozenset(self._speakers.between(self._postings, ids[0], ids[-1]) if self._speakers else ())
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
-        # of a very long session only a part is read
-        begins = ids[0] if self._turns.is_asked and len(ids) >= self._filters.sessions[session_id].message_count else 0
+        begins = ids[0] if self._turns.is_asked and len(ids) == size else 0  # of a very long one only a part is read
         get = masks.get
         shown = self._lines_to_show(ids, masks, hits)
         lines = [
@@ -272,8 +269,7 @@ class _Search:
         lines = [item.line for item in best[: max(self._budget.texts * 2, self._request.limit * 4)]]
         passing = self._filters.passing([line.message_id for line in lines])
         names = [term.text for term in self._terms if term.speaker_frequency]
-        terms = [term.text for term in self._terms]
-        proximity = Proximity(self._postings, self._request.query, terms, names=names)
+        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms], names=names)
         # what answers a question may say it in other words; keywords are looked for as they are
         read = [line for line in lines if line.mask or line.similarity or self._turns.is_asked]
         texts = self._postings.texts([line.message_id for line in read[: self._budget.texts]])
@@ -340,12 +336,11 @@ class _Search:
         limit, messages = self._request.limit, order.messages
         found = tuple(self._message(item, each) for item, each in messages[:limit])
         masks = [item.line.mask for item, _ in messages]
-        may_abstain = bool(found) and not any(map(self._ranking.holds_all, masks))
+        is_weak = bool(found) and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)
         return Found(
             sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
-            abstained=not found
-            or (may_abstain and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)),
+            abstained=not found or (is_weak and not any(map(self._ranking.holds_all, masks))),
             terms=tuple(list_shown(self._terms, self._query.terms, masks[:limit])),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
