@@ -170,7 +170,5 @@ def _features(line: Line, ranking: Ranking) -> dict[str, float]:
         "related": line.related,
         "asks": line.asks,
         "answers": float(line.answers),
-        "opens": float(line.opens),
-        "fits": float(line.fits),
         "small": line.small if line.mask and ranking.counts_small else 0.0,
     }

@@ -243,7 +243,6 @@ class _Search:
         spoken = frozenset(self._speakers.between(self._postings, ids[0], ids[-1]) if self._speakers else ())
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
-        begins = ids[0] if self._turns.is_asked and len(ids) == size else 0  # of a very long one only a part is read
         get = masks.get
         shown = self._lines_to_show(ids, masks, hits)
         lines = [
@@ -256,7 +255,6 @@ class _Search:
                 get(index - 2, 0) | get(index + 2, 0),
                 ids[index] in spoken,
                 factor,
-                opens=ids[index] == begins,
                 previous=ids[index - 1] if index else 0,
             )
             for index in shown

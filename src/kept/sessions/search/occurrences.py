@@ -9,7 +9,6 @@ from pathlib import Path
 from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
-from kept.core.dates import DATE_NAMES
 from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
 from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead
@@ -19,8 +18,6 @@ from kept.sessions.search.terms import PostingList
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
-_BEGINNING = 2_000
-"""Characters of a message that are searched for a number, a time or a name; a longer text has all of them."""
 
 
 class Occurrence(NamedTuple):
@@ -235,37 +232,11 @@ _OF_OTHER: Final = re.compile(
 )
 
 
-_WANTED: Final = (
-    (
-        r"\bhow (?:many|much|often|old|long)\b|\bwhat (?:number|amount)|\bwie ?(?:viele?|oft|alt)\b|cuánt|combien",
-        r"(?i)\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|dozen|once|twice|couple|several)\b",
-    ),
-    (
-        r"^\W*(?:when|wann|cuándo|quand)\b|\bwhen did\b|\bwhat (?:date|day|month|year|time)\b",
-        (
-            rf"(?i)\b(?:yesterday|today|tonight|tomorrow|last|next|ago|week(?:end)?|month|year|morning|evening|night|"
-            rf"recently|just|gestern|heute|morgen|letzte\w*|ayer|hier|{'|'.join(DATE_NAMES)}|(?:19|20)\d\d)\b"
-        ),
-    ),
-    (
-        r"^\W*(?:who|whose|which|where|what (?:is|was) the (?:name|title)|quién|dónde|qui|où)\b",
-        r"(?<![.!?:\n] )(?<!^)\b[A-Z][a-z]+",
-    ),
-)
-"""What the answers to some kinds of question contain: a number, a time, a name that begins no sentence."""
-
-
-@cache
-def _wanted() -> list[tuple[re.Pattern[str], re.Pattern[str]]]:
-    return [(re.compile(question, re.IGNORECASE), re.compile(answer)) for question, answer in _WANTED]
-
-
 class Turns:
     """Who says what in a dialogue: a question, its answer, or what the person who searches said before."""
 
     def __init__(self, query: str) -> None:
         self.is_asked = is_asking(query)
-        self._wanted = [answer for question, answer in _wanted() if question.search(query)]
         # "what did you tell me" looks for the assistant's words
         self._is_of_asker = _OF_ASKER.search(query) is not None and _OF_OTHER.search(query) is None
 
@@ -286,7 +257,6 @@ class Turns:
             if text is None:
                 continue
             name, rest = split_speaker(text)
-            line.fits = any(answer.search(rest, 0, _BEGINNING) for answer in self._wanted)
             if not name:
                 # only people ask each other: what a person asks an assistant tells about the person
                 line.spoken = line.spoken or (self._is_of_asker and head.role == "user")

@@ -37,10 +37,6 @@ class Weights:
     """Loss of a message that is a question, among people, as a share of the question's weight."""
     answers: float = 0.1
     """Gain of a message that follows a question, among people, as a share of the question's weight."""
-    opens: float = 0.2
-    """Gain of the first message of a conversation, which says what it is about, as a share of the question's weight."""
-    fits: float = 0.15
-    """Gain of a message with what the question asks for, such as a number, as a share of the question's weight."""
     previous: float = 0.72
     """Share of a term's weight that a message gains when the previous message contains it."""
     next: float = 0.6
@@ -147,12 +143,8 @@ class Line:
     """Share of the text that is a question, in a dialogue of people; known for the best messages only."""
     answers: bool = False
     """Whether it follows a question, in a dialogue of people; known for the best messages only."""
-    opens: bool = False
-    """Whether its conversation begins with it."""
     previous: int = 0
     """The message before it in its conversation; 0 where there is none, or it was not read."""
-    fits: bool = False
-    """Whether it has what a question of that kind asks for; known for the best messages only."""
 
 
 @dataclass(slots=True)
@@ -262,10 +254,8 @@ class Ranking:
         return gain
 
     def turn(self, line: Line) -> float:
-        """Return what a message gains as an answer or a beginning, and loses as a question among people."""
-        use = self.weights
-        gain = use.answers * line.answers + use.opens * line.opens + use.fits * line.fits
-        return (gain - use.asks * line.asks) * self.total
+        """Return what a message gains as an answer and loses as a question in a dialogue of people."""
+        return (self.weights.answers * line.answers - self.weights.asks * line.asks) * self.total
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
@@ -342,7 +332,7 @@ class Ranking:
                 continue
             if line.gap or line.wording or line.small or line.related:
                 own += use.closeness * line.gap + self.wording(line) + use.related * line.related * self.total
-            if line.asks or line.answers or line.opens or line.fits:
+            if line.asks or line.answers:
                 own += self.turn(line)
             if line.spoken:
                 own += speaker_gain

@@ -218,18 +218,6 @@ def test_a_date_in_the_question_prefers_its_days(store: SqliteSessionStore) -> N
     assert search(store, "dinner with mother").sessions[0].session_id == "now"
 
 
-def test_the_message_that_begins_a_conversation_counts_more_for_a_question(store: SqliteSessionStore) -> None:
-    """It says what the conversation is about; a list of keywords looks for a message anywhere."""
-    begun = say(store, "begun", ["the guitar lesson is on Monday", "fine", "good"])[0]
-    later = say(store, "later", ["hello", "good", "the guitar lesson is on Friday"])[-1]
-
-    asked = {hit.message_id: hit.parts["turn"] for hit in search(store, "When is the guitar lesson?").messages}
-    typed = {hit.message_id: hit.parts["turn"] for hit in search(store, "guitar lesson").messages}
-
-    assert asked[begun] > asked[later]
-    assert typed[begun] == typed[later] == 0.0
-
-
 def test_what_nobody_said_is_abstained_from(store: SqliteSessionStore) -> None:
     """A question of unknown words, or with one minor word known, has no answer; the nearest are still listed."""
     say(store, "a", ["I like the weather in the mountains", "the recipe needs flour", "see you on time"])
