@@ -9,14 +9,16 @@ from urllib.parse import quote
 import anyio
 import pytest
 
+from kept.agent.record import Record
 from kept.agent.toolbox import deny
 from kept.app import open_app
 from kept.core.errors import KeptError, StorageError
 from kept.core.events import Warned
-from kept.core.ids import OWNER, UserId
-from kept.core.messages import Role
+from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add
 from kept.operations import conversations
+from kept.sessions.postgres.store import PostgresSessionStore
 from kept.storage.postgres import database as postgres
 from kept.storage.postgres import schema
 from kept.storage.postgres.database import PostgresServer
@@ -201,32 +203,29 @@ def test_a_server_that_is_too_old_is_named(embedded, monkeypatch):
         pass
 
 
-@pytest.mark.parametrize("is_committed", [True, False])
-def test_a_commit_whose_answer_is_lost_is_looked_up(embedded, monkeypatch, is_committed):
-    """Whoever is told of an error stores again; so it must be none if the server has committed."""
+def test_a_commit_whose_answer_is_lost_is_an_error_and_a_chat_stores_nothing_twice(embedded, monkeypatch):
+    """Nobody can tell whether it succeeded: after a crash the server gives the number of a lost transaction again."""
     server = PostgresServer(embedded.shared_url, tenant=embedded.make_tenant())
+    store, told = PostgresSessionStore(server), []
+    record = Record(Session(SessionId("talk"), "cli", 1.0), store, told.append)
     real = postgres._Connection.commit
 
     def lose(connection):
-        if is_committed:
-            real(connection)
+        real(connection)
         embedded.run_sql("postgres", f"SELECT pg_terminate_backend({connection.info.backend_pid})")
-        real(connection) if not is_committed else connection.execute(b"SELECT 1")
+        connection.execute(b"SELECT 1")
 
-    def write():
-        with server.for_user(ANN).writing() as unit:
-            unit.execute("INSERT INTO state_meta (key, value) VALUES ('a', 'b')")
-            monkeypatch.setattr(postgres._Connection, "commit", lose)
+    def say(text, moment):
+        record.add([NewMessage(Message(Role.USER, text), moment, Origin.PERSON)])
 
-    if is_committed:
-        write()
-    else:
-        with pytest.raises(StorageError):
-            write()
+    say("one", 1.0)
+    monkeypatch.setattr(postgres._Connection, "commit", lose)
+    say("two", 2.0)
     monkeypatch.setattr(postgres._Connection, "commit", real)
 
-    with server.for_user(ANN).reading() as unit:
-        assert len(unit.execute("SELECT * FROM state_meta").fetchall()) == is_committed
+    assert any("not being stored" in str(event) for event in told)
+    say("three", 3.0)
+    assert [one.message.text for one in store.messages(SessionId("talk"))] == ["one", "two", "three"]
     server.close()
 
 

@@ -4,6 +4,8 @@ import sys
 from typing import NoReturn
 
 _WITH_VALUE = ("--home", "--profile", "-p", "--as")
+_LOST_INTERRUPT_SECONDS = 0.02
+"""Until an interrupt is repeated: long enough to leave the callback in which it was lost."""
 
 
 def main() -> None:
@@ -11,11 +13,25 @@ def main() -> None:
     found = split_hook(sys.argv[1:])
     if found is not None:
         run_hook(*found)
+    sys.unraisablehook = repeat_lost_interrupt
     try:
         from kept.cli.main import main as run_command
     except KeyboardInterrupt:
         sys.exit(130)  # as later, and without a traceback
     run_command()
+
+
+def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs") -> None:
+    """Interrupt again if Ctrl-C came where Python can only report it, as in a callback of the database."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    import signal
+    import threading
+
+    # a real signal, because it also ends a system call that waits
+    here, again = threading.main_thread().ident, signal.SIGINT
+    threading.Timer(_LOST_INTERRUPT_SECONDS, signal.pthread_kill, (here, again)).start()
 
 
 def run_hook(options: dict[str, str], words: list[str]) -> NoReturn:

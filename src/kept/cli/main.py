@@ -69,8 +69,6 @@ _MODULES = {
 
 _LINE_CHARS = 72
 """The width of a line in the list of commands at 80 columns, without margins; the longest name is part of it."""
-_LOST_INTERRUPT_SECONDS = 0.02
-"""Until an interrupt is repeated: long enough to leave the callback in which it was lost."""
 _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile", "--as": "user"}
 """The options that every command accepts, with the field of the invocation that each sets."""
 
@@ -79,7 +77,6 @@ def main() -> None:
     """Run a command; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
     _ensure_input()
-    sys.unraisablehook = repeat_lost_interrupt
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
         build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
@@ -102,19 +99,6 @@ def main() -> None:
             KeptError(f"this is a bug: {type(error).__name__}", "run it again with --debug and report what it shows")
         )
         sys.exit(KeptError.exit_code)
-
-
-def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs") -> None:
-    """Interrupt again if Ctrl-C came where Python can only report it, as in a callback of the database."""
-    if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
-        return
-    import signal
-    import threading
-
-    # a real signal, because it also ends a system call that waits
-    here, again = threading.main_thread().ident, signal.SIGINT
-    threading.Timer(_LOST_INTERRUPT_SECONDS, signal.pthread_kill, (here, again)).start()
 
 
 def _check_exit(left: SystemExit) -> None:

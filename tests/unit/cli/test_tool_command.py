@@ -91,7 +91,7 @@ def test_the_list_answers_programs(run):
 
 LOST = """
 import sys, time
-from kept.cli import main
+from kept.cli import entry, main
 class Callback:
     def __del__(self):
         raise KeyboardInterrupt
@@ -99,7 +99,8 @@ def build(arguments):
     Callback()
     time.sleep(60)
 main.build = build
-main.main()
+sys.argv = ["kept", "version"]
+entry.main()
 """
 
 

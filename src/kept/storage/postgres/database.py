@@ -29,7 +29,7 @@
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -101,8 +101,6 @@ class _Connection(psycopg.Connection[tuple[object, ...]]):
     """A connection of the driver, with our texts, when it was last given back, and a limit for every answer."""
 
     idle_since = 0.0
-    number: str | None = None
-    """Of the transaction that writes."""
     answer_seconds = STATEMENT_SECONDS + WAIT_SECONDS
     """A server that hangs does not stop its statements itself."""
 
@@ -187,7 +185,7 @@ class PostgresServer:
         open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
         try:
             yield open_units[user_key]
-            self._commit(connection)
+            connection.commit()
             self.has_written |= writing
         except psycopg.Error as error:
             self._roll_back(connection)
@@ -202,27 +200,6 @@ class PostgresServer:
             del open_units[user_key]
             self._give_back(connection)
 
-    def _commit(self, connection: _Connection) -> None:
-        """Commit; if the connection is lost meanwhile, ask the server whether it did."""
-        try:
-            connection.commit()
-        except psycopg.Error as error:
-            if connection.number is None or not is_lost(error) or not self._has_committed(connection.number):
-                raise
-
-    def _has_committed(self, number: str) -> bool:
-        """Whether a transaction was committed before its connection was lost; False if nobody can tell in time."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            with suppress(KeptError), closing(self._connect()) as other:  # it may be starting again
-                while time.monotonic() < deadline:
-                    (state,) = other.execute(b"SELECT pg_xact_status(%s::xid8)", (number,)).fetchone() or (None,)
-                    if state != "in progress":
-                        return state == "committed"
-                    time.sleep(_LOOK_SECONDS)
-            time.sleep(_LOOK_SECONDS)
-        return False
-
     def _begin(self, owner: Owner, *, writing: bool) -> _Connection:
         """Return a connection in a new transaction of that user.
 
@@ -236,15 +213,12 @@ class PostgresServer:
             " set_config('search_path', %(schema)s, true),"
             f" set_config('lock_timeout', '{max(1, int(self._wait_seconds * 1000))}', true),"
             f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
-            f"{', pg_current_xact_id()::text' if writing else ''}"
         )
         while True:
             connection, is_new = self._take()
             try:
                 connection.answer_seconds = WAIT_SECONDS
-                cursor = connection.execute(begin.encode(), settings)
-                cursor.nextset()
-                row = cursor.fetchone()
+                connection.execute(begin.encode(), settings)
             except psycopg.Error as error:
                 self._give_back(connection, usable=False)
                 self.close()  # the others were ended as well, or lead to the server that was the primary
@@ -252,7 +226,6 @@ class PostgresServer:
                     raise translate(error, self.place) from error
             else:
                 connection.answer_seconds = STATEMENT_SECONDS + WAIT_SECONDS
-                connection.number = str(row[-1]) if writing and row is not None else None
                 return connection
 
     def _take(self) -> tuple[_Connection, bool]:
