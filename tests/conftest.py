@@ -32,9 +32,9 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("web") and not WEB:
             item.add_marker(web)
-        if "heavy" in item.keywords and not HEAVY:
+        if item.get_closest_marker("heavy") and not HEAVY:
             item.add_marker(heavy)
-        if "speed" in item.keywords and not SPEED:
+        if item.get_closest_marker("speed") and not SPEED:
             item.add_marker(speed)
 
 
