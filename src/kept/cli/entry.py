@@ -1,7 +1,10 @@
 """The start of the `kept` command: a hook skips everything that the command line needs."""
 
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _WITH_VALUE = ("--home", "--profile", "-p", "--as")
 _LOST_INTERRUPT_SECONDS = 0.02
@@ -13,7 +16,8 @@ def main() -> None:
     found = split_hook(sys.argv[1:])
     if found is not None:
         run_hook(*found)
-    sys.unraisablehook = repeat_lost_interrupt
+    report = sys.unraisablehook
+    sys.unraisablehook = lambda lost: repeat_lost_interrupt(lost, report)
     try:
         from kept.cli.main import main as run_command
     except KeyboardInterrupt:
@@ -21,10 +25,10 @@ def main() -> None:
     run_command()
 
 
-def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs") -> None:
+def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs", report: "Callable[[sys.UnraisableHookArgs], object]") -> None:
     """Interrupt again if Ctrl-C came where Python can only report it, as in a callback of the database."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
-        sys.__unraisablehook__(lost)
+        report(lost)
         return
     import signal
     import threading
