@@ -87,6 +87,8 @@ def test_cuts_prefer_paragraphs_then_lines_then_words():
     assert split_text("one two three four five six", 20) == ["one two three four", "five six"]
     assert split_text("x" * 50, 20) == ["x" * 20, "x" * 20, "x" * 10]
     assert split_text("😀" * 15, 20) == ["😀" * 10, "😀" * 5]
+    # the opening of a block alone would be cut off for ever
+    assert split_text("```python\n|---|---|\nabc\n```", 22) == ["```python\n|---|---\n```", "```python\n|\nabc\n```"]
     assert split_text("short") == ["short"]
     assert split_text(" \n \n") == []
     assert len(split_text("x" * MOST_UNITS)) == 1

@@ -98,6 +98,8 @@ class _Cuts:
             self.paragraph = place
         elif fence is None:
             self.line = place
+        elif place <= len(fence.opening):
+            return  # the rest would be as long as before
         elif count_units(text[:place].removesuffix("\n")) + count_units(fence.closing) <= most:
             self.code = (place, fence)
 
