@@ -279,7 +279,9 @@ class Assistant:
         before = message.memo.question
         if not before:
             is_bare = not message.reading.spare("ask", "lead", "that", "now")
-            return self._say(message, "no_topic") if is_bare else self._answer_content(Act.QUESTION, message)
+            answer = self._answer_content(Act.QUESTION, message)
+            # "what do I like?" has no content word, but a page may answer it
+            return self._say(message, "no_topic") if is_bare and not answer.passages else answer
         answer = self._answer(replace(message, text=f"{before} {message.text}"), focus=message.text)
         return replace(answer, memo=replace(answer.memo, question=before))
 

@@ -266,3 +266,16 @@ def test_a_statement_after_a_question_is_proposed(assistant, approvals):
     assistant.reply("the meeting is at 4? It moved to 5")
 
     assert [waiting.texts for waiting in approvals.waiting()] == [["the meeting moved to 5"]]
+
+
+@pytest.mark.parametrize(
+    ("question", "is_answered"), [("what do I like?", True), ("why?", False), ("and then?", False)]
+)
+def test_a_question_without_content_is_answered_where_a_page_does(assistant, question, is_answered):
+    """With nothing before it, it goes on with nothing."""
+    assistant.reply("remember that I like tea")
+
+    reply = assistant.reply(question)
+
+    assert ("I like tea" in reply.text) is is_answered
+    assert ("whole question" in reply.text) is not is_answered
