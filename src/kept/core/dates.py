@@ -91,7 +91,7 @@ def _iso(match: re.Match[str], _now: datetime) -> Span | None:
     return Span(start.timestamp(), start.timestamp() + 60.0)
 
 
-def _slashed(match: re.Match[str], _now: datetime) -> Span | None:
+def _read_slashes(match: re.Match[str], _now: datetime) -> Span | None:
     """Read "12/27/2023", month first as in English, unless only the other order is a date."""
     first, second, year = int(match["first"]), int(match["second"]), int(match["year"])
     month, day = (first, second) if first <= 12 else (second, first)
@@ -199,7 +199,7 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
         _iso,
     ),
     (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
-    (rf"(?P<first>\d\d?)/(?P<second>\d\d?)/{_YEAR}", _slashed),
+    (rf"(?P<first>\d\d?)/(?P<second>\d\d?)/{_YEAR}", _read_slashes),
     # without a year only after a preposition: "3.11." at the end of a sentence is more often a version
     (rf"{_DATED} {_DAY_AND_MONTH}", _full),
     (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),

@@ -115,7 +115,7 @@ class _Reader:
         self._salts = data[16:24] if self.has_whole_header else _find_salts(data, step)
         self._end = self._find_end()
         is_empty = self._end == _LOG_HEADER
-        is_sum_damaged = not is_empty and self._sum_of(_LOG_HEADER, counted) == self._stored(_LOG_HEADER)
+        is_sum_damaged = not is_empty and self._sum_of(_LOG_HEADER, counted) == self._read_sum(_LOG_HEADER)
         self._start = counted if is_sum_damaged else stored
 
     def frames(self) -> Iterator[_Frame]:
@@ -140,7 +140,7 @@ class _Reader:
 
     def _read(self, at: int, before: _Sum) -> _Frame:
         page, size = struct.unpack(">2I", self._data[at : at + _COVERED])
-        place, stored, counted = at + _FRAME_HEADER, self._stored(at), self._sum_of(at, before)
+        place, stored, counted = at + _FRAME_HEADER, self._read_sum(at), self._sum_of(at, before)
         has_salts = self._salts_at(at) == self._salts
         if stored == counted:
             return _Frame(page, size, place, stored, is_healthy=has_salts)
@@ -161,7 +161,7 @@ class _Reader:
     def _is_sum_damaged(self, at: int, counted: _Sum) -> bool:
         """Whether the stored checksum is what is damaged: the next frame continues the right one."""
         after = at + self._step
-        return after < self._end and self._sum_of(after, counted) == self._stored(after)
+        return after < self._end and self._sum_of(after, counted) == self._read_sum(after)
 
     def _explain(self, at: int, stored: _Sum, counted: _Sum) -> list[tuple[int, int]]:
         """Return the words of a frame that explain its wrong checksum, each with what would have to be added to it."""
@@ -191,14 +191,14 @@ class _Reader:
         if len(self._data) < _LOG_HEADER + self._step:
             return declared
         self._order = other
-        fits = self._sum_of(_LOG_HEADER, _unpack_sum(self._data[24:32])) == self._stored(_LOG_HEADER)
+        fits = self._sum_of(_LOG_HEADER, _unpack_sum(self._data[24:32])) == self._read_sum(_LOG_HEADER)
         return other if fits else declared
 
     def _sum_of(self, at: int, before: _Sum) -> _Sum:
         sum_of_head = _checksum(self._data[at : at + _COVERED], before, self._order)
         return _checksum(self._data[at + _FRAME_HEADER : at + self._step], sum_of_head, self._order)
 
-    def _stored(self, at: int) -> _Sum:
+    def _read_sum(self, at: int) -> _Sum:
         return _unpack_sum(self._data[at + 16 : at + _FRAME_HEADER])
 
     def _salts_at(self, at: int) -> bytes:

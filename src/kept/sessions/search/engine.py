@@ -21,7 +21,7 @@ from kept.sessions.search.occurrences import (
 )
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
-from kept.sessions.search.query import Query, is_asking, parse, required_words
+from kept.sessions.search.query import Query, find_required_words, is_asking, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import PostingList, find_speakers, list_shown, look_up_terms, unknown_weight
 
@@ -171,7 +171,7 @@ class _Search:
         self._matching, self._unchecked = find_matching(
             self._postings, condition, allowed=allowed, limit=self._budget.matching
         )
-        required = required_words(condition.node)
+        required = find_required_words(condition.node)
         return Scope(allowed, self._matching, condition.lookup, required, self._filters.are_wide)
 
     def _best_sessions(

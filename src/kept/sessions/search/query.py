@@ -342,7 +342,7 @@ def _operand(word: str) -> Node:
     return All(tuple(term for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER)))
 
 
-def required_words(node: Node) -> frozenset[str]:
+def find_required_words(node: Node) -> frozenset[str]:
     """Return the words that every message contains which fulfils `node`."""
     match node:
         case Term(text, Kind.PHRASE):
@@ -350,7 +350,7 @@ def required_words(node: Node) -> frozenset[str]:
         case Term(text, Kind.WORD):
             return frozenset([text])
         case All(nodes):
-            return frozenset().union(*map(required_words, nodes))
+            return frozenset().union(*map(find_required_words, nodes))
         case _:
             return frozenset()
 
