@@ -19,10 +19,13 @@ def main() -> None:
     report = sys.unraisablehook
     sys.unraisablehook = lambda lost: repeat_lost_interrupt(lost, report)
     try:
-        from kept.cli.main import main as run_command
-    except KeyboardInterrupt:
-        sys.exit(130)  # as later, and without a traceback
-    run_command()
+        try:
+            from kept.cli.main import main as run_command
+        except KeyboardInterrupt:
+            sys.exit(130)  # as later, and without a traceback
+        run_command()
+    finally:
+        sys.unraisablehook = report  # a process that runs many commands does not pile them up
 
 
 def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs", report: "Callable[[sys.UnraisableHookArgs], object]") -> None:

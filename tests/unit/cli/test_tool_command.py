@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from kept.cli import entry
+
 
 def call(run, arguments, **options):
     return run("tool", "memory", arguments if isinstance(arguments, str) else json.dumps(arguments), **options)
@@ -107,6 +109,17 @@ entry.main()
 def test_an_interrupt_in_a_callback_is_not_lost():
     """Python only reports an exception there; the command must end all the same."""
     assert subprocess.run([sys.executable, "-c", LOST], timeout=50, check=False).returncode == 130
+
+
+def test_a_command_leaves_the_report_of_lost_exceptions_as_it_found_it(monkeypatch):
+    """Thousands of commands in one process must not report through one another."""
+    before = sys.unraisablehook
+    monkeypatch.setattr(sys, "argv", ["kept", "version"])
+
+    with pytest.raises(SystemExit):
+        entry.main()
+
+    assert sys.unraisablehook is before
 
 
 def test_an_interrupt_while_the_program_loads_is_no_traceback():
