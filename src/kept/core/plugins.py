@@ -125,7 +125,7 @@ def import_package(package: Path) -> ModuleType:
 
 
 def _remove_modules(name: str) -> None:
-    for each in [known for known in sys.modules if known == name or known.startswith(f"{name}.")]:
+    for each in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
         del sys.modules[each]
 
 

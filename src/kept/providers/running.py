@@ -168,8 +168,10 @@ class HermesNames(MetaPathFinder, Loader):
 
     def withdraw(self) -> None:
         """Remove the modules from `sys.modules`."""
-        for name, module in list(sys.modules.items()):
-            if self._modules.get(name) is module or name in self._specs:
+        # by our own names: other threads import meanwhile, so nobody can walk through all modules
+        for name in {*self._modules, *self._specs}:
+            module = sys.modules.get(name)
+            if module is not None and (self._modules.get(name) is module or name in self._specs):
                 del sys.modules[name]
 
     def find_spec(

@@ -1,5 +1,9 @@
 """How hooks are called."""
 
+import gc
+import sys
+from types import ModuleType
+
 from kept.providers.base import MemoryProvider
 from kept.providers.hooks import accepted_keywords, call_hook, overrides
 
@@ -65,3 +69,27 @@ def test_a_hook_of_the_base_class_does_not_count_as_offered():
 
     assert overrides(Minimal(), "prefetch")
     assert not overrides(Minimal(), "sync_turn")
+
+
+def test_a_hook_may_end_while_another_thread_imports():
+    """Here the collector plays the other thread: it adds a module wherever a list of all modules could be made."""
+    added = []
+
+    def add_module(phase, _info):
+        if phase == "start":
+            added.append(f"imported_meanwhile_{len(added)}")
+            sys.modules[added[-1]] = ModuleType(added[-1])
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(add_module)
+    gc.set_threshold(1)
+    try:
+        answers = [call_hook(New(), "prefetch", ("q",), {}) for _ in range(20)]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(add_module)
+        for name in added:
+            del sys.modules[name]
+
+    assert answers == ["q"] * 20
+    assert added
