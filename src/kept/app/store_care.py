@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kept.core.errors import UsageError
 from kept.storage.connections import is_emptied
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from kept.app.root import App
     from kept.config.settings import StorageSettings
     from kept.core.ids import UserId
+    from kept.core.ports import UnitOfWork
     from kept.sessions.ports import Sessions
     from kept.sessions.reports import Finding, Repaired
     from kept.storage.postgres.database import PostgresServer
+    from kept.storage.sqlite import Connection
 
 _TRACES = (
     "memories/**/ledger.db",
@@ -49,6 +51,22 @@ def open_sessions_at(server: PostgresServer, user: UserId) -> Sessions:
     from kept.sessions.postgres.store import PostgresSessionStore
 
     return PostgresSessionStore(server, user=user)
+
+
+def prepare_vectors(source: UnitOfWork, target: UnitOfWork, *, may_replace: bool) -> bool:
+    """Let a database take the vectors of another one; False if there are none, or the target has another model's.
+
+    With `may_replace` it takes them all the same, and loses its own: a server has one model for each user, a file one.
+    """
+    from kept.sessions.sqlite import vectors
+
+    # what these functions need of a connection, every unit of work has
+    there, here = cast("Connection", source), cast("Connection", target)
+    model = vectors.stored_model(there)
+    if model is None or not (may_replace or vectors.stored_model(here) in {None, model}):
+        return False
+    vectors.begin(here, model)
+    return True
 
 
 def check_store(app: App) -> list[Finding] | None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from kept.config.home import Home
     from kept.core.ids import UserId
-    from kept.core.ports import Database, EventSink
+    from kept.core.ports import Database, EventSink, UnitOfWork
     from kept.storage.postgres.database import PostgresServer
     from kept.storage.postgres.rows import Copied, Side
 
@@ -24,6 +24,7 @@ _HOME_TABLES = ("tokens", "platform_people", "pairing_codes", "platform_messages
 _NOT_MOVED = frozenset({"leases", *_HOME_TABLES})
 """Leases end by themselves; the others belong to the home, not to a user."""
 _ALL = "1=1"
+_VECTORS = "message_vectors"
 _SHARED = frozenset({"blobs", "captured_messages", "prompts", "sources", "state_meta", "tombstones"})
 """Tables in which a file stores for all users once what a server stores for each."""
 _SEQUENCES = {
@@ -64,6 +65,7 @@ class Move:
             source = FileTables(unit, self._user, rows)
             for table in rows:
                 self._copy(source, self._tables, table, exact=True)
+            self._copy_vectors(unit, to_files=False)
         self.copy_pages_forward()
         self._copy_documents(to_files=False)
         with self._rows.writing() as server:
@@ -95,12 +97,30 @@ class Move:
             target = FileTables(unit, self._user, rows)
             for table in rows:
                 self._copy(self._tables, target, table, exact=table not in _SHARED)
+            self._copy_vectors(unit, to_files=True)
             with self._open_ledger() as ledger, ledger.writing() as ledger_unit:
                 target = FileTables(ledger_unit, self._user, {"edits": _ALL})
                 self._copy(self._tables, target, "edits", exact=True)
             self._copy_pages(to_files=True)
             self._copy_documents(to_files=True)
         return self._done
+
+    def _copy_vectors(self, file: UnitOfWork, *, to_files: bool) -> None:
+        """Copy the vectors of messages with the name of their model; on the way back the first user's model counts."""
+        from kept.app.places import MESSAGES_OF_USER
+        from kept.app.store_care import prepare_vectors
+        from kept.storage.postgres.rows import FileTables
+
+        files = FileTables(file, self._user, {_VECTORS: MESSAGES_OF_USER})
+        if to_files:
+            with self._rows.reading() as server:
+                if prepare_vectors(server, file, may_replace=False):
+                    self._copy(self._tables, files, _VECTORS, exact=True)
+            return
+        with self._rows.writing() as server:
+            is_due = prepare_vectors(file, server, may_replace=True)
+        if is_due:
+            self._copy(files, self._tables, _VECTORS, exact=True)
 
     def _copy_pages(self, *, to_files: bool) -> None:
         from kept.memory.postgres import FolderPages

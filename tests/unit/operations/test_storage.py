@@ -14,6 +14,7 @@ from kept.memory.edits import Add, Author, Remove, Target, replay
 from kept.operations import storage
 from kept.operations.forget import forget, plan_forget_words
 from kept.operations.profiles import show_settings
+from kept.sessions.sqlite import vectors
 
 ANN = UserId("ann")
 
@@ -41,6 +42,24 @@ def export(app, user):
     return [json.dumps(line, sort_keys=True) for line in app.space(user).sessions.transfer.export(raw=True)]
 
 
+def add_vectors(app):
+    """Give some messages of everybody vectors of one model."""
+    with app.state_file.writing() as unit:
+        vectors.begin(unit, vectors.mark("letters"))
+        rows = unit.execute("SELECT id, content FROM messages WHERE id % 3 = 0").fetchall()
+        assert vectors.put(unit, vectors.mark("letters"), [(number, text, b"%d" % number) for number, text in rows])
+
+
+def read_vectors(app, user):
+    """Return the name of the model, and what each message of the user has."""
+    store = app.space(user).sessions
+    ids = [one.id for one in store.messages(f"s-{user}")]
+    with store.database.reading() as unit:
+        found = sorted(vectors.of_messages(unit, ids))
+        assert len(found) == 10
+        return vectors.stored_model(unit), found
+
+
 @pytest.fixture
 def filled(tmp_path, postgres_server):
     """A home with two users in files, and the tenant that it will move to."""
@@ -59,6 +78,8 @@ def reopen(app, environ=None):
 def test_a_home_moves_to_a_server_and_back(filled, postgres_server):
     """Exports and pages are the same bytes at each place; nobody's rows are at another user."""
     before = {user: export(filled, user) for user in (OWNER, ANN)}
+    add_vectors(filled)
+    made = {user: read_vectors(filled, user) for user in before}
     pages = {user: filled.space(user).memory.pages.read(Target.MEMORY).raw for user in (OWNER, ANN)}
     rows = filled.owner.memory.ledger.rows()
 
@@ -72,6 +93,7 @@ def test_a_home_moves_to_a_server_and_back(filled, postgres_server):
     rows = there.owner.memory.ledger.rows()
     assert there.server is not None
     assert {user: export(there, user) for user in before} == before
+    assert {user: read_vectors(there, user) for user in before} == made
     assert {user: there.space(user).memory.pages.read(Target.MEMORY).raw for user in pages} == pages
     assert there.owner.memory.ledger.rows()[:2] == rows[:2]
     assert [hit.session_id for hit in there.space(ANN).sessions.search(_query("heron")).sessions] == ["s-ann"]
@@ -83,6 +105,7 @@ def test_a_home_moves_to_a_server_and_back(filled, postgres_server):
     assert not isinstance(back, Refused)
     assert here.server is None
     assert {user: export(here, user) for user in before} == before
+    assert {user: read_vectors(here, user) for user in before} == made
     assert here.owner.memory.entries("memory") == ["a fact of owner", "written there"]
     assert [hit.session_id for hit in here.owner.sessions.search(_query("heron")).sessions] == ["s-owner"]
     assert here.owner.sessions.upkeep.check() == []

@@ -4,11 +4,13 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 from kept.core.errors import ContextOverflow, KeptError, ModelBusy, ModelError, ModelRefused
 from kept.core.events import Warned
 from kept.core.ports import Embeds, EventSink
 from kept.core.threads import start_thread
+from kept.sessions.settings import EmbeddingSettings
 
 COOLDOWN_SECONDS = 60.0
 """A model that failed is not called again for this long."""
@@ -86,6 +88,37 @@ class CooldownModel:
         if not self._has_warned:
             self._has_warned = True
             self._sink(Warned(f"search uses words only: {error.message}", error.remedy or _REMEDY))
+
+
+class SharedModel:
+    """The embedding model of a process, built at its first use: for messages, and for questions with a timeout.
+
+    `model` builds the model for messages, `question` that for questions (the same one with a shorter timeout).
+    """
+
+    def __init__(
+        self,
+        settings: EmbeddingSettings,
+        *,
+        model: Callable[[], Embeds],
+        question: Callable[[], Embeds] | None = None,
+        sink: EventSink,
+    ) -> None:
+        self.settings = settings
+        self.sink = sink
+        self._make = model
+        self._question = question
+
+    @cached_property
+    def of_messages(self) -> Embeds:
+        """The model; raises UsageError or ModelError where there is none."""
+        return self._make()
+
+    @cached_property
+    def of_questions(self) -> CooldownModel:
+        """The model as questions use it."""
+        wait = self.settings.query_timeout if self.settings.provider == "openai" else None
+        return CooldownModel(self._question or (lambda: self.of_messages), timeout_seconds=wait, sink=self.sink)
 
 
 def embed_in_batches(model: Embeds, texts: Sequence[str], *, size: int) -> list[list[float]]:

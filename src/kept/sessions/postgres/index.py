@@ -169,21 +169,26 @@ def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
     ((count,),) = unit.execute(SQL.count_fresh, {"user": user}).fetchall()
     waiting = int(str(count))
     while waiting >= (1 if everything else FRESH_MOST):
-        waiting -= _store_fresh(unit, user)
-    stored = read_stored(unit, user)
-    _merge_small(unit, user, [one for one in stored if one.draft.documents < _SMALL], _SMALL)
-    stored = read_stored(unit, user)
-    _merge_small(unit, user, [one for one in stored if _SMALL <= one.draft.documents < MOST_DOCUMENTS], MOST_DOCUMENTS)
+        stored = _store_fresh(unit, user)
+        # none if another transaction has removed them meanwhile
+        waiting = waiting - stored if stored else 0
+    small = [one for one in read_stored(unit, user) if one.draft.documents < _SMALL]
+    _merge_small(unit, user, small, _SMALL)
+    large = [one for one in read_stored(unit, user) if _SMALL <= one.draft.documents < MOST_DOCUMENTS]
+    _merge_small(unit, user, large, MOST_DOCUMENTS)
     gone = {int(str(number)) for (number,) in unit.execute(SQL.gone, {"user": user})}
     if gone and (everything or len(gone) >= FRESH_MOST):
         rewrite(unit, user, gone)
-        unit.execute(SQL.clear_gone, {"user": user})
+        # only these: another transaction may have added some since
+        unit.execute(SQL.not_gone, {"user": user, "ids": list(gone)})
 
 
 def _store_fresh(unit: Unit, user: str) -> int:
     """Make one segment of the oldest fresh texts, and return how many there were."""
     fresh = unit.execute(SQL.fresh, {"user": user, "limit": _SMALL}).fetchall()
     ids = [int(str(row[0])) for row in fresh]
+    if not ids:
+        return 0
     rewrite(unit, user, set(ids))  # the older text of a message that was indexed again
     texts = []
     for number, length, terms, substrings in fresh:

@@ -7,13 +7,12 @@ question reads what was added since. No extension of the server is needed.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from kept.core.ports import Embeds, EventSink
 from kept.core.values import replace
 from kept.sessions.embedding.backfill import Backfill
-from kept.sessions.embedding.cooldown import CooldownModel
+from kept.sessions.embedding.cooldown import SharedModel
 from kept.sessions.postgres.store import PostgresSessionStore, SessionDatabase
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite.semantic import QuestionVector, SemanticSearch
@@ -34,15 +33,12 @@ class UserVectors(SemanticSearch):
     """
 
     def __init__(self, shared: "ServerVectors", rows: UserDatabase) -> None:
-        settings = replace(shared.settings, background=False)
+        settings = replace(shared.model.settings, background=False)
         database = cast("Database", SessionDatabase(rows))  # what a search needs of a file, it has
-        super().__init__(database, settings, model=lambda: shared.model, sink=shared.sink)
+        super().__init__(database, settings, model=lambda: shared.model.of_messages, sink=shared.model.sink)
+        self._model = shared.model
         self._shared = shared
         self._rows = rows
-
-    @property
-    def _cooldown(self) -> CooldownModel:
-        return self._shared.cooldown
 
     def embed_question(self, connection: "Connection", text: str) -> QuestionVector | None:
         """Return the vector of a question, and keep this user's vectors in memory longer than those of others."""
@@ -73,26 +69,12 @@ class ServerVectors:
         question: Callable[[], Embeds] | None = None,
         sink: EventSink,
     ) -> None:
-        self.settings = settings
-        self.sink = sink
+        self.model = SharedModel(settings, model=model, question=question, sink=sink)
         self._server = server
-        self._make = model
-        self._question = question
         self._users: OrderedDict[str, UserVectors] = OrderedDict()
         self._waiting: dict[str, UserDatabase] = {}
         self._guard = threading.Lock()
         self._backfill = Backfill(self._step) if settings.background else None
-
-    @cached_property
-    def model(self) -> Embeds:
-        """The model; raises UsageError or ModelError where there is none."""
-        return self._make()
-
-    @cached_property
-    def cooldown(self) -> CooldownModel:
-        """The model as questions use it."""
-        wait = self.settings.query_timeout if self.settings.provider == "openai" else None
-        return CooldownModel(self._question or (lambda: self.model), timeout_seconds=wait, sink=self.sink)
 
     def of(self, rows: UserDatabase) -> UserVectors:
         """Return the vectors of one user."""

@@ -11,7 +11,7 @@ from kept.core.errors import Unreadable
 from kept.core.events import Progressed, Warned
 from kept.core.ports import Embeds, EventSink
 from kept.sessions.embedding.backfill import Backfill, passages
-from kept.sessions.embedding.cooldown import CooldownModel, embed_in_batches
+from kept.sessions.embedding.cooldown import SharedModel, embed_in_batches
 from kept.sessions.search.analysis import clean, split_speaker
 from kept.sessions.settings import EmbeddingSettings
 from kept.sessions.sqlite import session_rows, vectors
@@ -62,10 +62,7 @@ class QuestionVector:
 
 
 class SemanticSearch:
-    """The vectors of one database and the model that makes them. All their failures are handled here.
-
-    `model` builds the model for messages, `question` that for questions (the same one with a shorter timeout).
-    """
+    """The vectors of one database and the model that makes them. All their failures are handled here."""
 
     def __init__(
         self,
@@ -78,23 +75,12 @@ class SemanticSearch:
     ) -> None:
         self._database = database
         self._settings = settings
-        self._make = model
         self._sink = sink
-        self._question = question
+        self._model = SharedModel(settings, model=model, question=question, sink=sink)
         self._caches: dict[int, VectorCache] = {}
         self._backfill = Backfill(self.make_some) if settings.background and not database.is_read_only else None
         self._has_begun = False
         self._has_said = False
-
-    @cached_property
-    def model(self) -> Embeds:
-        """The model; raises UsageError or ModelError where there is none."""
-        return self._make()
-
-    @cached_property
-    def _cooldown(self) -> CooldownModel:
-        wait = self._settings.query_timeout if self._settings.provider == "openai" else None
-        return CooldownModel(self._question or (lambda: self.model), timeout_seconds=wait, sink=self._sink)
 
     def embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
         """Return the vector of a question; None without vectors, with another model's, or after a timeout."""
@@ -112,10 +98,10 @@ class SemanticSearch:
         if owner is None:
             self._warn_once("no message has vectors yet")
             return None
-        vector = self._cooldown.vector(clean(text)[:_QUESTION_CHARACTERS])
+        vector = self._model.of_questions.vector(clean(text)[:_QUESTION_CHARACTERS])
         if vector is None:
             return None
-        if owner != vectors.mark(self.model.name):
+        if owner != vectors.mark(self._model.of_messages.name):
             self._warn_once("the vectors of the messages are another model's")
             return None
         import numpy as np
@@ -167,7 +153,7 @@ class SemanticSearch:
         return done
 
     def _begin(self) -> str:
-        owner = vectors.mark(self.model.name)
+        owner = vectors.mark(self._model.of_messages.name)
         with self._database.writing() as connection:
             if vectors.begin(connection, owner):
                 log.info("vectors of another model were deleted")
@@ -179,7 +165,7 @@ class SemanticSearch:
         if not self._lease():
             return False
         # only a process that has just read the settings may delete the vectors of another model
-        owner = vectors.mark(self.model.name) if self._has_begun else self._begin()
+        owner = vectors.mark(self._model.of_messages.name) if self._has_begun else self._begin()
         rows = self._read_waiting(min(16, self._settings.batch))
         if not rows:
             self._release()
@@ -207,7 +193,7 @@ class SemanticSearch:
     def _store_vectors(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_without_speaker(text)) for _, text in rows]
         flat = [passage for parts in cut for passage in parts]
-        found = iter(embed_in_batches(self.model, flat, size=self._settings.batch))
+        found = iter(embed_in_batches(self._model.of_messages, flat, size=self._settings.batch))
         made = [
             (number, text, vectors.pack([one for _ in parts if (one := next(found))]))
             for (number, text), parts in zip(rows, cut, strict=True)

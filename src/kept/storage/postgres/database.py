@@ -22,7 +22,7 @@
 - A block that is opened inside another one on the same thread, for the same user, joins it; a `writing` inside a
   `reading` is a bug.
 - Errors are those of `core/errors.py`; a connection that the server has ended is replaced before anything was sent. One
-  that is lost during a commit is replaced by one that asks whether the transaction was committed.
+  that is lost during a commit is an error: the caller must look whether the transaction was committed.
 - The first connection checks version, schema and role: an owner, a superuser or a role with BYPASSRLS is refused.
 """
 

@@ -20,7 +20,7 @@ from kept.storage.texts import Texts
 Row: TypeAlias = tuple[Any, ...]
 BATCH = 500
 """Rows of one transaction: a copy that is killed loses no more than this much work."""
-_OWN = frozenset({"tenant", "checksum"})
+_OWN = frozenset({"tenant", "checksum", "seq"})
 """Columns that a side fills in by itself; a checksum of messages and edits is part of the row all the same."""
 _WITH_CHECKSUM = frozenset({"messages", "edits"})
 
