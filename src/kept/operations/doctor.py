@@ -218,9 +218,9 @@ def _check_vectors(caller: Caller, *, offline: bool) -> Check:
     try:
         semantic = caller.app.semantic_search
         assert semantic is not None
-        name = semantic.model.name
+        name = semantic.model.of_messages.name
         if not (offline and settings.provider == "openai"):
-            semantic.model.embed(["Does it answer?"])
+            semantic.model.of_messages.embed(["Does it answer?"])
         found = caller.space.sessions.upkeep.coverage()
     except KeptError as error:
         return Check("vectors", Health.WARNING, f"search uses words only: {error.message}", error.remedy)

@@ -36,7 +36,7 @@ class UserVectors(SemanticSearch):
         settings = replace(shared.model.settings, background=False)
         database = cast("Database", SessionDatabase(rows))  # what a search needs of a file, it has
         super().__init__(database, settings, model=lambda: shared.model.of_messages, sink=shared.model.sink)
-        self._model = shared.model
+        self.model = shared.model
         self._shared = shared
         self._rows = rows
 

@@ -76,7 +76,7 @@ class SemanticSearch:
         self._database = database
         self._settings = settings
         self._sink = sink
-        self._model = SharedModel(settings, model=model, question=question, sink=sink)
+        self.model = SharedModel(settings, model=model, question=question, sink=sink)
         self._caches: dict[int, VectorCache] = {}
         self._backfill = Backfill(self.make_some) if settings.background and not database.is_read_only else None
         self._has_begun = False
@@ -98,10 +98,10 @@ class SemanticSearch:
         if owner is None:
             self._warn_once("no message has vectors yet")
             return None
-        vector = self._model.of_questions.vector(clean(text)[:_QUESTION_CHARACTERS])
+        vector = self.model.of_questions.vector(clean(text)[:_QUESTION_CHARACTERS])
         if vector is None:
             return None
-        if owner != vectors.mark(self._model.of_messages.name):
+        if owner != vectors.mark(self.model.of_messages.name):
             self._warn_once("the vectors of the messages are another model's")
             return None
         import numpy as np
@@ -153,7 +153,7 @@ class SemanticSearch:
         return done
 
     def _begin(self) -> str:
-        owner = vectors.mark(self._model.of_messages.name)
+        owner = vectors.mark(self.model.of_messages.name)
         with self._database.writing() as connection:
             if vectors.begin(connection, owner):
                 log.info("vectors of another model were deleted")
@@ -165,7 +165,7 @@ class SemanticSearch:
         if not self._lease():
             return False
         # only a process that has just read the settings may delete the vectors of another model
-        owner = vectors.mark(self._model.of_messages.name) if self._has_begun else self._begin()
+        owner = vectors.mark(self.model.of_messages.name) if self._has_begun else self._begin()
         rows = self._read_waiting(min(16, self._settings.batch))
         if not rows:
             self._release()
@@ -193,7 +193,7 @@ class SemanticSearch:
     def _store_vectors(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
         cut = [passages(_without_speaker(text)) for _, text in rows]
         flat = [passage for parts in cut for passage in parts]
-        found = iter(embed_in_batches(self._model.of_messages, flat, size=self._settings.batch))
+        found = iter(embed_in_batches(self.model.of_messages, flat, size=self._settings.batch))
         made = [
             (number, text, vectors.pack([one for _ in parts if (one := next(found))]))
             for (number, text), parts in zip(rows, cut, strict=True)
