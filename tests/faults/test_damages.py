@@ -191,7 +191,7 @@ def listings(path):
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     found = []
     try:
-        for table in ("message_words", "message_substrings"):
+        for table in ("message_words", "message_trigrams"):
             connection.execute(f"CREATE VIRTUAL TABLE temp.all_{table} USING fts5vocab('main', '{table}', 'instance')")
             found += connection.execute(f"SELECT term, doc FROM temp.all_{table}").fetchall()
             found += connection.execute(f"SELECT id, sz FROM {table}_docsize").fetchall()

@@ -106,7 +106,7 @@ def test_a_whole_store_has_nothing_to_mend(path):
     assert (report.found, report.done, report.left) == ([], [], [])
 
 
-@pytest.mark.parametrize("table", ["message_words_data", "message_substrings_data", "message_words_docsize"])
+@pytest.mark.parametrize("table", ["message_words_data", "message_trigrams_data", "message_words_docsize"])
 def test_a_damaged_index_is_said_and_mended(path, table):
     """A corrupt index page is found by the check, and repair builds the index anew without losing a message."""
     pages = pages_of(path, table)
@@ -129,7 +129,7 @@ def test_a_damaged_index_is_said_and_mended(path, table):
 
 def test_a_damaged_index_mends_itself_at_a_search(path):
     """A search over a corrupt index builds it anew by itself, says so, and answers."""
-    for table in ("message_words_data", "message_substrings_data"):
+    for table in ("message_words_data", "message_trigrams_data"):
         for page in pages_of(path, table)[1:]:
             overwrite(path, page)
     heard = []
@@ -299,10 +299,10 @@ DERIVED = (
     "message_words_idx",
     "message_words_docsize",
     "message_words_config",
-    "message_substrings_data",
-    "message_substrings_idx",
-    "message_substrings_docsize",
-    "message_substrings_config",
+    "message_trigrams_data",
+    "message_trigrams_idx",
+    "message_trigrams_docsize",
+    "message_trigrams_config",
     "messages_session",
     "sessions_recent",
     "sqlite_autoindex_sessions_1",

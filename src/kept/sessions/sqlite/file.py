@@ -33,6 +33,8 @@ WAIT_SECONDS = 0.1
 _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
+TRIGRAM_SECONDS = 0.5
+"""The same until an old file has the trigrams of all its messages: about 10,000 messages."""
 
 
 _CATCH_UP_WAIT_SECONDS = 3.0
@@ -114,13 +116,14 @@ def tidy(database: Database) -> None:
         log.warning("cannot tidy the store: %s", error)
 
 
-def fill_checksums(database: Database) -> None:
-    """Compute some of the checksums that an older version did not write, unless another process writes now."""
+def fill_missing(database: Database, *, sink: EventSink) -> None:
+    """Add some of what an older version did not write, checksums and trigrams, unless another process writes now."""
     try:
         with database.limit_wait(WAIT_SECONDS):
             checksums.fill_missing(database, seconds=CHECKSUM_SECONDS)
+            index.fill_trigrams(database, seconds=TRIGRAM_SECONDS, sink=sink)
     except StorageError as error:  # best effort: the next close continues
-        log.warning("cannot compute checksums: %s", error)
+        log.warning("cannot bring the store up to date: %s", error)
 
 
 def _is_small(connection: Connection) -> bool:
@@ -174,7 +177,7 @@ class SessionFile:
             except StorageError as error:  # best effort: the next search indexes what waits, or reports the fault
                 log.warning("cannot index what waits for it: %s", error)
             tidy(self.database)
-            fill_checksums(self.database)
+            fill_missing(self.database, sink=self.sink)
 
     def now(self) -> float:
         """Return the present in epoch seconds."""

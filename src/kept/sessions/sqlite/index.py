@@ -1,12 +1,14 @@
-"""The word index and the substring index of messages, both derived from the rows.
+"""The word index and the trigram index of messages, both derived from the rows.
 
-Single rows wait in a queue, like those of other programs, until the next search or the end of the process: indexed
+A row of the trigram index is a block: the messages whose ids differ in the last three bits only. It is written whole,
+so that a change of one message reads its neighbours. Single rows wait in a queue, like those of other programs, until the next search or the end of the process: indexed
 together they take a fifth of the time. A rebuild makes new indexes beside the old ones, in small steps, and swaps them
 in at the end.
 """
 
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -19,11 +21,13 @@ from kept.storage.connections import statements
 from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
 
-VERSION = 3
+VERSION = 4
 """Increase it when the prepared text or the tables change; an older index is rebuilt."""
+_WITH_SAME_WORDS = "3"
+"""The version with the same word index, and with trigrams of single messages."""
 
 SQL = statements("kept.sessions.sqlite", "index.sql")
-TABLES = ("words", "substrings")
+TABLES = ("words", "trigrams")
 TASK = "indexing messages"
 LEASE = "reindex"
 _LEASE_SECONDS = 120.0
@@ -41,6 +45,10 @@ _QUEUE_BATCH = 64
 _QUEUE_CHARS = 1_000_000
 """Text of one batch, apart from its first message: about a second, during which nobody else can write."""
 _REBUILD_BATCH = 2_000
+_OLD_BATCH = 1_000
+"""Messages of an old file whose blocks one transaction indexes: about a twentieth of a second."""
+BLOCK_BITS = 3
+"""Bits of an id that count the messages of a block. The statements repeat it."""
 _stored_chars: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
 """What each connection has stored since it last indexed the queue."""
 _FOREIGN = (
@@ -53,13 +61,13 @@ _FOREIGN = (
 def create(connection: Connection) -> None:
     """Create both indexes and the view of their words, where they do not exist."""
     connection.execute(SQL.create_words)
-    connection.execute(SQL.create_substrings)
+    connection.execute(SQL.create_trigrams)
     connection.execute(SQL.create_vocabulary)
 
 
 def drop(connection: Connection) -> None:
     """Drop both indexes, whatever state they are in."""
-    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_substrings):
+    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_trigrams, SQL.drop_substrings):
         connection.execute(sql)
 
 
@@ -108,11 +116,54 @@ def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
     """Index texts, or index them again."""
     ready = [prepare(text) for text in texts]
     connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
-    connection.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+    _write_blocks(connection, {row.message_id: row.substrings for row in ready})
+
+
+def add_blocks(connection: Connection, texts: Iterable[IndexedText], *, name: str = "message_") -> None:
+    """Index the texts of whole blocks in empty indexes, whose names begin with `name`."""
+    ready = [prepare(text) for text in texts]
+    words = [(row.message_id, row.words, row.marks) for row in ready]
+    connection.executemany(SQL.add_words.replace("message_", name), words)
+    joined = _join_blocks({row.message_id: row.substrings for row in ready})
+    connection.executemany(SQL.add_trigrams.replace("message_", name), joined.items())
+
+
+def cut_to_blocks(read: Sequence[IndexedText], most: int) -> Sequence[IndexedText]:
+    """Return the texts without the last block, which goes on after the `most` that were read; all if they are fewer."""
+    if len(read) < most:
+        return read
+    last = read[-1].message_id >> BLOCK_BITS
+    return [text for text in read if text.message_id >> BLOCK_BITS < last]
+
+
+def _write_blocks(connection: Connection, known: Mapping[int, str | None]) -> None:
+    """Index the blocks of these messages, of which the texts are `known`; None is read, and nothing if it is gone."""
+    blocks = {number >> BLOCK_BITS for number in known}
+    # most blocks of an import are there as a whole
+    partial = [block for block in blocks if any(known.get(number) is None for number in _numbers(block))]
+    parts = {number: text for number, text in known.items() if text is not None}
+    for text in texts(connection.execute(SQL.texts_of_blocks, (json.dumps(partial),))):
+        if text.message_id not in parts:
+            parts[text.message_id] = prepare(text).substrings
+    joined = _join_blocks(parts)
+    connection.executemany(SQL.add_trigrams, joined.items())
+    connection.executemany(SQL.remove_trigrams, [(block,) for block in blocks.difference(joined)])
+
+
+def _numbers(block: int) -> range:
+    return range(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
+
+
+def _join_blocks(parts: Mapping[int, str]) -> dict[int, str]:
+    """Return the text of each block; a space adds no trigrams that most texts do not have."""
+    blocks: dict[int, list[str]] = {}
+    for number in sorted(parts):
+        blocks.setdefault(number >> BLOCK_BITS, []).append(parts[number])
+    return {block: " ".join(some) for block, some in blocks.items()}
 
 
 def remove(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Remove messages from both indexes and from the queue; `merge` removes their bytes."""
+    """Remove deleted messages from both indexes and from the queue; `merge` removes their bytes."""
     if (other := _find_other(connection)) is not None:
         other.remove(message_ids)
         return
@@ -122,10 +173,9 @@ def remove(connection: Connection, message_ids: Sequence[int]) -> None:
     connection.executemany(SQL.done, [(number,) for number in message_ids])
 
 
-def _unindex(connection: Connection, message_ids: Iterable[int]) -> None:
-    ids = [(number,) for number in message_ids]
-    connection.executemany(SQL.remove_words, ids)
-    connection.executemany(SQL.remove_substrings, ids)
+def _unindex(connection: Connection, message_ids: Sequence[int]) -> None:
+    connection.executemany(SQL.remove_words, [(number,) for number in message_ids])
+    _write_blocks(connection, dict.fromkeys(message_ids))
 
 
 def queue(connection: Connection, message_ids: Sequence[int]) -> None:
@@ -196,7 +246,7 @@ def merge(connection: Connection, pages: int) -> bool:
     """Do one step of merging and return whether it changed anything; a negative number starts a full merge."""
     before = connection.total_changes()
     connection.execute(SQL.merge_words, (pages,))
-    connection.execute(SQL.merge_substrings, (pages,))
+    connection.execute(SQL.merge_trigrams, (pages,))
     # a merge that finds nothing to do still counts as one change per table
     return connection.total_changes() - before > len(TABLES)
 
@@ -217,10 +267,57 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
                 create(connection)
                 _set_version(connection)
                 return
+    if found == _WITH_SAME_WORDS and _renew_trigrams(database):
+        return
     try:
         rebuild(database, sink=sink, clock=clock)
     except Busy:
         return  # another process is rebuilding; until it has finished, searches use the old index
+
+
+def _renew_trigrams(database: Database) -> bool:
+    """Replace the substring index of an earlier version by an empty one, which `fill_trigrams` fills step by step."""
+    with database.writing() as connection:
+        if _version(connection) != _WITH_SAME_WORDS:
+            return is_current(connection)
+        connection.execute(SQL.drop_substrings)
+        connection.execute(SQL.drop_trigrams)
+        create(connection)
+        ((last,),) = connection.execute(SQL.last_block).fetchall()
+        if last is not None:
+            connection.execute(SQL.set_missing_below, (str(int(last) + 1),))
+        _set_version(connection)
+        return True
+
+
+def fill_trigrams(database: Database, *, seconds: float, sink: EventSink) -> int:
+    """Index messages that an earlier version did not, the newest first, for about the given time; return how many."""
+    from kept.core.events import Progressed
+
+    deadline = time.monotonic() + seconds
+    done = 0
+    while True:
+        with database.reading() as connection:
+            if connection.execute(SQL.missing_below).fetchone() is None:
+                return done
+        with database.writing() as connection:
+            done += _fill_blocks(connection)
+        sink(Progressed(TASK, done, None))
+        if time.monotonic() >= deadline:
+            return done
+
+
+def _fill_blocks(connection: Connection) -> int:
+    (below,) = connection.execute(SQL.missing_below).fetchone() or (None,)
+    if below is None:
+        return 0  # another process has indexed the last ones
+    ids = [int(number) for (number,) in connection.execute(SQL.ids_below, (below, _OLD_BATCH)).fetchall()]
+    _write_blocks(connection, dict.fromkeys(ids))
+    if len(ids) < _OLD_BATCH:
+        connection.execute(SQL.none_missing)
+    else:
+        connection.execute(SQL.set_missing_below, (str(ids[-1] >> BLOCK_BITS),))
+    return len(ids)
 
 
 def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
@@ -237,11 +334,13 @@ def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
 def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
     with database.writing() as connection:
         _hold_lease(connection, holder, clock)
-        connection.execute(SQL.drop_next_words)
-        connection.execute(SQL.drop_next_substrings)
+        for sql in (SQL.drop_next_words, SQL.drop_next_trigrams, SQL.unfollow_queue, SQL.drop_next_queue):
+            connection.execute(sql)
+        connection.execute(SQL.create_next_queue)
+        connection.execute(SQL.follow_queue)
         # the same declarations under other names, so that both indexes have one definition
         connection.execute(SQL.create_words.replace("message_words", "next_words"))
-        connection.execute(SQL.create_substrings.replace("message_substrings", "next_substrings"))
+        connection.execute(SQL.create_trigrams.replace("message_trigrams", "next_trigrams"))
         ((count,),) = connection.execute(SQL.count_messages).fetchall()
         return int(str(count))
 
@@ -253,12 +352,12 @@ def _fill(database: Database, holder: str, *, clock: Clock, sink: EventSink, tot
     while True:
         with database.writing() as connection:
             _hold_lease(connection, holder, clock)
-            last, count = _fill_batch(connection, last)
+            last, count, is_end = _fill_batch(connection, last)
             done += count
-            if count < _REBUILD_BATCH:
+            if is_end:
                 _swap(connection)
         sink(Progressed(TASK, min(done, total), total))
-        if count < _REBUILD_BATCH:
+        if is_end:
             return done
 
 
@@ -269,21 +368,21 @@ def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
         raise Busy("another process is rebuilding the index", "wait until it has ended")
 
 
-def _fill_batch(connection: Connection, last: int) -> tuple[int, int]:
-    batch = [prepare(text) for text in texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))]
-    connection.executemany(SQL.add_next_words, [(row.message_id, row.words, row.marks) for row in batch])
-    connection.executemany(SQL.add_next_substrings, [(row.message_id, row.substrings) for row in batch])
-    return (batch[-1].message_id if batch else last), len(batch)
+def _fill_batch(connection: Connection, last: int) -> tuple[int, int, bool]:
+    """Index the messages after `last`; return the last of them, how many, and whether there are no more."""
+    read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))
+    batch = cut_to_blocks(read, _REBUILD_BATCH)
+    add_blocks(connection, batch, name="next_")
+    return (batch[-1].message_id if batch else last), len(batch), len(read) < _REBUILD_BATCH
 
 
 def _swap(connection: Connection) -> None:
-    connection.execute(SQL.drop_gone_words)
-    connection.execute(SQL.drop_gone_substrings)
     drop(connection)
     connection.execute(SQL.rename_words)
-    connection.execute(SQL.rename_substrings)
+    connection.execute(SQL.rename_trigrams)
     create(connection)
-    connection.execute(SQL.recount_all)
+    for sql in (SQL.unfollow_queue, SQL.queue_next, SQL.drop_next_queue, SQL.none_missing, SQL.recount_all):
+        connection.execute(sql)
     _set_version(connection)
 
 

@@ -4,8 +4,9 @@ CREATE VIRTUAL TABLE IF NOT EXISTS message_words USING fts5(
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 );
 
--- name: create_substrings
-CREATE VIRTUAL TABLE IF NOT EXISTS message_substrings USING fts5(
+-- name: create_trigrams
+-- a row is a block of eight messages: one byte for each trigram of a block instead of one for each of a message
+CREATE VIRTUAL TABLE IF NOT EXISTS message_trigrams USING fts5(
   text, content='', contentless_delete=1, detail=none, tokenize="trigram remove_diacritics 1"
 );
 
@@ -15,7 +16,11 @@ CREATE VIRTUAL TABLE IF NOT EXISTS message_vocabulary USING fts5vocab(message_wo
 -- name: drop_words
 DROP TABLE IF EXISTS message_words;
 
+-- name: drop_trigrams
+DROP TABLE IF EXISTS message_trigrams;
+
 -- name: drop_substrings
+-- of earlier versions: a row for each message
 DROP TABLE IF EXISTS message_substrings;
 
 -- name: drop_vocabulary
@@ -24,20 +29,20 @@ DROP TABLE IF EXISTS message_vocabulary;
 -- name: add_words
 INSERT OR REPLACE INTO message_words (rowid, words, marks) VALUES (?, ?, ?);
 
--- name: add_substrings
-INSERT OR REPLACE INTO message_substrings (rowid, text) VALUES (?, ?);
+-- name: add_trigrams
+INSERT OR REPLACE INTO message_trigrams (rowid, text) VALUES (?, ?);
 
 -- name: remove_words
 DELETE FROM message_words WHERE rowid = ?;
 
--- name: remove_substrings
-DELETE FROM message_substrings WHERE rowid = ?;
+-- name: remove_trigrams
+DELETE FROM message_trigrams WHERE rowid = ?;
 
 -- name: merge_words
 INSERT INTO message_words (message_words, rank) VALUES ('merge', ?);
 
--- name: merge_substrings
-INSERT INTO message_substrings (message_substrings, rank) VALUES ('merge', ?);
+-- name: merge_trigrams
+INSERT INTO message_trigrams (message_trigrams, rank) VALUES ('merge', ?);
 
 -- name: is_waiting
 SELECT 1 FROM index_queue LIMIT 1;
@@ -92,24 +97,51 @@ SELECT count(*) FROM messages;
 -- name: drop_next_words
 DROP TABLE IF EXISTS next_words;
 
--- name: drop_next_substrings
-DROP TABLE IF EXISTS next_substrings;
-
--- name: add_next_words
-INSERT INTO next_words (rowid, words, marks) VALUES (?, ?, ?);
-
--- name: add_next_substrings
-INSERT INTO next_substrings (rowid, text) VALUES (?, ?);
-
--- name: drop_gone_words
-DELETE FROM next_words WHERE rowid IN (SELECT id FROM next_words_docsize WHERE id NOT IN (SELECT id FROM messages));
-
--- name: drop_gone_substrings
-DELETE FROM next_substrings
-WHERE rowid IN (SELECT id FROM next_substrings_docsize WHERE id NOT IN (SELECT id FROM messages));
+-- name: drop_next_trigrams
+DROP TABLE IF EXISTS next_trigrams;
 
 -- name: rename_words
 ALTER TABLE next_words RENAME TO message_words;
 
--- name: rename_substrings
-ALTER TABLE next_substrings RENAME TO message_substrings;
+-- name: rename_trigrams
+ALTER TABLE next_trigrams RENAME TO message_trigrams;
+
+-- name: texts_of_blocks
+SELECT m.id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,
+       iif(m.state = 'rewound', NULL, CAST(m.tool_name AS TEXT)), iif(m.state = 'rewound', NULL, CAST(m.tool_calls AS TEXT))
+FROM json_each(?) AS block CROSS JOIN messages AS m ON m.id BETWEEN block.value << 3 AND (block.value << 3) + 7;
+
+-- name: ids_below
+SELECT id FROM messages WHERE id < ? << 3 ORDER BY id DESC LIMIT ?;
+
+-- name: last_block
+SELECT max(id) >> 3 FROM messages;
+
+-- name: missing_below
+-- blocks below this one are not indexed yet; no row once all are
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below';
+
+-- name: set_missing_below
+INSERT INTO state_meta (key, value) VALUES ('trigrams_missing_below', ?)
+ON CONFLICT (key) DO UPDATE SET value = excluded.value;
+
+-- name: none_missing
+DELETE FROM state_meta WHERE key = 'trigrams_missing_below';
+
+-- name: create_next_queue
+CREATE TABLE next_queue (message_id INTEGER PRIMARY KEY);
+
+-- name: follow_queue
+-- what is indexed or removed while new indexes are filled must be done in these as well
+CREATE TRIGGER next_queue_again AFTER DELETE ON index_queue BEGIN
+  INSERT OR IGNORE INTO next_queue (message_id) VALUES (old.message_id);
+END;
+
+-- name: queue_next
+INSERT OR IGNORE INTO index_queue (message_id) SELECT message_id FROM next_queue;
+
+-- name: unfollow_queue
+DROP TRIGGER IF EXISTS next_queue_again;
+
+-- name: drop_next_queue
+DROP TABLE IF EXISTS next_queue;

@@ -22,6 +22,8 @@ REPAIR_CHARS = 60_000_000
 """The same for a repair, which may take longer; the index in memory takes about as much room as the text."""
 _BATCH = 1_000
 _MOST_NAMED = 5
+_ROWS = {"words": "messages", "trigrams": "blocks of eight messages"}
+"""What a row of each index stands for."""
 
 
 def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, without: Collection[int] = ()) -> list[str]:
@@ -39,9 +41,9 @@ def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, withou
         return wrong
     for sql, words in (
         (SQL.missing, "messages are not in the word index"),
-        (SQL.missing_substrings, "messages are not in the substring index"),
+        (SQL.missing_trigrams, "messages are not in the trigram index"),
         (SQL.left_over, "rows of the word index have no message"),
-        (SQL.left_over_substrings, "rows of the substring index have no message"),
+        (SQL.left_over_trigrams, "rows of the trigram index have no message"),
     ):
         (number,) = next(iter(connection.execute(sql)))
         if number:
@@ -66,36 +68,53 @@ def _check_form(connection: Connection, table: str) -> list[str]:
 def choose_messages(connection: Connection, *, most_chars: int) -> tuple[list[int], bool]:
     """Return the messages to compare, and whether these are all: very long ones, then others in any order.
 
-    Very long ones come first, because older versions indexed only their beginning.
+    Very long ones come first, because older versions indexed only their beginning. Blocks are chosen as a whole.
     """
-    sizes = {int(str(number)): int(str(chars or 0)) for number, chars in connection.execute(SQL.sizes)}
+    blocks: dict[int, list[int]] = {}
+    sizes: dict[int, int] = {}
+    long: set[int] = set()
+    for number, chars in connection.execute(SQL.sizes):
+        block = int(str(number)) >> index.BLOCK_BITS
+        blocks.setdefault(block, []).append(int(str(number)))
+        sizes[block] = sizes.get(block, 0) + int(str(chars or 0))
+        if int(str(chars or 0)) > TALK_CHARACTERS:
+            long.add(block)
     order = list(sizes)
     if sum(sizes.values()) > most_chars:
         random.shuffle(order)  # a sample of its own in every check, so that each message has its turn
-        order.sort(key=lambda number: sizes[number] <= TALK_CHARACTERS)
+        order.sort(key=lambda block: block not in long)
     chosen: list[int] = []
     room = most_chars
-    for number in order:
-        if room < sizes[number] and chosen:
-            break
-        chosen.append(number)
-        room -= sizes[number]
-    return sorted(chosen), len(chosen) == len(sizes)
+    for block in order:
+        if room < sizes[block] and chosen:
+            return sorted(chosen), False
+        chosen += blocks[block]
+        room -= sizes[block]
+    return sorted(chosen), True
 
 
 def _compare(connection: Connection, most_chars: int, without: Collection[int]) -> list[str]:
     chosen, is_all = choose_messages(connection, most_chars=most_chars)
+    (below,) = connection.execute(SQL.missing_below).fetchone() or (None,)
+    is_whole = {"words": is_all and not without, "trigrams": is_all and not without and below is None}
+    partial = {number >> index.BLOCK_BITS for number in without}
+    blocks = {number >> index.BLOCK_BITS for number in chosen} - partial
+    listed = {
+        "words": [number for number in chosen if number not in without],
+        "trigrams": [block for block in blocks if below is None or block >= int(str(below))],
+    }
     again = build_reference((), 0)
     try:
         index.create(again)
-        for each in (connection, again):
-            each.execute(SQL.create_compared)
-            each.execute(SQL.clear_compared)
-            each.executemany(SQL.add_compared, [(number,) for number in chosen if number not in without])
-        _index_again(connection, again)
         wrong: list[str] = []
         for table in index.TABLES:
-            wrong += _compare_table(connection, again, f"message_{table}", is_all=is_all and not without)
+            for each in (connection, again):
+                each.execute(SQL.create_compared)
+                each.execute(SQL.clear_compared)
+                each.executemany(SQL.add_compared, [(number,) for number in listed[table]])
+            if table == "words":
+                _index_again(connection, again)
+            wrong += _compare_table(connection, again, table, is_all=is_whole[table])
         return wrong
     finally:
         again.close()
@@ -106,20 +125,22 @@ def _compare(connection: Connection, most_chars: int, without: Collection[int]) 
 def _index_again(connection: Connection, again: Connection) -> None:
     last = -(2**63)
     with again:
-        while rows := index.texts(connection.execute(SQL.texts_of, (last, _BATCH)).fetchall()):
-            last = rows[-1].message_id
-            index.add_texts(again, rows)
+        while read := index.texts(connection.execute(SQL.texts_of, (last, _BATCH)).fetchall()):
+            batch = index.cut_to_blocks(read, _BATCH)
+            last = batch[-1].message_id
+            index.add_blocks(again, batch)
 
 
-def _compare_table(connection: Connection, again: Connection, table: str, *, is_all: bool) -> Iterator[str]:
+def _compare_table(connection: Connection, again: Connection, kind: str, *, is_all: bool) -> Iterator[str]:
+    table = f"message_{kind}"
     for each in (connection, again):
         each.execute(SQL.drop_terms)
         each.execute(_fill_in(SQL.create_terms, table))
     differing = sorted(_find_differing(connection, again, table))
     if differing:
         named = ", ".join(map(str, differing[:_MOST_NAMED])) + (", …" if len(differing) > _MOST_NAMED else "")
-        yield f"{table} does not list {len(differing)} messages by the words that are stored: {named}"
-    elif is_all and connection.execute(SQL.is_astray).fetchone() is not None:
+        yield f"{table} does not list {len(differing)} {_ROWS[kind]} by the words that are stored: {named}"
+    elif is_all and connection.execute(getattr(SQL, f"is_astray_{kind}")).fetchone() is not None:
         yield f"{table} lists words of messages that are not there"
     elif is_all and _totals(connection, table) != _totals(again, table):
         yield f"{table} counts other words than there are"
@@ -136,7 +157,7 @@ def _fill_in(sql: str, table: str) -> str:
 
 
 def _find_differing(connection: Connection, again: Connection, table: str) -> set[int]:
-    """Return the compared messages whose words or lengths differ between the two indexes."""
+    """Return the compared rows whose words or lengths differ between the two indexes."""
     found, wanted = ({row[0]: row[1:] for row in each.execute(SQL.terms).fetchall()} for each in (connection, again))
     differing: set[int] = set()
     for term in found.keys() | wanted.keys():

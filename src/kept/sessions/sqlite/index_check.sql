@@ -1,30 +1,34 @@
 -- name: check_words
 INSERT INTO message_words (message_words) VALUES ('integrity-check');
 
--- name: check_substrings
-INSERT INTO message_substrings (message_substrings) VALUES ('integrity-check');
+-- name: check_trigrams
+INSERT INTO message_trigrams (message_trigrams) VALUES ('integrity-check');
 
 -- name: missing
 SELECT count(*) FROM messages
 WHERE id NOT IN (SELECT id FROM message_words_docsize) AND id NOT IN (SELECT message_id FROM index_queue);
 
--- name: missing_substrings
+-- name: missing_trigrams
 SELECT count(*) FROM messages
-WHERE id NOT IN (SELECT id FROM message_substrings_docsize) AND id NOT IN (SELECT message_id FROM index_queue);
+WHERE id >> 3 NOT IN (SELECT id FROM message_trigrams_docsize) AND id >> 3 NOT IN (SELECT message_id >> 3 FROM index_queue)
+  AND id >> 3 >= coalesce((SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below'), id >> 3);
 
 -- name: left_over
 SELECT count(*) FROM message_words_docsize
 WHERE id NOT IN (SELECT id FROM messages) AND id NOT IN (SELECT message_id FROM index_queue);
 
--- name: left_over_substrings
-SELECT count(*) FROM message_substrings_docsize
-WHERE id NOT IN (SELECT id FROM messages) AND id NOT IN (SELECT message_id FROM index_queue);
+-- name: left_over_trigrams
+SELECT count(*) FROM message_trigrams_docsize
+WHERE id NOT IN (SELECT id >> 3 FROM messages) AND id NOT IN (SELECT message_id >> 3 FROM index_queue);
+
+-- name: missing_below
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below';
 
 -- name: waiting
 SELECT message_id FROM index_queue;
 
 -- name: existing
-SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_substrings');
+SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_trigrams');
 
 -- name: texts_of
 SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
@@ -63,8 +67,11 @@ SELECT id, sz FROM {index}_docsize WHERE id IN (SELECT id FROM compared) ORDER B
 -- the record with the number of rows and of words (FTS5)
 SELECT block FROM {index}_data WHERE id = 1;
 
--- name: is_astray
+-- name: is_astray_words
 SELECT 1 FROM temp.terms WHERE doc NOT IN (SELECT id FROM messages) LIMIT 1;
+
+-- name: is_astray_trigrams
+SELECT 1 FROM temp.terms WHERE doc NOT IN (SELECT id >> 3 FROM messages) LIMIT 1;
 
 -- name: total
 SELECT count(*) FROM messages;

@@ -25,6 +25,7 @@ from kept.sessions.search.postings import (
     Without,
     Word,
 )
+from kept.sessions.sqlite.index import BLOCK_BITS
 from kept.storage.connections import statements
 from kept.storage.sqlite import Connection
 
@@ -38,6 +39,7 @@ _QUERY = 0x0001
 _STALE_SHARE = 0.02
 """Share by which the number of messages may change before cached counts are dropped."""
 _TRIGRAMS = 8
+_LAST_OF_BLOCK = (1 << BLOCK_BITS) - 1
 _NEWEST_ID = 2**62
 _ONE_BYTE = 0x80
 _CACHE_KIB = 32_768
@@ -190,18 +192,29 @@ class SqlitePostings:
         return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages that contain trigrams of `text`: more than contain the text itself."""
+        """Return the newest messages that may contain `text`, of those whose blocks contain its trigrams."""
         expression = _trigram_expression(text)
-        if not expression:
+        if not expression or self._missing_below is None:
             return []
-        return _numbers(self._connection.execute(SQL.substring_ids, (expression, limit)).fetchall())
+        bindings = (expression, _like_pattern(text), limit)
+        return _numbers(self._connection.execute(SQL.containing, bindings).fetchall())
 
     def containing_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` that contain trigrams of `text`; all if it has none."""
+        """Return the messages from `first` to `last` whose blocks contain trigrams of `text`; all if it has none."""
         expression = _trigram_expression(text)
-        if not expression:
+        if not expression or self._missing_below is None:
             return set(range(first, last + 1))
-        return set(_numbers(self._connection.execute(SQL.substring_ids_between, (expression, first, last)).fetchall()))
+        blocks = _numbers(self._connection.execute(SQL.blocks_between, (expression, first, last)).fetchall())
+        found = set(range(first, min(last + 1, self._missing_below << BLOCK_BITS)))
+        for block in blocks:
+            found.update(range(max(first, block << BLOCK_BITS), min(last, (block << BLOCK_BITS) + _LAST_OF_BLOCK) + 1))
+        return found
+
+    @cached_property
+    def _missing_below(self) -> int | None:
+        """The block from which on all are indexed; None where the file has no such index."""
+        below, is_there = self._connection.execute(SQL.missing_below).fetchone() or (None, 0)
+        return int(str(below or 0)) if is_there else None
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -321,6 +334,15 @@ def _trigram_expression(text: str) -> str:
     # every second trigram covers every letter; the caller checks the rest against the text
     chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
     return " AND ".join(_quote(trigram) for trigram in dict.fromkeys(chosen))
+
+
+def _like_pattern(text: str) -> str:
+    """Return a LIKE pattern that every text matches which contains `text`, case ignored, and few others.
+
+    LIKE knows the cases of ASCII only. Two other letters have ASCII ones as their lower case: those of i and k.
+    """
+    known = (one if one.isascii() and one.isalnum() and one not in "ik" else "_" for one in text)
+    return f"%{''.join(known)}%"
 
 
 def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 TASK = "salvaging rows"
 DERIVED = ("sqlite_", "message_", "next_", "index_queue", "leases", "vector_state")
-_COMPANIONS = {"messages": ("message_words_docsize", "message_substrings_docsize")}
+_COMPANIONS = {"messages": ("message_words_docsize",)}
 _MOST_UNUSED = 1_000_000
 """Numbers that may have been given to rows that were deleted since; a larger distance is damage."""
 _MESSAGE = ("id", *MessageRow._fields, "checksum")

@@ -18,13 +18,23 @@ SELECT json_group_array(rowid) FROM (
   SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
 );
 
--- name: substring_ids
-SELECT json_group_array(rowid) FROM (
-  SELECT rowid FROM message_substrings WHERE message_substrings MATCH ? ORDER BY rowid DESC LIMIT ?
+-- name: containing
+-- LIKE leaves out the messages that only share their block with one that has the text
+SELECT json_group_array(id) FROM (
+  SELECT m.id FROM (
+    SELECT rowid AS block FROM message_trigrams WHERE message_trigrams MATCH ?1 ORDER BY rowid DESC LIMIT ?3
+  ) CROSS JOIN messages AS m ON m.id BETWEEN block << 3 AND (block << 3) + 7
+  WHERE m.content LIKE ?2 ORDER BY m.id DESC LIMIT ?3
 );
 
--- name: substring_ids_between
-SELECT json_group_array(rowid) FROM message_substrings WHERE message_substrings MATCH ? AND rowid BETWEEN ? AND ?;
+-- name: blocks_between
+SELECT json_group_array(rowid) FROM message_trigrams
+WHERE message_trigrams MATCH ? AND rowid BETWEEN ? >> 3 AND ? >> 3;
+
+-- name: missing_below
+-- blocks below it are not indexed; the index itself may be missing in an old file that cannot be written
+SELECT (SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below'),
+  EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'message_trigrams');
 
 -- name: lengths
 -- a join with the sorted list reads the table in order, in half of the time of IN

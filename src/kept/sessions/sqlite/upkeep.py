@@ -167,6 +167,7 @@ class SqliteUpkeep:
         before = self._file_bytes()
         caught_up = index.drain(self._database, seconds=_UNTIL_DONE)
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
+        index.fill_trigrams(self._database, seconds=_UNTIL_DONE, sink=self._file.sink)
         file.merge_indexes(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")

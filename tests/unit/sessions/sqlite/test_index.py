@@ -92,7 +92,7 @@ def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connec
         steps += 1
         assert steps < 100
 
-    for table in ("message_words_data", "message_substrings_data"):
+    for table in ("message_words_data", "message_trigrams_data"):
         ((count,),) = connection.execute(
             f"SELECT count(*) FROM {table} WHERE instr(block, CAST('peakablesecre' AS BLOB)) > 0"
         ).fetchall()

@@ -1,15 +1,19 @@
 """The indexes built anew: what is found afterwards is what was found before."""
 
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 from kept.core.clock import SystemClock
-from kept.core.ids import SessionId
+from kept.core.events import Event, Progressed
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
+from kept.sessions.reports import ForgetPlan
 from kept.sessions.search.analysis import IndexedText
+from kept.sessions.search.postings import Word
 from kept.sessions.sqlite import index, index_check
-from kept.sessions.sqlite.postings import find
+from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
 
@@ -94,3 +98,103 @@ def index_size(database: Database) -> int:
     """Return how many messages wait, as another process sees it."""
     ((count,),) = database.connection.execute("SELECT count(*) FROM index_queue").fetchall()
     return int(str(count))
+
+
+def say(store: SqliteSessionStore, texts: Iterable[str]) -> list[int]:
+    """Store one message for each text."""
+    if store.session(SessionId("s")) is None:
+        store.create(Session(SessionId("s"), "cli", NOW))
+    new = [NewMessage(Message(Role.USER, text), NOW, Origin.PERSON) for text in texts]
+    return [int(number) for number in store.append(SessionId("s"), new)]
+
+
+def make_store_of_version_3(path: Path, count: int) -> None:
+    """Make a store whose substring index has a row for each message, as before blocks."""
+    store = SqliteSessionStore(path)
+    with closing(store.database):
+        say(store, (f"the winterquokka{number} sleeps" for number in range(count)))
+        store.file.catch_up()
+        with store.database.writing() as connection:
+            connection.execute(index.SQL.create_trigrams.replace("message_trigrams", "message_substrings"))
+            connection.execute("INSERT INTO message_substrings (rowid, text) SELECT id, content FROM messages")
+            connection.execute("DROP TABLE message_trigrams")
+            connection.execute("UPDATE state_meta SET value = '3' WHERE key = 'index_version'")
+
+
+def count_missing(store: SqliteSessionStore) -> int:
+    ((count,),) = store.database.connection.execute(
+        "SELECT count(*) FROM messages WHERE id >> 3 NOT IN (SELECT id FROM message_trigrams_docsize)"
+    ).fetchall()
+    return int(str(count))
+
+
+def test_a_store_of_version_3_opens_at_once_and_is_brought_over_in_steps(tmp_path: Path) -> None:
+    """Words are found meanwhile, parts of words in the newest messages first; the check has nothing to say."""
+    make_store_of_version_3(tmp_path / "state.db", 1_300)
+
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        assert count_missing(store) == 1_300
+        assert store.search(SearchRequest("winterquokka7")).messages[0].message_id == 8
+        assert store.upkeep.check() == []
+        index.fill_trigrams(store.database, seconds=0, sink=lambda _: None)  # one step, as if killed after it
+
+        assert 0 < count_missing(store) < 1_300
+        assert store.upkeep.check() == []
+        newest = SqlitePostings(store.database.connection).newest_containing("quokka1299", 5)
+        assert newest == [1_300]
+        every = SqlitePostings(store.database.connection).containing_between("quokka1299", 1, 1_300)
+        assert {1, 1_300} <= every < set(range(1, 1_301))
+        told: list[Event] = []
+        store.file.sink = told.append
+        store.upkeep.optimize()
+
+        assert count_missing(store) == 0
+        assert any(isinstance(event, Progressed) and event.task == index.TASK for event in told)
+        assert SqlitePostings(store.database.connection).newest_containing("quokka2 ", 5) == [3]
+        assert store.upkeep.check() == []
+        tables = store.database.connection.execute("SELECT 1 FROM sqlite_schema WHERE name GLOB 'message_substrings*'")
+        assert tables.fetchone() is None
+
+
+def test_a_command_that_writes_brings_an_old_store_over(tmp_path: Path) -> None:
+    """The end of such a command indexes some thousand messages."""
+    make_store_of_version_3(tmp_path / "state.db", 60)
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        say(store, ["one more"])
+
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        assert count_missing(store) == 0
+
+
+def test_an_old_store_that_cannot_be_written_is_searched(tmp_path: Path) -> None:
+    """It has no trigrams; its words are found."""
+    make_store_of_version_3(tmp_path / "state.db", 20)
+
+    with closing(SqliteSessionStore(open_state(tmp_path / "state.db", read_only=True))) as store:
+        assert store.search(SearchRequest("winterquokka7")).messages[0].message_id == 8
+        assert store.search(SearchRequest("quokka7")).messages == ()
+        assert store.search(SearchRequest('"the winterquokka7 sleeps"')).messages[0].message_id == 8
+
+
+def test_what_changes_during_a_rebuild_is_in_the_new_index(tmp_path: Path) -> None:
+    """A message that is taken back or removed after it was indexed is found by neither index."""
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        say(store, (f"number {number} saw a jerboa{number}" for number in range(2_100)))
+        told: list[Event] = []
+
+        def change(event: Event) -> None:
+            if not told:
+                store.forgetting.carry_out(ForgetPlan(messages=(MessageId(2),)))
+                say(store, ["a tardigrade walks"])
+            told.append(event)
+
+        index.rebuild(store.database, sink=change, clock=SystemClock())
+        assert len(told) > 1
+        store.file.catch_up()
+
+        postings = SqlitePostings(store.database.connection)
+        assert postings.ids(Word("jerboa1")) == []
+        assert postings.newest_containing("jerboa1 ", 5) == []
+        assert postings.newest_containing("jerboa2", 2_000)[-1] == 3
+        assert postings.newest_containing("ardigrade", 5) == [2_101]
+        assert store.upkeep.check() == []
