@@ -34,7 +34,7 @@ _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
 TRIGRAM_SECONDS = 0.5
-"""The same until an old file has the trigrams of all its messages: about 10,000 messages."""
+"""The same until an old file has the trigrams of all its messages: some 5,000 of them."""
 
 
 _CATCH_UP_WAIT_SECONDS = 3.0

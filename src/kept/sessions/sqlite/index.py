@@ -1,7 +1,9 @@
 """The word index and the trigram index of messages, both derived from the rows.
 
 A row of the trigram index is a block: the messages whose ids differ in the last three bits only. It is written whole,
-so that a change of one message reads its neighbours. Single rows wait in a queue, like those of other programs, until the next search or the end of the process: indexed
+so that a change of one message reads its neighbours.
+
+Single rows wait in a queue, like those of other programs, until the next search or the end of the process: indexed
 together they take a fifth of the time. A rebuild makes new indexes beside the old ones, in small steps, and swaps them
 in at the end.
 """
