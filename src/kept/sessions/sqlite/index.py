@@ -313,7 +313,7 @@ def _fill_blocks(connection: Connection) -> int:
     (below,) = connection.execute(SQL.missing_below).fetchone() or (None,)
     if below is None:
         return 0  # another process has indexed the last ones
-    ids = [int(number) for (number,) in connection.execute(SQL.ids_below, (below, _OLD_BATCH)).fetchall()]
+    ids = [int(str(number)) for (number,) in connection.execute(SQL.ids_below, (below, _OLD_BATCH)).fetchall()]
     _write_blocks(connection, dict.fromkeys(ids))
     if len(ids) < _OLD_BATCH:
         connection.execute(SQL.none_missing)
