@@ -240,6 +240,24 @@ def test_a_correction_proposes_to_replace_the_entry(assistant, memory, approvals
     assert memory.entries(waiting.target) == ["I moved to Halle this week"]
 
 
+@pytest.mark.parametrize(
+    ("lived", "moved"),
+    [
+        ("Ich wohne in Leipzig", "Ich bin letzten Monat nach Dresden gezogen"),
+        ("我住在莱比锡", "我上个月搬到了德累斯顿"),
+        ("Vivo en Sevilla", "Me mudé a Madrid el mes pasado"),
+        ("J'habite à Lyon", "J'ai déménagé à Paris le mois dernier"),
+    ],
+)
+def test_a_move_replaces_the_place_in_every_language(assistant, approvals, lived, moved):
+    """Whoever moved lives at the new place, which a page may be told; the old one waits no longer."""
+    assistant.reply(lived)
+
+    assistant.reply(moved)
+
+    assert [edit.text for waiting in approvals.waiting() for edit in waiting.edits] == [moved]
+
+
 def test_an_order_with_a_new_value_replaces_at_once(assistant, memory):
     """The order is carried out, says what it replaced, and can be undone."""
     assistant.reply("Merk dir, dass mein Geburtstag am 4. Mai ist")
