@@ -9,6 +9,7 @@ answers of check, commands and repair. Run it by hand:
 import os
 import random
 import shutil
+import struct
 import sys
 import tempfile
 import traceback
@@ -538,6 +539,20 @@ def test_commands_before_the_repair_take_no_rows_from_the_place_of_the_queue(tmp
     rows = contents(path)
     assert faults == []
     assert [key for key, values in healthy.items() if rows.get(key) != values] == []
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_rows_of_a_table_without_an_index_are_told_with_their_page(tmp_path, monkeypatch, start):
+    """The cell of a row, or only the types of its columns, are zeros: not even its key can be read."""
+
+    def change(data, owners, size):
+        page = next(page for page, owner in owners.items() if owner == "imported_usage")
+        schema = max(page for page, owner in owners.items() if owner == "sqlite_schema")
+        data[(schema - 1) * size : (schema - 1) * size + 8] = bytes(8)  # so that the rows have to be salvaged
+        cell = (page - 1) * size + struct.unpack_from(">H", data, (page - 1) * size + 8)[0]
+        data[cell + start : cell + 6] = bytes(6 - start)
+
+    assert judge_one(tmp_path, monkeypatch, change) == []
 
 
 @pytest.mark.parametrize("place", [2, len("triggernotes_uncheckedno")])

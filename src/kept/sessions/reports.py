@@ -108,7 +108,7 @@ class Salvaged:
     lost: dict[str, list[str]] = field(default_factory=dict)
     """Rows that an index still lists, and nothing else."""
     pages: dict[str, list[int]] = field(default_factory=dict)
-    """Pages of each table that cannot be read; in tables without an index nothing says which rows they held."""
+    """Pages of each table that cannot be read, or not completely where no index says which rows they held."""
     missing_pages: int = 0
     """Pages that the header counts and the file does not hold, because it was cut off."""
     restored: list[str] = field(default_factory=list)

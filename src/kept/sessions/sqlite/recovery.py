@@ -156,16 +156,17 @@ class _TableCopy:
         table = self._shape.name
         for row in self._salvage.rows(table):
             self._take(connection, row)
-        for row in self._strays:
-            self._keep_stray(connection, row)
+        dropped = {row.page for row in self._strays if not self._keep_stray(connection, row) and row.is_reached}
         lost = self._evidence.expected - self._whole.keys()
         self._result.rows[table] = len(self._whole)
         self._result.name_lost(table, (self._describe(key) for key in _sort(lost)))
         damaged = [key for key, is_whole in self._whole.items() if not is_whole]
         self._result.name_damaged(table, (self._describe(key) for key in _sort(damaged)))
-        lost_pages = self._salvage.find_lost_pages(table)
+        lost_pages = set(self._salvage.find_lost_pages(table))
+        if not self._evidence.is_certain:  # nothing lists the rows of pages that are read in part
+            lost_pages |= dropped.union(self._salvage.extents[table].torn)
         if lost_pages:
-            self._result.pages[table] = lost_pages
+            self._result.pages[table] = sorted(lost_pages)
 
     def _take(self, connection: Connection, row: Row) -> None:
         key = key_of(self._shape, row)
@@ -220,16 +221,20 @@ class _TableCopy:
         connection.execute(f"DELETE FROM {self._shape.name} WHERE {where}", values)  # noqa: S608 - names of our schema
         del self._whole[key]
 
-    def _keep_stray(self, connection: Connection, row: Row) -> None:
-        """Find the number of a row by its checksum among those that are missing; else give it the next one."""
+    def _keep_stray(self, connection: Connection, row: Row) -> bool:
+        """Find the number of a row by its checksum among those that are missing; else give it the next one.
+
+        Return whether it is of this table, and of one that numbers its rows.
+        """
         if self._shape.alias is None or not row.is_of_table:
-            return
+            return False
         missing = [key for key in self._evidence.expected - self._whole.keys() if isinstance(key, int)]
         number = find_number(self._shape.name, row, missing)
         if number is None:
             number = max((key for key in self._whole if isinstance(key, int)), default=0) + 1
         values = dict(row.values) | {self._shape.columns[self._shape.alias]: number}
         self._insert(connection, number, values, is_whole=False)
+        return True
 
     def _describe(self, key: Key) -> str:
         known = self._evidence.columns.get(key, {})
