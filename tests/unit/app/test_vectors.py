@@ -32,7 +32,7 @@ def test_an_endpoint_without_numpy_says_what_to_install(monkeypatch):
     app = open_app(environ={**_environment(), "KEPT_SESSIONS__EMBEDDINGS__PROVIDER": "openai"})
 
     with pytest.raises(UsageError, match="numpy") as refused:
-        _ = app.semantic_search.model
+        _ = app.semantic_search.model.of_messages
 
     assert "kept[vectors]" in refused.value.remedy
     app.close()
@@ -45,7 +45,7 @@ def test_openai_itself_needs_a_key(monkeypatch):
     app = open_app(environ={**_environment(), **variables})
 
     with pytest.raises(Exception, match="MY_KEY"):
-        _ = app.semantic_search.model
+        _ = app.semantic_search.model.of_messages
 
     app.close()
 
