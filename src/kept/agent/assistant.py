@@ -14,6 +14,7 @@ from kept.agent.passages import (
     list_page_passages,
     merge_passages,
     relevances,
+    repeats_entry,
     search_pages,
 )  # fmt: skip
 from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_request, is_fact, parse_order, statements
@@ -333,16 +334,19 @@ class Assistant:
         past = self._sources.look_up(question, None if asks else message.session_id) if self._sources.look_up else ()
         if past and past[0].day:
             return Reply("\n".join(list_by_day(past)), passages=tuple(past), memo=memo)
-        fresh = [each for each in past if not any(page.text in each.text for page in pages)]
+        fresh = [each for each in past if not repeats_entry(each, pages)]
         if focus and (near := [each for each in fresh if relevances(focus, [each.text])[0]] or pages):
             fresh = near if near is not pages else []
         passages = merge_passages(question, pages, fresh)
         hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
             return Reply(hint or spoken.say("nothing" if asks else self._acknowledge(message)), memo=memo)
-        lines = [quote(passage.text, passage.source) for passage in passages] + ([hint] if hint else [])
+        lines = [quote(self._show(passage, spoken), passage.source) for passage in passages] + ([hint] if hint else [])
         memo = replace(memo, answered=tuple(passage.text for passage in passages))
         return Reply("\n".join(lines), passages=tuple(passages), memo=memo)
+
+    def _show(self, passage: Passage, spoken: Language) -> str:
+        return f"{passage.text} {spoken.say('superseded')}" if passage.is_superseded else passage.text
 
     def _acknowledge(self, message: _Message) -> str:
         if self._actions is None:

@@ -30,7 +30,6 @@ MIN_SCORE = 0.22
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
 PASSAGE_CHARS = 400
-SUPERSEDED = " (no longer: see above)"
 _RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 5, 40, 5
 """Where what was said is looked for, and how much of it is listed."""
 LISTED = 30
@@ -53,6 +52,8 @@ class Passage:
     session_id: str = ""
     number: int = 0
     """Its message; 0 for an entry of a page."""
+    is_superseded: bool = False
+    """Whether another passage corrects it."""
 
 
 def look_up(store: Readable, question: str, exclude: SessionId | None = None) -> list[Passage]:
@@ -318,7 +319,7 @@ def list_by_day(passages: Sequence[Passage]) -> Iterator[str]:
 def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passage]) -> list[Passage]:
     """Merge both sources, the better one first, and drop passages far below the other source's best.
 
-    A passage that a later one corrects comes after it and says so.
+    A passage that a later one corrects comes after it and is marked.
     """
     scores = relevances(question, [passage.text for passage in (*pages, *past)])
     best = max(scores, default=0.0)
@@ -337,4 +338,10 @@ def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
     said = [Statement(one.text, one.moment, one.session_id, one.number) for one in passages]
     superseded = find_superseded(said)
     kept = [one for place, one in enumerate(passages) if place not in superseded]
-    return kept + [replace(passages[place], text=f"{passages[place].text}{SUPERSEDED}") for place in superseded]
+    return kept + [replace(passages[place], is_superseded=True) for place in superseded]
+
+
+def repeats_entry(passage: Passage, pages: Sequence[Passage]) -> bool:
+    """Whether a passage says what one of these entries says: in the same words, or as the order that saved it."""
+    said = {passage.text, *(one.text for one in statements(passage.text))}
+    return any(page.text in text for page in pages for text in said)

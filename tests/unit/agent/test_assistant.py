@@ -137,6 +137,30 @@ def test_what_answers_much_worse_is_not_said_beside_the_answer(app, question, pa
     assert [passage.text for passage in assistant.reply(question).passages] == answers
 
 
+def test_the_order_that_saved_an_entry_is_not_quoted_beside_it(app):
+    """German puts the verb of the order last, so that its words are not those of the entry."""
+    said = [Passage("Merke dir, dass ich freitags deploye", "you", 0.9)]
+    assistant = Talk(app, look_up=lambda *_: said)
+    assistant.reply(said[0].text)
+
+    answer = assistant.reply("wann deploye ich?")
+
+    assert [passage.text for passage in answer.passages] == ["ich deploye freitags"]
+
+
+def test_a_superseded_passage_is_marked_in_the_language_of_the_question(app):
+    """The newer one comes first."""
+    said = [
+        Passage("Ich wohne in Leipzig", "you", 0.9, moment=1.0, session_id="one", number=1),
+        Passage("Ich wohne jetzt in Dresden", "you", 0.9, moment=2.0, session_id="one", number=3),
+    ]
+
+    answer = Talk(app, look_up=lambda *_: said).reply("wo wohne ich?")
+
+    assert [passage.text for passage in answer.passages] == ["Ich wohne jetzt in Dresden", "Ich wohne in Leipzig"]
+    assert "Ich wohne in Leipzig (nicht mehr: siehe oben)" in answer.text
+
+
 def test_who_asks_what_is_known_hears_the_pages(assistant):
     """The question that a person asks first is answered with every entry, or that there is none."""
     assert "empty" in assistant.reply("What do you know about me?").text
