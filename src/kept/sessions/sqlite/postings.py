@@ -192,12 +192,22 @@ class SqlitePostings:
         return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages that may contain `text`, of those whose blocks contain its trigrams."""
+        """Return the newest messages that may contain `text`, of those whose blocks contain its trigrams.
+
+        Messages whose blocks are not indexed yet are read one after the other.
+        """
         expression = _trigram_expression(text)
-        if not expression or self._missing_below is None:
+        if not expression:
             return []
-        bindings = (expression, _like_pattern(text), limit)
-        return _numbers(self._connection.execute(SQL.containing, bindings).fetchall())
+        found, below = list[int](), _NEWEST_ID
+        if self._missing_below is not None:
+            below = self._missing_below << BLOCK_BITS
+            bindings = (expression, _like_pattern(text), limit)
+            found = _numbers(self._connection.execute(SQL.containing, bindings).fetchall())
+        if below and len(found) < limit:
+            rest = (below, text, limit - len(found))
+            found += _numbers(self._connection.execute(SQL.containing_below, rest).fetchall())
+        return found
 
     def containing_between(self, text: str, first: int, last: int) -> set[int]:
         """Return the messages from `first` to `last` whose blocks contain trigrams of `text`; all if it has none."""
@@ -341,8 +351,12 @@ def _like_pattern(text: str) -> str:
 
     LIKE knows the cases of ASCII only. Two other letters have ASCII ones as their lower case: those of i and k.
     """
-    known = (one if one.isascii() and one.isalnum() and one not in "ik" else "_" for one in text)
-    return f"%{''.join(known)}%"
+    return f"%{''.join(one if _is_plain(one) else '_' for one in text)}%"
+
+
+def _is_plain(one: str) -> bool:
+    """Whether LIKE compares a character as it should: ASCII letters and digits, and what has no case."""
+    return one.isalnum() and (one not in "ik" if one.isascii() else one.lower() == one.upper())
 
 
 def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:

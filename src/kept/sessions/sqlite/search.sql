@@ -27,6 +27,12 @@ SELECT json_group_array(id) FROM (
   WHERE m.content LIKE ?2 ORDER BY m.id DESC LIMIT ?3
 );
 
+-- name: containing_below
+-- while an old file is brought over; lower() knows the capitals of ASCII only
+SELECT json_group_array(id) FROM (
+  SELECT id FROM messages WHERE id < ? AND instr(lower(content), ?) ORDER BY id DESC LIMIT ?
+);
+
 -- name: blocks_between
 SELECT json_group_array(rowid) FROM message_trigrams
 WHERE message_trigrams MATCH ? AND rowid BETWEEN ? >> 3 AND ? >> 3;
