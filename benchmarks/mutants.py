@@ -42,6 +42,9 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "tests/unit/storage",
             "tests/unit/sessions/sqlite/test_row_checksums.py",
+            "tests/unit/operations/test_storage.py",  # rows of a server
+            "tests/contract/test_documents.py",
+            "tests/faults/test_damages.py",
             "tests/faults/test_repair_outcomes.py",
         ),
     ),

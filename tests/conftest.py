@@ -1,5 +1,6 @@
 """Shared by all tests: a home of its own, no network, no keys; heavy and speed tests only on request."""
 
+import gc
 import ipaddress
 import os
 import socket
@@ -23,6 +24,16 @@ settings.register_profile(
 )
 settings.register_profile("heavy", parent=settings.get_profile("kept"), max_examples=3_000)
 settings.load_profile("heavy" if HEAVY else "kept")
+
+
+# Collection makes millions of objects that live to the end. Without this the garbage collector walks them again and
+# again, and each `gc.collect()` of a test takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish():
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
