@@ -27,14 +27,7 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import (
-    APPLICATION_ID,
-    check_regular,
-    explain_errors,
-    open_regular,
-    resolve_link,
-    steady_folder,
-)
+from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, open_regular, resolve_link, steady_folder
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
@@ -208,7 +201,12 @@ class Database:
             else:
                 from kept.storage.swap import create
 
-                create(resolve_link(self.path), page_bytes=PAGE_BYTES, application_id=self._application_id)
+                create(
+                    resolve_link(self.path),
+                    self._migrations,
+                    page_bytes=PAGE_BYTES,
+                    application_id=self._application_id,
+                )
         return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:

@@ -391,6 +391,8 @@ class TestConnection:
 
         monkeypatch.setattr("kept.storage.sqlite.Checkpointer", Watch)
         database = Database(tmp_path / "watched.db", application_id=MARK, migrations=(ONE,))
+        with database.writing() as connection:
+            connection.execute("INSERT INTO facts VALUES ('one')")
         database.close()
 
         assert seen
