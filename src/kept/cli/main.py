@@ -7,12 +7,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_command
 
 from kept.cli import terminal
 from kept.core.errors import KeptError, StorageError, UsageError
@@ -79,7 +81,8 @@ def main() -> None:
     _ensure_input()
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
-        build(arguments)(args=arguments, prog_name="kept", standalone_mode=True)
+        asked = _command_in(_completion_words() or arguments)
+        _build_parser(asked if asked in COMMANDS else None)(args=arguments, prog_name="kept", standalone_mode=True)
     except KeptError as error:
         _report(error)
         sys.exit(error.exit_code)
@@ -143,11 +146,15 @@ def _as_text(arguments: list[str]) -> list[str]:
     return arguments
 
 
-def build(arguments: list[str]) -> typer.Typer:
+@cache  # a process that runs many commands reads the signatures of each group once
+def _build_parser(asked: str | None) -> Any:
+    return get_command(build(asked))
+
+
+def build(asked: str | None) -> typer.Typer:
     """Return the program with the requested command loaded; for help and unknown names, with all names only."""
     program = _create_program()
-    asked = _command_in(_completion_words() or arguments)
-    if asked in COMMANDS:
+    if asked is not None:
         _module_of(asked).register(program)
         _shorten(program)
         return program

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 
 from kept.core.text import resource_path
@@ -108,11 +109,17 @@ def plugin_roots() -> Iterator[Root]:
 
 def _offers_skills(folder: Path) -> bool:
     """Look for our entry point in the packages installed in `folder`; importlib.metadata takes 0.1 s to import."""
-    mark = f"[{ENTRY_POINTS}]".encode()
     try:
-        packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
+        return _find_offer(folder, folder.stat().st_mtime_ns)
     except OSError:
         return False
+
+
+@lru_cache(maxsize=64)  # a server opens an agent for each conversation
+def _find_offer(folder: Path, _changed: int) -> bool:
+    """Do so once for each time at which packages were installed or removed there."""
+    mark = f"[{ENTRY_POINTS}]".encode()
+    packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
     return any(mark in (read_regular(Path(package, "entry_points.txt")) or b"") for package in packages)
 
 

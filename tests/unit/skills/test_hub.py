@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import io
 import json
+import os
 import subprocess
 import tarfile
 import threading
@@ -412,11 +413,15 @@ def test_the_first_version_of_the_index_is_understood(hub, site, folder):
 
 
 def test_an_installed_package_is_a_source(hub, tmp_path, monkeypatch, folder):
-    """The entry point names the folder; its code is not needed."""
+    """The entry point names the folder; its code is not needed. It is found also when it is installed meanwhile."""
     package = tmp_path / "site" / "acme_skills"
     (package / "greet").mkdir(parents=True)
     (package / "__init__.py").write_text("raise SystemExit('never imported')")
     (package / "greet" / "SKILL.md").write_text(CLEAN)
+    os.utime(tmp_path / "site", (1, 1))
+    with monkeypatch.context() as before:
+        before.syspath_prepend(str(tmp_path / "site"))
+        assert isinstance(hub.prepare("pip:acme"), Refused)
     info = tmp_path / "site" / "acme_skills-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-skills\nVersion: 1.0\n")
