@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import os
 import re
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -86,9 +88,22 @@ def newer_port(package: Path) -> int | None:
 
 def entry_points(group: str) -> list[EntryPoint]:
     """Return the installed entry points of `group`, sorted by name."""
+    return list(_read_entry_points(group, tuple((place, _changed_at(place)) for place in sys.path)))
+
+
+def _changed_at(place: str) -> int:
+    """Return when a package was last added to or removed from a folder."""
+    try:
+        return os.stat(place or os.curdir).st_mtime_ns  # noqa: PTH116 - a name in sys.path, without building a Path
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=8)  # reading the files of all packages takes 25 ms, and a command asks several times
+def _read_entry_points(group: str, _places: tuple[tuple[str, int], ...]) -> tuple[EntryPoint, ...]:
     from importlib.metadata import entry_points as installed
 
-    return sorted(installed(group=group), key=lambda point: point.name)
+    return tuple(sorted(installed(group=group), key=lambda point: point.name))
 
 
 def module_name(package: Path) -> str:

@@ -1,5 +1,7 @@
 """Plugins in folders."""
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -46,3 +48,20 @@ def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_a_group_that_nobody_offers_is_empty() -> None:
     """No entry points are no error."""
     assert entry_points("kept.nothing_of_this_name") == []
+
+
+def test_a_package_that_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that is removed is gone, without a new process."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    os.utime(tmp_path, (1, 1))
+    assert entry_points("kept.tried") == []
+    info = tmp_path / "some-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[kept.tried]\nb = some:B\na = some:A\n")
+
+    assert [point.name for point in entry_points("kept.tried")] == ["a", "b"]
+    assert [point.name for point in entry_points("kept.tried")] == ["a", "b"]
+    shutil.rmtree(info)
+    os.utime(tmp_path, (2, 2))
+    assert entry_points("kept.tried") == []
