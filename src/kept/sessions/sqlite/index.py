@@ -19,6 +19,7 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.sqlite import checksums, session_rows
+from kept.storage import row_checksums
 from kept.storage.connections import statements
 from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
@@ -117,8 +118,9 @@ def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
 def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
     """Index texts, or index them again."""
     ready = [prepare(text) for text in texts]
-    connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
-    _write_blocks(connection, {row.message_id: row.substrings for row in ready})
+    with row_checksums.pause(connection):
+        connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
+        _write_blocks(connection, {row.message_id: row.substrings for row in ready})
 
 
 def add_blocks(connection: Connection, texts: Iterable[IndexedText], *, name: str = "message_") -> None:
@@ -222,7 +224,8 @@ def _drain_batch(connection: Connection, most: int, *, chars: int = _QUEUE_CHARS
     there = [row for row in waiting if row[1] is not None]
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts((row[0], *row[2:-1]) for row in there))
-    connection.executemany(SQL.done, [(row[0],) for row in waiting])
+    with row_checksums.pause(connection):
+        connection.executemany(SQL.done, [(row[0],) for row in waiting])
     foreign = [row for row in there if row[-1]]
     checksums.update(connection, [row[0] for row in foreign])
     recount(connection, {row[1] for row in foreign})
