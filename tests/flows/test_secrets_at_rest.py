@@ -1,6 +1,7 @@
 """Credentials that people paste: none of their bytes reach a file of the home."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from kept.core.text import dumps
 from kept.sessions.redaction import Redaction
 from kept.testing.credentials import make_credential
 
+CORPUS = Path(__file__).parent.parent / "corpora" / "secret_forms.txt"
 FORMS = {
     "vault": "hvs.<u24>",
     "age": "AGE-SECRET-KEY-1<A58>",
@@ -66,3 +68,28 @@ def test_arguments_of_a_tool_are_redacted(name):
     stored = [Redaction().message(each).message for each in (asked, told)]
 
     assert marker not in repr(stored)
+
+
+def _said(text, role=Role.USER, **more):
+    return NewMessage(Message(role, text), 0.0, "chat", **more)
+
+
+@pytest.mark.parametrize("odd", ["", "İstanbul and ẞ: "], ids=["plain", "letters that grow in lower case"])
+def test_many_messages_are_redacted_as_each_alone(odd):
+    """An import looks at many texts at once; whichever holds a credential, each form is found as in a single message."""
+    chance = random.Random(11)
+    forms = [line.split("\t")[1] for line in CORPUS.read_text().splitlines() if "\t" in line]
+    secrets = [make_credential(form, chance) for form in [*forms, *FORMS.values()]]
+    plain = [_said(f"{odd}We had lunch at the harbour, number {number}.") for number in range(70)]
+    mixed = list(plain)
+    for secret in secrets:
+        mixed.insert(chance.randrange(len(mixed)), _said(f"{odd}please note {secret} for later"))
+    mixed.append(_said('{"password": "tr0ub4dor&3x"}', Role.TOOL))
+    mixed.append(_said("sent otherwise", api_content=f"with {secrets[0]}"))
+
+    assert Redaction().messages(mixed) == [Redaction().message(each) for each in mixed]
+    assert Redaction().messages(plain) == plain
+    assert Redaction(is_on=False).messages(mixed) == mixed
+    for secret in secrets:
+        group = [*plain[:9], _said(f"it is {secret} now"), *plain[9:20]]
+        assert Redaction().messages(group)[9] == Redaction().message(group[9])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
@@ -34,6 +35,11 @@ def _digest(text: str, size: int) -> bytes:
     from hashlib import blake2b  # loads OpenSSL, which a prompt does not need
 
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+@lru_cache(maxsize=4_096)
+def _key(user: UserId, client: str, external_id: str) -> bytes:
+    return _digest(f"{user}\0{client}\0{external_id}", 12)  # asked for three times on the way of each message
 
 
 def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
@@ -144,7 +150,7 @@ class Captures:
 
     def key(self, external_id: str) -> bytes:
         """Return the key of a message: unique by user, client and external id."""
-        return _digest(f"{self._user}\0{self.client}\0{external_id}", 12)
+        return _key(self._user, self.client, external_id)
 
     def find_known(self, unit: UnitOfWork, keys: Iterable[bytes]) -> Known:
         """Return the stored message and the mark of each key that is known."""

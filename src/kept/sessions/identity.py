@@ -1,6 +1,5 @@
 """Which lines of an import are stored already, and under which ids."""
 
-from collections import Counter
 from dataclasses import dataclass, field
 
 from kept.core.ids import MessageId
@@ -22,7 +21,7 @@ class Stored:
     order: list[tuple[Print, MessageId]] = field(default_factory=list)
     moments: dict[tuple[Print, float], list[MessageId]] = field(default_factory=dict)
     _place: int = 0
-    _met: Counter[tuple[Print, float]] = field(default_factory=Counter)
+    _met: dict[tuple[Print, float], int] = field(default_factory=dict)
 
     def remember(self, message_id: MessageId, external_id: str | None, *, mark: Print, moment: float) -> None:
         """Add a message that the store holds."""
@@ -34,8 +33,8 @@ class Stored:
     def find(self, external_id: str | None, mark: Print, moment: float) -> MessageId | None:
         """Return the id under which the next line is stored, or None if it is new."""
         place, self._place = self._place, self._place + 1
-        met = self._met[mark, moment]
-        self._met[mark, moment] += 1
+        met = self._met.get((mark, moment), 0)
+        self._met[mark, moment] = met + 1
         if external_id is not None:
             return self.external.get(external_id)
         if place < len(self.order) and self.order[place][0] == mark:

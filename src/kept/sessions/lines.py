@@ -19,6 +19,7 @@ from kept.core.messages import (
     TextPart,
     ToolCall,
 )
+from kept.core.provenance import accept_claim
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
 from kept.security.fence import shown_thinking
@@ -30,6 +31,8 @@ DEFAULT_SOURCE = "import:jsonl"
 _SESSION_FIELDS = frozenset(
     ("source", "user_id", "profile", "project", "model", "title", "parent_session_id", "link", "ended", "end_reason")
 )
+_OF_TOOLS = frozenset(("tool_calls", "tool_call_id", "tool_name", "reasoning"))
+_ROLES = {role.value: role for role in Role}
 
 
 class BadLine(ValueError):
@@ -66,16 +69,21 @@ BESIDE = ("page", "edit", "pending", "skill")
 """The types of lines in a user's export that are not conversations."""
 
 
-def parse(raw: bytes, *, source: str = DEFAULT_SOURCE) -> Line:
+def parse(raw: bytes, *, source: str = DEFAULT_SOURCE, imported: SourceName | None = None) -> Line:
     """Return the line, or raise BadLine with what is wrong."""
-    return read_line(_load(raw), source=source)
+    return read_line(_load(raw), source=source, imported=imported)
 
 
-def parse_all(raw: bytes, *, source: str = DEFAULT_SOURCE, now: float) -> Iterator[Line | BadLine]:
-    """Yield the lines that one line stands for: more than one for a conversation in the shape of an API."""
+def parse_all(
+    raw: bytes, *, source: str = DEFAULT_SOURCE, now: float, imported: SourceName | None = None
+) -> Iterator[Line | BadLine]:
+    """Yield the lines that one line stands for: more than one for a conversation in the shape of an API.
+
+    `imported` is what texts count as that claim more trust than the file; None if this home wrote it.
+    """
     for value in expand(_load(raw), now=now):
         try:
-            yield read_line(value, source=source)
+            yield read_line(value, source=source, imported=imported)
         except BadLine as bad:
             yield bad
 
@@ -93,13 +101,13 @@ def _load(raw: bytes) -> dict[str, Any]:
     return value
 
 
-def read_line(value: Mapping[str, Any], *, source: str = DEFAULT_SOURCE) -> Line:
+def read_line(value: Mapping[str, Any], *, source: str = DEFAULT_SOURCE, imported: SourceName | None = None) -> Line:
     """Return the line that an object stands for, or raise BadLine with what is wrong."""
     if value.get("type") == "session":
         return _session_line(value, source)
     if value.get("type") in BESIDE:
         raise NoConversation(f"a line of type {value['type']}")
-    return _message_line(value, source)
+    return _message_line(value, source, imported)
 
 
 def _session_line(value: Mapping[str, Any], source: str) -> SessionLine:
@@ -166,20 +174,23 @@ def _link(value: Mapping[str, Any], *, has_parent: bool) -> Link | None:
         raise BadLine(f"link is {word[:40]!r}: use one of {', '.join(Link)}") from None
 
 
-def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
+def _message_line(value: Mapping[str, Any], source: str, imported: SourceName | None) -> MessageLine:
     timestamp = _moment(value, "timestamp")
     if timestamp is None:
         raise BadLine("timestamp is missing")
     role = _role(value)
-    calls = _calls(value)
-    message = Message(
-        role=role,
-        content=_content(value, is_optional=bool(calls)),
-        tool_calls=calls,
-        tool_call_id=_text(value, "tool_call_id"),
-        tool_name=_text(value, "tool_name"),
-        reasoning=_text(value, "reasoning"),
-    )
+    if _OF_TOOLS.isdisjoint(value):
+        message = Message(role, _content(value, is_optional=False))
+    else:
+        calls = _calls(value)
+        message = Message(
+            role=role,
+            content=_content(value, is_optional=bool(calls)),
+            tool_calls=calls,
+            tool_call_id=_text(value, "tool_call_id"),
+            tool_name=_text(value, "tool_name"),
+            reasoning=_text(value, "reasoning"),
+        )
     new = NewMessage(
         message,
         timestamp,
@@ -188,7 +199,7 @@ def _message_line(value: Mapping[str, Any], source: str) -> MessageLine:
         token_count=_count(value, "token_count"),
         external_id=_external_id(value),
         interrupted=value.get("interrupted") is True,
-        source=SourceName(provenance) if (provenance := _text(value, "provenance")) else None,
+        source=accept_claim(SourceName(provenance) if (provenance := _text(value, "provenance")) else None, imported),
     )
     session = _describe_session(value, timestamp, source)
     state = _word(value, "state", State) or State.ACTIVE
@@ -206,6 +217,8 @@ def _describe_session(value: Mapping[str, Any], timestamp: float, source: str) -
 
 def _role(value: Mapping[str, Any]) -> Role:
     role = _text(value, "role")
+    if (known := _ROLES.get(role or "")) is not None:
+        return known
     if role is None:
         raise BadLine("role is missing")
     try:

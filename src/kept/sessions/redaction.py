@@ -1,19 +1,37 @@
 """Removes credentials from messages before they are written to disk."""
 
 import json
+from collections.abc import Sequence
 from functools import lru_cache
 
 from kept.core.ids import SourceName
 from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
-from kept.security.secrets import redact, redact_json
+from kept.security.secrets import may_hold_credentials, redact, redact_json
+
+_TOGETHER = 32
+"""Messages that are looked at together: of more, most would have a word such as "token" in one of them."""
 
 
 @lru_cache(maxsize=256)
 def _redact_name(source: str) -> str:
     """Return the name of a source, an address of which may hold a key; all messages of an import have the same."""
     return redact(source)
+
+
+def _plain_text(new: NewMessage) -> str | None:
+    """Return the text of a message that has no other one which could hold a credential, else None."""
+    message = new.message
+    is_plain = (
+        isinstance(message.content, str)
+        and message.role is not Role.TOOL
+        and not message.tool_calls
+        and message.reasoning is None
+        and new.api_content is None
+        and (new.source is None or _redact_name(new.source) == new.source)
+    )
+    return str(message.content) if is_plain else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +59,16 @@ class Redaction:
     def value(self, value: JSON) -> JSON:
         """Return a value without credentials in any of its texts."""
         return redact_json(value) if self.is_on else value
+
+    def messages(self, new: Sequence[NewMessage]) -> list[NewMessage]:
+        """Return messages without credentials in any of their texts, in order."""
+        safe: list[NewMessage] = []
+        for start in range(0, len(new), _TOGETHER):
+            some = new[start : start + _TOGETHER]
+            texts = [text for one in some if (text := _plain_text(one)) is not None]
+            is_safe = len(texts) == len(some) > 1 and not may_hold_credentials(texts)
+            safe += some if is_safe else map(self.message, some)
+        return safe
 
     def message(self, new: NewMessage) -> NewMessage:
         """Return `new` without credentials in any of its texts; the same object if nothing changed."""

@@ -10,6 +10,8 @@ _NAMES_OF_TIME = ("timestamp", "created_at", "create_time", "created", "started"
 _CONVERSATION = ("source", "user_id", "profile", "project", "model", "title")
 """What of a conversation each of its messages repeats."""
 _ROLES = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_OF_APIS = frozenset(("type", "tool_calls", "function_call"))
+"""Fields that tell whether a message with a plain text has the shape of an API."""
 _TEXTS = frozenset(("text", "input_text", "output_text", "refusal", "summary_text"))
 _IMAGES = frozenset(("image", "image_url", "input_image"))
 _FILES = frozenset(("document", "file", "input_file"))
@@ -60,6 +62,8 @@ def _name_conversation(listed: list[Any]) -> str:
 def _is_foreign(value: Mapping[str, Any]) -> bool:
     """Whether a message has something that only the shapes of the APIs have."""
     content = value.get("content")
+    if isinstance(content, str) and _OF_APIS.isdisjoint(value) and value.get("role") not in _ROLES:
+        return False
     kinds = (
         {str(part.get("type")) for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
     )

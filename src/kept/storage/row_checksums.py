@@ -101,8 +101,7 @@ def follow_changes(connection: apsw.Connection, tables: dict[str, CoveredTable])
         connection.preupdate_hook(None)
         del _watching[connection]
     for name, rows in changed.items():
-        for key, damaged in rows.items():
-            _set(connection, tables[name], key, damaged)
+        _set(connection, tables[name], rows)
 
 
 @contextmanager
@@ -147,13 +146,17 @@ def _is_rewritten(table: CoveredTable, before: Mapping[str, Value], after: Mappi
     return all(before[name] != after[name] for name in before if name not in {*table.key, _COLUMN})
 
 
-def _set(connection: apsw.Connection, table: CoveredTable, key: Values, damaged: Value = None) -> None:
-    """Store the checksum of one row; the old one if it was damaged before."""
-    row = connection.execute(f"{table.select} WHERE {table.where}", key).fetchone()
-    if row is None or _has_damaged_text(row):
-        return
-    new = damaged if damaged is not None else compute(table.name, table.name_values(row[len(key) :]))
-    connection.execute(f"UPDATE {table.name} SET {_COLUMN} = ? WHERE {table.where}", (new, *key))  # noqa: S608 - names of our schema
+def _set(connection: apsw.Connection, table: CoveredTable, rows: Mapping[Values, Value]) -> None:
+    """Store the checksums of rows, given by their keys; of a row that was damaged before, the old one."""
+    select = f"{table.select} WHERE {table.where}"
+    new: list[Values] = []
+    for key, damaged in rows.items():
+        row = connection.execute(select, key).fetchone()
+        if row is not None and not _has_damaged_text(row):
+            right = compute(table.name, table.name_values(row[len(key) :])) if damaged is None else damaged
+            new.append((right, *key))
+    if new:
+        connection.executemany(f"UPDATE {table.name} SET {_COLUMN} = ? WHERE {table.where}", new)  # noqa: S608 - names of our schema
 
 
 def _key_of(table: CoveredTable, values: Values, number: int) -> Values:
@@ -198,7 +201,6 @@ def fill_missing(connection: apsw.Connection, *, most: int) -> int:
     for table in find_covered(connection).values():
         sql = f"{table.select} WHERE {_COLUMN} IS NULL LIMIT ?"
         rows = connection.execute(sql, (most - done,)).fetchall()
-        for row in rows:
-            _set(connection, table, row[: len(table.key)])
+        _set(connection, table, {row[: len(table.key)]: None for row in rows})
         done += len(rows)
     return done

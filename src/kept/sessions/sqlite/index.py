@@ -36,10 +36,10 @@ LEASE = "reindex"
 _LEASE_SECONDS = 120.0
 FEW = 50
 """Rows of one call up to which they wait in the queue; more are an import, which is indexed as it is stored."""
-MOST_WAITING_CHARS = 100_000
-"""Text that a process stores before an append indexes what waits: a tenth of a second, once in some 500 messages.
+MOST_WAITING_CHARS = 250_000
+"""Text that a process stores before an append indexes what waits: a tenth of a second, once in some 900 messages.
 
-Indexed twenty at a time, rows took two and a half times as long, and one append in sixteen was slow.
+All writers wait meanwhile: of four, one append in 220 is slow. In small pieces it would be more, and take twice as long.
 """
 ROW_CHARS = 100
 """What a row counts apart from its text, so that short messages are not too many either."""
@@ -63,9 +63,8 @@ _FOREIGN = (
 
 def create(connection: Connection) -> None:
     """Create both indexes and the view of their words, where they do not exist."""
-    connection.execute(SQL.create_words)
-    connection.execute(SQL.create_trigrams)
-    connection.execute(SQL.create_vocabulary)
+    for sql in (SQL.create_words, SQL.create_trigrams, SQL.create_vocabulary):
+        connection.execute(sql)
 
 
 def drop(connection: Connection) -> None:
@@ -375,10 +374,11 @@ def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
 
 def _fill_batch(connection: Connection, last: int) -> tuple[int, int, bool]:
     """Index the messages after `last`; return the last of them, how many, and whether there are no more."""
-    read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))
-    batch = cut_to_blocks(read, _REBUILD_BATCH)
+    most = max(_REBUILD_BATCH, 2 << BLOCK_BITS)  # a batch must be longer than a block
+    read = texts(connection.execute(SQL.texts_after, (last, most)))
+    batch = cut_to_blocks(read, most)
     add_blocks(connection, batch, name="next_")
-    return (batch[-1].message_id if batch else last), len(batch), len(read) < _REBUILD_BATCH
+    return (batch[-1].message_id if batch else last), len(batch), len(read) < most
 
 
 def _swap(connection: Connection) -> None:

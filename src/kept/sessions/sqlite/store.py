@@ -166,7 +166,7 @@ class SqliteSessionStore:
         self, session_id: SessionId, messages: Sequence[NewMessage], *, unit: UnitOfWork | None = None
     ) -> list[MessageId]:
         """Store `messages` in order, redacted and indexed, and return their ids."""
-        safe = [self.file.redaction.message(new) for new in messages]
+        safe = self.file.redaction.messages(messages)
         if self.meaning is not None:
             self.meaning.wake()
         with self.file.writing(unit, with_checksums=False) as connection:  # messages compute their own

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from kept.core.clock import SystemClock
 from kept.core.events import Event, Progressed
 from kept.core.ids import MessageId, SessionId
@@ -198,4 +200,14 @@ def test_what_changes_during_a_rebuild_is_in_the_new_index(tmp_path: Path) -> No
         assert postings.newest_containing("jerboa1 ", 5) == []
         assert postings.newest_containing("jerboa2", 2_000)[-1] == 3
         assert postings.newest_containing("ardigrade", 5) == [2_101]
+        assert store.upkeep.check() == []
+
+
+def test_a_rebuild_in_batches_shorter_than_a_block_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch is never shorter than a block, which is written whole."""
+    monkeypatch.setattr(index, "_REBUILD_BATCH", 4)
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as store:
+        say(store, (f"number {number} saw a jerboa{number}" for number in range(60)))
+
+        assert index.rebuild(store.database, sink=lambda _: None, clock=SystemClock()) == 60
         assert store.upkeep.check() == []
