@@ -39,7 +39,7 @@ FEW = 50
 MOST_WAITING_CHARS = 250_000
 """Text that a process stores before an append indexes what waits: a tenth of a second, once in some 900 messages.
 
-All writers wait meanwhile: of four, one append in 220 is slow. In small pieces it would be more, and take twice as long.
+All writers wait meanwhile: of four, one append in 220 is slow. In small pieces it would be more.
 """
 ROW_CHARS = 100
 """What a row counts apart from its text, so that short messages are not too many either."""
