@@ -199,14 +199,11 @@ class Database:
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
             else:
-                from kept.storage.swap import create
+                from kept.storage.swap import build, create
 
-                create(
-                    resolve_link(self.path),
-                    self._migrations,
-                    page_bytes=PAGE_BYTES,
-                    application_id=self._application_id,
-                )
+                mark = self._application_id
+                data = build(tuple(self._migrations), page_bytes=PAGE_BYTES, application_id=mark)
+                create(resolve_link(self.path), data)
         return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:

@@ -17,7 +17,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -48,13 +48,22 @@ _NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNO
 """How file systems say that a file cannot have a second name."""
 
 
-def create(path: Path, migrations: Sequence[Migration], *, page_bytes: int, application_id: int) -> None:
-    """Create a database without rows, unless another process does so at the same time.
+@lru_cache(maxsize=4)  # a server makes a file for each new user, and the migrations take longer than all the rest
+def build(migrations: tuple[Migration, ...], *, page_bytes: int, application_id: int) -> bytes:
+    """Return a database without rows, as the bytes of its file."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.pragma("page_size", page_bytes)
+        connection.pragma("application_id", application_id)
+        migrate(connection, migrations, None)
+        return connection.serialize("main")
+
+
+def create(path: Path, data: bytes) -> None:
+    """Create a database, unless another process does so at the same time.
 
     It gets its name when it is complete: a file without a byte means that a database was lost, so a kill must not
     leave one.
     """
-    data = _build(tuple(migrations), page_bytes, application_id)
     make_folder(path.parent)
     temp = temporary_name(path)
     try:
@@ -68,15 +77,6 @@ def create(path: Path, migrations: Sequence[Migration], *, page_bytes: int, appl
     finally:
         with suppress(OSError):  # the next write in the folder removes it
             temp.unlink(missing_ok=True)
-
-
-@lru_cache(maxsize=4)  # a server makes a file for each new user, and the migrations take longer than all the rest
-def _build(migrations: tuple[Migration, ...], page_bytes: int, application_id: int) -> bytes:
-    with closing(apsw.Connection(":memory:")) as connection:
-        connection.pragma("page_size", page_bytes)
-        connection.pragma("application_id", application_id)
-        migrate(connection, migrations, None)
-        return connection.serialize("main")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from kept.core.errors import Busy, StorageError
 from kept.storage.connections import Migration
 from kept.storage.swap import (
     Replacement,
+    build,
     companion,
     create,
     finish,
@@ -179,9 +180,10 @@ def test_a_file_that_is_not_the_repaired_one_of_a_lost_file_stays(path):
 def test_a_new_database_is_complete_before_it_has_its_name(tmp_path):
     """Private, with the tables, page size and mark that were asked for; one that is there already is left as it is."""
     path = tmp_path / "made" / "state.db"
-    steps = [Migration(1, "CREATE TABLE t (v); INSERT INTO t VALUES ('first')"), Migration(3, "ALTER TABLE t ADD w")]
+    steps = (Migration(1, "CREATE TABLE t (v); INSERT INTO t VALUES ('first')"), Migration(3, "ALTER TABLE t ADD w"))
+    data = build(steps, page_bytes=8_192, application_id=1_234)
 
-    create(path, steps, page_bytes=8_192, application_id=1_234)
+    create(path, data)
 
     with closing(apsw.Connection(str(path))) as connection:
         assert (connection.pragma("page_size"), connection.pragma("application_id")) == (8_192, 1_234)
@@ -192,16 +194,15 @@ def test_a_new_database_is_complete_before_it_has_its_name(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o600
     assert names(path) == ["state.db"]
     path.write_bytes(b"mine")
-    create(path, steps, page_bytes=8_192, application_id=1_234)
+    create(path, data)
     assert path.read_bytes() == b"mine"
 
 
 def test_files_of_two_kinds_are_not_mixed_up(tmp_path):
     """A process makes pages, ledgers and stores; each has its own tables, mark and page size."""
     for name, column, mark in (("a", "v", 1), ("b", "w", 1), ("c", "v", 2)):
-        create(
-            tmp_path / name, [Migration(1, f"CREATE TABLE t ({column})")], page_bytes=512 * mark, application_id=mark
-        )
+        steps = (Migration(1, f"CREATE TABLE t ({column})"),)
+        create(tmp_path / name, build(steps, page_bytes=512 * mark, application_id=mark))
 
     for name, column, mark in (("a", "v", 1), ("b", "w", 1), ("c", "v", 2)):
         with closing(apsw.Connection(str(tmp_path / name))) as connection:
@@ -219,7 +220,7 @@ def test_where_files_have_one_name_only_a_database_is_created_all_the_same(tmp_p
 
     monkeypatch.setattr(os, "link", refuse)
 
-    create(path, (), page_bytes=4_096, application_id=1)
+    create(path, b"data")
 
     assert (path.read_bytes(), names(path)) == (b"", ["state.db"])
 
@@ -233,7 +234,7 @@ def test_another_error_of_the_disk_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
 
     with pytest.raises(OSError, match="no space"):
-        create(tmp_path / "state.db", (), page_bytes=4_096, application_id=1)
+        create(tmp_path / "state.db", b"data")
     assert list(tmp_path.iterdir()) == []
 
 
