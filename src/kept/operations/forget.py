@@ -236,6 +236,10 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
     if proposal.plan.everything and not caller.is_owner:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
+        if caller.app.server is not None:
+            from kept.operations.users import remove_account
+
+            remove_account(caller.app.server, caller.user)
         caller.app.forget_space(caller.user)
         reports = caller.app.home.forget_reports  # the user's folder is gone
     _write_report(caller, outcome, reports)

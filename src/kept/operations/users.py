@@ -116,6 +116,12 @@ def add_account(server: PostgresServer, user: UserId, created: str) -> None:
         unit.execute(sql, (server.for_user(user).key, user, created))
 
 
+def remove_account(server: PostgresServer, user: UserId) -> None:
+    """Let no host know a user any more."""
+    with server.for_tenant().writing() as unit:
+        unit.execute("DELETE FROM accounts WHERE user_id = ?", (server.for_user(user).key,))
+
+
 def write_card(caller: Caller, user: UserId, created: str) -> None:
     """Create the folder of a user at this host."""
     home = caller.app.home.for_user(user)

@@ -12,8 +12,9 @@ from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Target, replay
 from kept.operations import storage
-from kept.operations.forget import forget, plan_forget_words
+from kept.operations.forget import forget, plan_forget_user, plan_forget_words
 from kept.operations.profiles import show_settings
+from kept.operations.users import create_user, list_users
 from kept.sessions.sqlite import vectors
 
 ANN = UserId("ann")
@@ -232,6 +233,20 @@ def test_forget_reaches_the_server(tmp_path, url):
     assert app.owner.memory.entries("memory") == ["a fact of owner"]
     assert app.space(ANN).memory.entries("memory") == ["a fact of ann", "her zebra"]
     app.close()
+
+
+def test_a_user_who_is_forgotten_is_listed_no_more(tmp_path, url):
+    """Neither here nor at another host of the same server."""
+    app = open_app(str(tmp_path / "home"), environ=url)
+    create_user(app.caller(), ANN)
+    fill(app)
+
+    forget(app.caller(ANN), plan_forget_user(app.caller(ANN)))
+
+    other = open_app(str(tmp_path / "other"), environ=url)
+    assert [[user.id for user in list_users(one.caller())] for one in (app, other)] == [[OWNER], [OWNER]]
+    for one in (app, other):
+        one.close()
 
 
 def test_sixteen_writers_lose_no_edit(tmp_path, url):

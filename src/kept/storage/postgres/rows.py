@@ -18,7 +18,7 @@ from kept.storage.postgres.database import SCHEMA, UserDatabase
 from kept.storage.texts import Texts
 
 Row: TypeAlias = tuple[Any, ...]
-BATCH = 500
+BATCH = 2_000
 """Rows of one transaction: a copy that is killed loses no more than this much work."""
 _OWN = frozenset({"tenant", "checksum", "seq"})
 """Columns that a side fills in by itself; a checksum of messages and edits is part of the row all the same."""
@@ -69,8 +69,7 @@ class FileTables:
             names, added = [*names, "user_id"], (self._user,)
         marks = ", ".join("?" * len(names))
         sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
-        for row in rows:
-            self._unit.execute(sql, (*row, *added))
+        self._unit.executemany(sql, [(*row, *added) for row in rows])
 
     def clear(self, table: str) -> None:
         """Delete the rows of the user."""
@@ -85,19 +84,27 @@ class FileTables:
         return self._conditions[table] != "1"
 
 
+_READ_TYPES = "SELECT column_name, data_type FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
+
+
 class ServerTables:
     """Tables of a server, each batch in a transaction of its own."""
 
     def __init__(self, database: UserDatabase) -> None:
         self._database = database
         self._named = database.user is None
+        self._types: dict[str, dict[str, str]] = {}
 
     def columns(self, table: str) -> list[str]:
         """Return the columns of a table; that of the user only where the transaction does not give it."""
-        sql = "SELECT column_name FROM information_schema.columns WHERE table_schema = ? AND table_name = ?"
-        with self._database.reading() as unit:
-            found = [str(name) for (name,) in unit.execute(sql, (SCHEMA, table))]
-        return [name for name in found if name != "user_id" or self._named]
+        return [name for name in self._read_types(table) if name != "user_id" or self._named]
+
+    def _read_types(self, table: str) -> dict[str, str]:
+        """Return the type of each column of a table."""
+        if table not in self._types:
+            with self._database.reading() as unit:
+                self._types[table] = {str(name): str(kind) for name, kind in unit.execute(_READ_TYPES, (SCHEMA, table))}
+        return self._types[table]
 
     def read(self, table: str, columns: Sequence[str]) -> Iterator[Row]:
         """Yield the rows of the user, a batch at a time."""
@@ -108,13 +115,13 @@ class ServerTables:
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Insert rows; one whose key exists stays as it is."""
-        # one statement for all of them, because the server takes longer to read a statement than to store a row; COPY
-        # is not possible where row-level security is in force
-        marks = ", ".join(["%s"] * len(columns))
-        values = ", ".join([f"({marks})"] * len(rows))
-        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES {values} ON CONFLICT DO NOTHING"  # noqa: S608 - as above
+        # one statement with an array for each column: the driver and the server take longer to read a statement of many
+        # values than to store them; COPY is not possible where row-level security is in force
+        names, types = ", ".join(columns), self._read_types(table)
+        arrays = ", ".join(f"%s::{types[name]}[]" for name in columns)
+        sql = f"INSERT INTO {table} ({names}) SELECT * FROM unnest({arrays}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
         with self._database.writing() as unit:
-            unit.connection.execute(sql.encode(), [value for row in rows for value in row])
+            unit.connection.execute(sql.encode(), [list(values) for values in zip(*rows, strict=True)])
 
     def clear(self, table: str) -> None:
         """Delete the rows of the user."""
@@ -151,7 +158,8 @@ def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Cal
         target.clear(table)
         found = Counter()
     done = 0
-    missing = (row for row in source.read(table, columns) if _hash(row) not in found)
+    rows = source.read(table, columns)
+    missing = (row for row in rows if _hash(row) not in found) if found else iter(rows)
     while batch := list(islice(missing, BATCH)):
         target.write(table, columns, batch)
         done += len(batch)
@@ -172,7 +180,7 @@ def _hash_rows(rows: Iterable[Row]) -> Counter[int]:
 
 def _hash(row: Row) -> int:
     # SQLite gives a whole number from a column of any type as an integer
-    values = tuple(int(value) if isinstance(value, float) and value.is_integer() else value for value in row)
+    values = [int(value) if type(value) is float and value.is_integer() else value for value in row]
     return int.from_bytes(hashlib.blake2b(repr(values).encode("utf-8", "surrogatepass"), digest_size=8).digest(), "big")
 
 
