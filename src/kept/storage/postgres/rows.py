@@ -69,7 +69,8 @@ class FileTables:
             names, added = [*names, "user_id"], (self._user,)
         marks = ", ".join("?" * len(names))
         sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - as above
-        self._unit.executemany(sql, [(*row, *added) for row in rows])
+        for row in rows:
+            self._unit.execute(sql, (*row, *added))
 
     def clear(self, table: str) -> None:
         """Delete the rows of the user."""
