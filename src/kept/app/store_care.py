@@ -75,7 +75,7 @@ def check_store(app: App) -> list[Finding] | None:
     from kept.storage.connections import find_refusal
 
     if app.server is not None:
-        return app.owner.sessions.upkeep.check()
+        return [*_find_read_only(app.server), *app.owner.sessions.upkeep.check()]
     path = app.home.database
     emptied = _find_emptied(path)
     if not path.exists() or is_emptied(path):
@@ -90,6 +90,13 @@ def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
     from kept.sessions.reports import Finding
 
     return Finding(what, remedy, is_lost=is_lost)
+
+
+def _find_read_only(server: PostgresServer) -> list[Finding]:
+    if not server.for_tenant().is_read_only:
+        return []
+    remedy = "point storage.url at the primary, or wait for the failover"
+    return [_finding(f"{server.place} is read-only, so nothing can be stored", remedy)]
 
 
 def _find_emptied(path: Path) -> list[Finding]:

@@ -71,6 +71,16 @@ class MoveReport:
         return {"to": self.to, "rows": self.rows, "setting": self.setting, "users": users}
 
 
+def check_address(url: str) -> None:
+    """Raise ConfigError for a URL that names no server, with the part that is missing; connects to nothing."""
+    from importlib.util import find_spec
+
+    if url and find_spec("psycopg") is not None:  # without the driver every command says that it is missing
+        from kept.storage.postgres.database import parse_url
+
+        parse_url(url)
+
+
 def show_storage(caller: Caller) -> StorageStatus:
     """Return where the home is stored; raises StorageError if a server cannot be reached or used."""
     caller.require(Scope.ADMIN)

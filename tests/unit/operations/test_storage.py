@@ -6,8 +6,9 @@ import threading
 import pytest
 
 from kept.app import open_app
+from kept.app.store_care import check_store
 from kept.config.file import set_value
-from kept.core.errors import Refused, StorageError, UsageError
+from kept.core.errors import ConfigError, Refused, StorageError, UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Target, replay
@@ -288,6 +289,36 @@ def test_the_password_is_never_shown(tmp_path):
     assert "connection refused" in str(error.value)
     assert "s3cr3t" not in f"{error.value}{error.value.remedy}{show_settings(app.caller(), 'storage').as_json()}"
     app.close()
+
+
+def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
+    """Everything can be read, so that no other check would notice."""
+    from kept.storage.postgres.database import connect_as_owner
+
+    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"])
+    with connect_as_owner(owner) as unit:
+        unit.execute("ALTER ROLE kept_serving SET default_transaction_read_only = on")
+    app = open_app(str(tmp_path / "home"), environ=url)
+    try:
+        found = check_store(app)
+    finally:
+        with connect_as_owner(owner) as unit:
+            unit.execute("ALTER ROLE kept_serving RESET default_transaction_read_only")
+        app.close()
+
+    assert ["is read-only" in one.what for one in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("address", "missing"),
+    [("postgresql://kept@host", "database"), ("postgresql://@host/kept", "user"), ("postgresql://kept@/kept", "host")],
+)
+def test_an_address_that_lacks_a_part_is_refused(address, missing):
+    """Before it is written to the settings, with the part that is missing."""
+    pytest.importorskip("psycopg")
+    with pytest.raises(ConfigError, match=f"names no {missing}"):
+        storage.check_address(address)
+    storage.check_address("")
 
 
 def test_a_home_is_moved_by_its_owner(filled):

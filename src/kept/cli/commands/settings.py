@@ -78,6 +78,8 @@ def config_set(
     from kept.config.file import set_value
 
     home = chosen_home()
+    if key == "storage.url":
+        operations.storage.check_address(value)
     written = operations.profiles.hide_password(set_value(home, key, value))
     if as_json:
         print_json({"key": key, "value": written, "file": str(home.config_file)})
