@@ -169,14 +169,22 @@ STOP_WORDS: Final = stop_words_by_language()["en"]
 """The English stop words; `stop_words` adds those of the language of a question."""
 
 
+@cache
+def _foreign_stop_words() -> frozenset[str]:
+    """Return the stop words of all languages but English."""
+    return frozenset().union(*(table for language, table in stop_words_by_language().items() if language != "en"))
+
+
 def stop_words(words: Sequence[str]) -> frozenset[str]:
     """Return the stop words for a question that consists of `words`.
 
     "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
     therefore counts only if the question contains at least two of its stop words, and more than English ones.
     """
-    english = sum(map(STOP_WORDS.__contains__, words))
     chosen = STOP_WORDS
+    if sum(map(_foreign_stop_words().__contains__, words)) < 2:
+        return chosen
+    english = sum(map(STOP_WORDS.__contains__, words))
     for language, table in stop_words_by_language().items():
         hits = sum(map(table.__contains__, words))
         if language != "en" and hits >= 2 and hits > english:

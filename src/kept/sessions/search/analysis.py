@@ -3,7 +3,7 @@
 import json
 import re
 import unicodedata
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -319,4 +319,13 @@ _CANONICAL_FORMS: Final = frozenset(CANONICAL)
 
 def forms(word: str) -> list[str]:
     """Return the words that are found under `word`, itself first."""
-    return [word, *(variant for variant, base in CANONICAL.items() if base == word)]
+    return [word, *_variants().get(word, ())]
+
+
+@cache
+def _variants() -> dict[str, list[str]]:
+    """Return the words that are indexed under each base form."""
+    found: dict[str, list[str]] = {}
+    for variant, form in CANONICAL.items():
+        found.setdefault(form, []).append(variant)
+    return found

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from itertools import combinations
 
 from kept.core.values import dataclass, replace
-from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Postings
+from kept.sessions.search.filters import ALL_MATCHING, Scope
+from kept.sessions.search.postings import AllOf, AnyOf, Postings
 from kept.sessions.search.ranking import Ranking
 from kept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
@@ -21,8 +22,6 @@ _HEAVIEST = 4
 """How many times a hit of a heavy term counts at most."""
 _COMMON = 15_000
 """Length from which on a list does not help to tell blocks apart."""
-_ALL_MATCHING = 6_000
-"""Messages that fulfil an explicit condition up to which all of them are candidates."""
 _TOO_LONG = 60_000
 """Length from which on a list is read only where it meets rarer ones."""
 _RARE = 400
@@ -70,6 +69,10 @@ class Budget:
             texts=max(round(self.texts * (0.8 + 0.2 * large)), limit),
         )
 
+    def most_lines(self, limit: int) -> int:
+        """Return how many lines are scored with their rows, to find `limit` of them."""
+        return max(self.texts * 2, limit * 4)
+
 
 LARGE = 1_000_000
 """Messages from which on the whole budget is used; in smaller stores less finds the same."""
@@ -77,36 +80,40 @@ EXHAUSTIVE = Budget(*[10**9] * 8)
 """Reads and ranks everything that matches: the reference for measurements."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """Where to look."""
+def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the posting lists of the terms, as far as the budget allows and the condition needs them."""
+    if scope.matching is not None:
+        for term in terms:
+            if term.text in scope.required:  # no other messages count: what fulfils the condition is looked for
+                term.ids = sorted(scope.matching)
+    if scope.is_small:
+        _read_matching(postings, terms, budget=budget, scope=scope)
+    else:
+        _read_within_budget(postings, terms, budget=budget, scope=scope)
 
-    messages: frozenset[int] | range | None = None
-    """The messages that the filters leave; None when they may be anywhere."""
-    matching: AbstractSet[int] | None = None
-    """The messages that fulfil the explicit condition; None without one."""
-    lookup: Lookup | None = None
-    """Matches at least the messages that fulfil the condition."""
-    required: frozenset[str] = frozenset()
-    """Words that all of them contain."""
-    is_filtered: bool = False
-    """Whether there are further filters, which may exclude all of the newest messages."""
+
+def list_few(terms: Sequence[PostingList], scope: Scope, *, most: int) -> AbstractSet[int] | None:
+    """Return every message that may be found by its own words if they are at most `most`, else None.
+
+    All of them can be ranked then, so that no candidates have to be chosen. The lists have been read.
+    """
+    if scope.matching is not None:
+        return scope.matching if len(scope.matching) <= most else None
+    lists = [term.ids for term in terms if term.ids is not None]
+    if len(lists) < len(terms) or max(map(len, lists)) > most:
+        return None
+    hits = set().union(*lists)
+    return hits if len(hits) <= most else None
 
 
 def find_candidates(
     postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
-    """Return the most promising messages with a first estimate of their scores, best first."""
-    if scope.matching is not None:
-        for term in terms:
-            if term.text in scope.required:  # no other messages count: what fulfils the condition is looked for
-                term.ids = sorted(scope.matching)
-    if scope.matching is not None and len(scope.matching) <= _ALL_MATCHING:
-        _read_matching(postings, terms, budget=budget, scope=scope)
+    """Return the most promising messages with a first estimate of their scores, best first; the lists are read."""
+    if scope.is_small:
         dense, strong = _Blocks([], ranking, shortest=0), set[int]()
-        masks = _term_masks(terms, scope.matching)
+        masks = _term_masks(terms, scope.matching or set())
     else:
-        _read_lists(postings, terms, budget=budget, scope=scope)
         dense = _Blocks(_pair_with_weights(terms, ranking), ranking, shortest=budget.per_list)
         strong = _short_messages(postings, terms, budget=budget)
         masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
@@ -146,7 +153,7 @@ def _answers_between(masks: Mapping[int, int], best: Sequence[int], ranking: Ran
     ]
 
 
-def _read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+def _read_within_budget(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
     """Read the lists of the rarest terms within the budget, restricted to the messages that the filters leave."""
     left = budget.postings * (2 if len(terms) == 1 else 1)  # one list alone costs no intersections
     read: list[PostingList] = []
@@ -174,7 +181,7 @@ def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: 
     assert scope.lookup is not None
     first, last = min(scope.matching or (), default=0), max(scope.matching or (), default=0)
     for term in terms:
-        if term.ids is None and term.frequency <= max(_ALL_MATCHING, budget.per_list):
+        if term.ids is None and term.frequency <= max(ALL_MATCHING, budget.per_list):
             term.ids = postings.ids(term.lookup)
         elif term.ids is None:
             term.partial = postings.ids_between(AllOf((scope.lookup, term.lookup)), first, last)

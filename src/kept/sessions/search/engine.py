@@ -2,31 +2,41 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from kept.core.dates import DAY_SECONDS, Span
+from kept.core.dates import DAY_SECONDS
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
-from kept.sessions.search.candidates import Budget, Scope, find_candidates
+from kept.sessions.search.candidates import Budget, find_candidates, list_few, read_lists
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
-from kept.sessions.search.filters import Filters
+from kept.sessions.search.filters import Filters, Scope
 from kept.sessions.search.occurrences import (
-    LineSimilarity,
+    Meanings,
     Proximity,
     Repetition,
     Turns,
-    remove_names,
     session_similarity,
 )
-from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period
-from kept.sessions.search.postings import Catalog, MessageHead, Postings, SessionHead, Similarity
+from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
+from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
 from kept.sessions.search.query import Query, find_required_words, is_asking, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
-from kept.sessions.search.terms import PostingList, find_speakers, list_shown, look_up_terms, unknown_weight
+from kept.sessions.search.terms import (
+    PostingList,
+    find_speakers,
+    list_shown,
+    look_up_terms,
+    mask_places,
+    match_terms,
+    remove_names,
+    unknown_weight,
+)
 
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
+_REACH = 2
+"""Messages on each side of a hit that may answer in other words."""
 
 
 def search(
@@ -62,20 +72,12 @@ def search(
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
 
-@dataclass(slots=True)
-class _Ranked:
-    """A session with its lines and their scores."""
-
-    session: SessionLines
-    scored: list[Scored]
-
-
 @dataclass(frozen=True, slots=True)
 class _Order:
     """Sessions, each with its best message, and messages, by their final scores."""
 
-    sessions: Sequence[tuple[float, Scored, _Ranked]]
-    messages: Sequence[tuple[Scored, _Ranked]]
+    sessions: Sequence[tuple[float, Scored, SessionLines]]
+    messages: Sequence[tuple[Scored, SessionLines]]
 
 
 class _Search:
@@ -113,50 +115,68 @@ class _Search:
         self._repeating: set[int] = set()
         """Messages that only repeat the question."""
         self._unchecked = 0
-        self._similarity: Similarity | None = None
-        self._similar: dict[int, float] = {}
-        """Similarity above the floor, of the messages that were compared."""
+        self._meanings = Meanings(None, self._ranking.weights)
         self._known_parts: dict[int, dict[str, float]] = {}
 
     def answer(self, similarity: Similarity | None, budget: Budget) -> Found:
         """Run the search."""
-        self._similarity = similarity
+        self._meanings = Meanings(similarity, self._ranking.weights)
         self._budget = budget
-        heads, estimates = self._candidates()
-        ranked = self._rank(self._best_sessions(heads, estimates))
-        scored = {line.message_id for each in ranked for line in each.session.lines}
-        self._refine(ranked)
-        order = self._order(ranked)
-        found = replace(self._found(order), candidates=len(heads))
-        if self._request.explain is None:
+        scope = self._scope()
+        read_lists(self._postings, self._terms, budget=budget, scope=scope)
+        few = None if self._meanings.are_used else list_few(self._terms, scope, most=self._most_ranked())
+        if few is not None:
+            heads = self._load_hits(few)
+            sessions = self._read_sessions([*self._filters.group(few, heads).items()])
+            lines = [line for session in sessions for line in session.lines]
+        else:
+            heads, estimates = self._candidates(scope)
+            sessions = self._read_sessions(self._best_sessions(heads, estimates))
+            lines = self._best_lines(sessions)
+        number = self._request.explain
+        is_scored = any(line.message_id == number for session in sessions for line in session.lines if number)
+        self._refine(sessions, lines)
+        order = self._order(sessions)
+        found = self._found(order, candidates=len(heads))
+        if number is None:
             return found
-        number = int(self._request.explain)
-        last: Stage = "unread" if number in scored else "session" if number in heads else "no_candidate"
+        last: Stage = "unread" if is_scored else "session" if number in heads else "no_candidate"
         return replace(found, explained=self._explain(number, order, last=last))
 
-    def _candidates(self) -> tuple[dict[int, MessageHead], dict[int, float]]:
+    @property
+    def _reach(self) -> int:
+        """How many messages on each side of a hit may be found with it, because they answer in other words."""
+        return 0 if self._needs_term or self._matching is not None else _REACH
+
+    def _most_ranked(self) -> int:
+        """Return how many hits the budget lets rank with all lines near them."""
+        shown = 1 + 2 * self._reach
+        read = shown if self._turns.is_asked else 1
+        return min(
+            self._budget.sessions, self._budget.most_lines(self._request.limit) // shown, self._budget.texts // read
+        )
+
+    def _load_hits(self, hits: Collection[int]) -> dict[int, MessageHead]:
+        """Return the hits that pass the filters; what is probably shown beside them is read at once."""
+        reach = self._reach
+        beside = {near for number in hits for near in range(number - reach, number + reach + 1)}
+        self._filters.load(beside)
+        self._postings.lengths(beside)
+        return self._filters.passing(hits)
+
+    def _candidates(self, scope: Scope) -> tuple[dict[int, MessageHead], dict[int, float]]:
         """Return the candidates that pass the condition and the filters, and estimates of their scores."""
-        scope = self._scope()
         budget = self._budget
         if self._filters.are_wide:
             budget = replace(budget, pool=max(budget.pool, _WIDE_POOL), looked=max(budget.looked, _WIDE_LOOKED))
         best = find_candidates(self._postings, self._terms, self._ranking, budget=budget, scope=scope)
         estimates = {number: estimate for estimate, number in best}
-        if self._similarity is not None:
-            self._remember_similar(self._similarity.nearest(scope.messages))
-            self._compare(estimates)
-            gain = self._ranking.weights.semantic * self._ranking.total
-            for number, value in self._similar.items():
-                estimates[number] = estimates.get(number, 0.0) + gain * value
+        self._meanings.find_nearest(scope.messages)
+        self._meanings.compare(estimates)
+        gain = self._ranking.weights.semantic * self._ranking.total
+        for number, value in self._meanings.known.items():
+            estimates[number] = estimates.get(number, 0.0) + gain * value
         return self._filters.passing(list(estimates)), estimates
-
-    def _compare(self, numbers: Iterable[int]) -> None:
-        assert self._similarity is not None
-        self._remember_similar(self._similarity.of(number for number in numbers if number not in self._similar))
-
-    def _remember_similar(self, found: Mapping[int, float]) -> None:
-        floor = self._ranking.weights.semantic_floor
-        self._similar.update((number, max(0.0, value - floor)) for number, value in found.items())
 
     def _scope(self) -> Scope:
         """Return the only messages that may be found, as far as that is known before the lists are read."""
@@ -178,14 +198,14 @@ class _Search:
         self, heads: Mapping[int, MessageHead], estimates: Mapping[int, float]
     ) -> list[tuple[str, list[int]]]:
         """Return the sessions with the highest estimates, each with its candidates."""
-        by_session: dict[str, list[int]] = {}
-        for number in sorted(heads, key=estimates.__getitem__, reverse=True):
-            by_session.setdefault(heads[number].session_id, []).append(number)
+        by_session = self._filters.group(sorted(heads, key=estimates.__getitem__, reverse=True), heads)
         promise = {}
         for name, numbers in by_session.items():
             one, *more = (estimates[number] for number in numbers[:2])
-            date = self._session_date(self._filters.sessions[name])
-            promise[name] = one + self._ranking.weights.runner_up * sum(more) + date
+            head = self._filters.sessions[name]
+            date = session_nearness(self._query.dates, head.started, head.last_active)
+            promise[name] = one + self._ranking.weights.runner_up * sum(more)
+            promise[name] += self._ranking.weights.date * self._ranking.total * date
         names = sorted(promise, key=lambda name: promise[name], reverse=True)
         # half of the budget for the best sessions, half for those of the best messages, which may be their only hit
         half = self._budget.sessions // 2
@@ -194,31 +214,25 @@ class _Search:
         chosen |= dict.fromkeys(names[half : self._budget.sessions])
         return [(name, by_session[name]) for name in list(chosen)[: self._budget.sessions]]
 
-    def _session_date(self, head: SessionHead) -> float:
-        spans = (Span(min(span.start, head.last_active), max(span.end, head.started)) for span in self._query.dates)
-        near = max((nearness(span, head.started) for span in spans), default=0.0)
-        return self._ranking.weights.date * self._ranking.total * near
-
-    def _rank(self, chosen: Sequence[tuple[str, list[int]]]) -> list[_Ranked]:
-        """Score the lines of the chosen sessions that contain a term or are near one that does."""
+    def _read_sessions(self, chosen: Sequence[tuple[str, list[int]]]) -> list[SessionLines]:
+        """Return the chosen sessions with the lines that contain a term or are near one that does."""
         ids = self._filters.ids_by_session(chosen)
         sessions = [self._session_lines(session_id, ids[session_id], hits) for session_id, hits in chosen]
-        lengths = self._postings.lengths(line.message_id for session in sessions for line in session.lines)
+        lengths = self._postings.lengths([line.message_id for session in sessions for line in session.lines])
         for session in sessions:
             for line in session.lines:
                 line.length = lengths.get(line.message_id, 1)
-        if self._similarity is not None:
-            self._set_similarity(sessions, ids)
-        return [_Ranked(session, self._ranking.score_lines(session)) for session in sessions]
+        if self._meanings.are_used:
+            self._meanings.compare({line.message_id for session in sessions for line in session.lines})
+            for session in sessions:
+                self._meanings.mark(session, ids[session.session_id], names_people=self._speakers is not None)
+        return sessions
 
-    def _set_similarity(self, sessions: Sequence[SessionLines], ids: Mapping[str, Sequence[int]]) -> None:
-        """Set the similarity of each line, a share of its neighbours' included, and of each session."""
-        self._compare({line.message_id for session in sessions for line in session.lines})
-        for session in sessions:
-            similar = LineSimilarity(self._similar, ids[session.session_id], self._ranking.weights)
-            for line in session.lines:
-                line.similarity = similar.of(line, names_people=self._speakers is not None)
-            session.similarity = session_similarity(session.lines, self._ranking.weights)
+    def _best_lines(self, sessions: Iterable[SessionLines]) -> list[Line]:
+        """Return the lines whose rows and texts are worth reading, best first."""
+        scored = [item for session in sessions for item in self._ranking.score_lines(session)]
+        scored.sort(key=lambda item: -item.score)
+        return [item.line for item in scored[: self._budget.most_lines(self._request.limit)]]
 
     def _lines_to_show(self, ids: Sequence[int], masks: Mapping[int, int], hits: Sequence[int]) -> Collection[int]:
         """Return the places of the messages that may be found: with a term, beside one, or alike in meaning."""
@@ -226,20 +240,13 @@ class _Search:
             return [bisect_left(ids, number) for number in hits]
         shown: Collection[int] = masks
         if not self._needs_term:
-            shown = {near for hit in masks for near in range(max(0, hit - 2), min(len(ids), hit + 3))}
-        if self._similar:
-            shown = {*shown, *(index for index, number in enumerate(ids) if self._similar.get(number))}
+            shown = {near for hit in masks for near in range(max(0, hit - _REACH), min(len(ids), hit + _REACH + 1))}
+        if self._meanings.known:
+            shown = {*shown, *(index for index, number in enumerate(ids) if self._meanings.known.get(number))}
         return shown
 
     def _session_lines(self, session_id: str, ids: Sequence[int], hits: Sequence[int]) -> SessionLines:
-        masks: dict[int, int] = {}
-        counts = [0] * len(self._terms)
-        for bit, term in enumerate(self._terms):
-            for number in term.between(self._postings, ids[0], ids[-1]):
-                index = bisect_left(ids, number)
-                if ids[index] == number:
-                    masks[index] = masks.get(index, 0) | 1 << bit
-                    counts[bit] += 1
+        masks, counts = mask_places(self._postings, self._terms, ids)
         spoken = frozenset(self._speakers.between(self._postings, ids[0], ids[-1]) if self._speakers else ())
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
@@ -261,16 +268,12 @@ class _Search:
         ]
         return SessionLines(session_id, size, counts, lines)
 
-    def _refine(self, ranked: Sequence[_Ranked]) -> None:
-        """Add time, role and the order of words to the best lines, which needs their rows, and score them again."""
-        best = sorted((item for each in ranked for item in each.scored), key=lambda item: -item.score)
-        lines = [item.line for item in best[: max(self._budget.texts * 2, self._request.limit * 4)]]
+    def _refine(self, sessions: Sequence[SessionLines], lines: Sequence[Line]) -> None:
+        """Add time, role and the order of words to the best lines, which needs their rows, and drop all others."""
         passing = self._filters.passing([line.message_id for line in lines])
-        names = [term.text for term in self._terms if term.speaker_frequency]
-        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms], names=names)
         # what answers a question may say it in other words; keywords are looked for as they are
-        read = [line for line in lines if line.mask or line.similarity or self._turns.is_asked]
-        texts = self._postings.texts([line.message_id for line in read[: self._budget.texts]])
+        read = [line.message_id for line in lines if line.mask or line.similarity or self._turns.is_asked]
+        texts = self._postings.texts(read[: self._budget.texts])
         repetition = Repetition(self._request.query)
         for line in lines:
             head = passing.get(line.message_id)
@@ -284,17 +287,20 @@ class _Search:
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
-        self._add_proximity(left, proximity, texts)
+        self._add_proximity(left, texts)
         self._turns.mark(left, texts, self._filters.heads, self._postings.texts)
-        done = {line.message_id for line in lines}
-        for each in ranked:
-            each.session.lines = [line for line in each.session.lines if line.message_id in done and line.factor > 0.0]
-            each.session.similarity = session_similarity(each.session.lines, self._ranking.weights)
-            each.scored = self._ranking.score_lines(each.session)
+        done = {line.message_id for line in left}
+        for session in sessions:
+            session.lines = [line for line in session.lines if line.message_id in done]
+            session.similarity = session_similarity(session.lines, self._ranking.weights)
 
-    def _add_proximity(self, lines: Sequence[Line], proximity: Proximity, texts: Mapping[int, str]) -> None:
+    def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> None:
+        names = [term.text for term in self._terms if term.speaker_frequency]
+        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms], names=names)
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
+        if proximity.is_bare and not unread:
+            return
         for line in lines:
             text = texts.get(line.message_id)
             if text is not None:
@@ -318,21 +324,22 @@ class _Search:
         # squared, because a part of a date is another date
         return max(named * named, *(nearness(span, moment) for span in self._query.dates))
 
-    def _order(self, ranked: Iterable[_Ranked]) -> _Order:
-        sessions = []
-        messages: list[tuple[Scored, _Ranked]] = []
-        for each in ranked:
-            if each.scored:
-                score, best = self._ranking.session_score(each.session, each.scored)
-                sessions.append((score, best, each))
-                messages += [(item, each) for item in each.scored]
-        sessions.sort(key=lambda one: (-one[0], -one[1].line.message_id))
+    def _order(self, sessions: Iterable[SessionLines]) -> _Order:
+        ranked = []
+        messages: list[tuple[Scored, SessionLines]] = []
+        for session in sessions:
+            scored = self._ranking.score_lines(session)
+            if scored:
+                score, best = self._ranking.session_score(session, scored)
+                ranked.append((score, best, session))
+                messages += [(item, session) for item in scored]
+        ranked.sort(key=lambda one: (-one[0], -one[1].line.message_id))
         messages.sort(key=lambda pair: (-pair[0].score, -pair[0].line.message_id))
-        return _Order(sessions, messages)
+        return _Order(ranked, messages)
 
-    def _found(self, order: _Order) -> Found:
+    def _found(self, order: _Order, *, candidates: int) -> Found:
         limit, messages = self._request.limit, order.messages
-        found = tuple(self._message(item, each) for item, each in messages[:limit])
+        found = tuple(self._message(item, session) for item, session in messages[:limit])
         masks = [item.line.mask for item, _ in messages]
         is_weak = bool(found) and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)
         return Found(
@@ -342,30 +349,31 @@ class _Search:
             terms=tuple(list_shown(self._terms, self._query.terms, masks[:limit])),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
+            candidates=candidates,
         )
 
-    def _session(self, score: float, best: Scored, each: _Ranked) -> FoundSession:
-        name = each.session.session_id
+    def _session(self, score: float, best: Scored, session: SessionLines) -> FoundSession:
+        name = session.session_id
         has_parent = self._filters.sessions[name].has_parent
         return FoundSession(
-            SessionId(name), score, MessageId(best.line.message_id), self._parts(best, each), has_parent
+            SessionId(name), score, MessageId(best.line.message_id), self._parts(best, session), has_parent
         )
 
-    def _message(self, item: Scored, each: _Ranked) -> FoundMessage:
+    def _message(self, item: Scored, session: SessionLines) -> FoundMessage:
         head = self._filters.heads[item.line.message_id]
         return FoundMessage(
             MessageId(item.line.message_id),
             SessionId(item.session_id),
             head.external_id,
             item.score,
-            self._parts(item, each),
+            self._parts(item, session),
         )
 
-    def _parts(self, item: Scored, each: _Ranked) -> dict[str, float]:
+    def _parts(self, item: Scored, session: SessionLines) -> dict[str, float]:
         known = self._known_parts.get(item.line.message_id)
         if known is None:
-            total = self._ranking.session_sum(each.session)
-            known = self._ranking.parts(item.line, total, around=each.session.similarity)
+            total = self._ranking.session_sum(session)
+            known = self._ranking.parts(item.line, total, around=session.similarity)
             self._known_parts[item.line.message_id] = known
         return known
 
@@ -376,11 +384,12 @@ class _Search:
             return Explained("excluded" if excluded else "absent", excluded)
         if number in self._repeating:
             return Explained("excluded", "repetition")
-        terms = tuple(self._match_terms(number))
+        weights = [term.weight for term in self._ranking.terms]
+        terms = tuple(match_terms(self._postings, self._terms, weights, self._query.terms, number))
         sessions = tuple(self._session(*one) for one in order.sessions)
-        for place, (item, each) in enumerate(order.messages, start=1):
+        for place, (item, session) in enumerate(order.messages, start=1):
             if item.line.message_id == number:
-                parts = self._parts(item, each)
+                parts = self._parts(item, session)
                 return Explained("ranked", "", terms, place, item.score, parts, sessions)
         holds_any = any(term.is_held for term in terms)
         if (self._needs_term and not holds_any) or (self._matching is not None and number not in self._matching):
@@ -388,11 +397,3 @@ class _Search:
         elif last == "session" and not holds_any:
             last = "no_candidate"  # considered only as the neighbour of a match in another session
         return Explained(last, terms=terms, sessions=sessions)
-
-    def _match_terms(self, number: int) -> Iterator[TermMatch]:
-        """Yield the words of the question, and corrected spellings that the message contains."""
-        asked = {term.text for term in self._query.terms}
-        for term, ranked in zip(self._terms, self._ranking.terms, strict=True):
-            is_held = bool(term.between(self._postings, number, number))
-            if is_held or term.text in asked:
-                yield TermMatch(term.text, ranked.weight, is_held)

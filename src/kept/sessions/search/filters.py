@@ -1,10 +1,12 @@
 """Which messages a search may return: the filters of the request, hidden sources, the caller's context."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 
 from kept.core.search import SearchRequest
-from kept.sessions.search.postings import Catalog, MessageHead, SessionFilter, SessionHead
+from kept.core.values import dataclass
+from kept.sessions.search.postings import Catalog, Lookup, MessageHead, SessionFilter, SessionHead
 from kept.sessions.search.ranking import WEIGHTS
 
 HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
@@ -17,8 +19,31 @@ _LISTED = 50_000
 """Span of ids up to which the messages of one session are listed; of a longer one only the span is used."""
 _WINDOW = 200
 _WINDOWS = 20
+ALL_MATCHING = 6_000
+"""Messages that fulfil an explicit condition up to which all of them are candidates."""
 _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Where to look."""
+
+    messages: frozenset[int] | range | None = None
+    """The messages that the filters leave; None when they may be anywhere."""
+    matching: AbstractSet[int] | None = None
+    """The messages that fulfil the explicit condition; None without one."""
+    lookup: Lookup | None = None
+    """Matches at least the messages that fulfil the condition."""
+    required: frozenset[str] = frozenset()
+    """Words that all of them contain."""
+    is_filtered: bool = False
+    """Whether there are further filters, which may exclude all of the newest messages."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether so few messages fulfil an explicit condition that all of them are candidates."""
+        return self.matching is not None and len(self.matching) <= ALL_MATCHING
 
 
 class Filters:
@@ -66,10 +91,15 @@ class Filters:
     def _ids_of(self, names: Sequence[str]) -> frozenset[int]:
         return frozenset().union(*self._catalog.ids_by_session(names).values())
 
-    def passing(self, ids: Sequence[int]) -> dict[int, MessageHead]:
-        """Return the messages among `ids` that may be returned, in no particular order."""
+    def load(self, ids: Iterable[int]) -> None:
+        """Read the metadata of messages that are not known yet."""
         unknown = [number for number in ids if number not in self.heads]
-        self.heads |= self._catalog.messages(unknown)
+        if unknown:
+            self.heads |= self._catalog.messages(unknown)
+
+    def passing(self, ids: Collection[int]) -> dict[int, MessageHead]:
+        """Return the messages among `ids` that may be returned, in no particular order."""
+        self.load(ids)
         self._load_sessions({self.heads[number].session_id for number in ids if number in self.heads})
         found = {}
         for number in ids:
@@ -84,6 +114,14 @@ class Filters:
             elif reason and number not in self._counted:
                 self._counted.add(number)
                 self.excluded[reason] += 1
+        return found
+
+    def group(self, numbers: Iterable[int], heads: Collection[int]) -> dict[str, list[int]]:
+        """Return those of the messages that are in `heads` by their sessions, in the given order."""
+        found: dict[str, list[int]] = {}
+        for number in numbers:
+            if number in heads:
+                found.setdefault(self.heads[number].session_id, []).append(number)
         return found
 
     def reason(self, number: int) -> str | None:

@@ -10,11 +10,10 @@ from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
-from kept.sessions.search.analysis import SPEAKER, base, clean, forms, split_speaker
-from kept.sessions.search.postings import Analyzer, MessageHead
+from kept.sessions.search.analysis import base, clean, forms, split_speaker
+from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
 from kept.sessions.search.query import is_asking
-from kept.sessions.search.ranking import Line, Weights
-from kept.sessions.search.terms import PostingList
+from kept.sessions.search.ranking import Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
@@ -43,39 +42,60 @@ class Proximity:
 
     def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str], *, names: Collection[str] = ()) -> None:
         self._analyzer = analyzer
-        self._terms = [list(map(analyzer.stem, forms(term))) for term in terms]
+        self._terms = {analyzer.stem(form): place for place, term in enumerate(terms) for form in forms(term)}
+        self._count = len(terms)
         asked = clean(question[:_QUESTION_CHARACTERS])
-        self._trigrams = _trigrams(analyzer.tokens(asked))
-        self._related = RelatedWords([*map(analyzer.stem, _said_words(asked).difference(names))])
+        tokens = analyzer.tokens(asked)
+        self._trigrams = _trigrams(tokens)
+        self._asked = frozenset(tokens)
+        self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
+        said, stops = _split_words(asked)
+        self._related = RelatedWords([*map(analyzer.stem, said.difference(names))])
         self._all_stops = analyzer.stop_tokens
-        self._stop_words = _stop_tokens(analyzer, asked)
+        self._stop_words = frozenset(map(analyzer.stem, stops))
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether the question is one word that is related to no other, so that all texts with it are alike."""
+        return self._count == 1 and not (self._trigrams or self._stop_words or self._related.is_known)
 
     def of(self, text: str, weights: Sequence[float], *, may_hold_terms: bool = True) -> Occurrence:
         """Return how the words of the question occur in `text`."""
         _, rest = split_speaker(clean(text[:_TEXT_CHARACTERS]))
         tokens = self._analyzer.tokens(rest)
-        related = self._related.share([token for token in tokens if token not in self._all_stops])
+        related = 0.0
+        if self._related.is_known:
+            related = self._related.share([token for token in tokens if token not in self._all_stops])
         if not may_hold_terms:
             return Occurrence(0.0, 0.0, 0, 0, related)
-        places = self._places(tokens)
-        terms = sum(1 << bit for bit, found in enumerate(places) if found)
-        stop_words = len(self._stop_words.intersection(tokens))
-        return Occurrence(_closeness(places, weights), self._quoted_share(tokens), terms, stop_words, related)
+        if not rest.isascii():  # only Cyrillic words have another base
+            known = self._terms
+            places, terms = self._places([token if token in known else base(token) for token in tokens])
+        else:
+            places, terms = self._places(tokens)
+        closeness = _closeness(places, weights) if places else 0.0
+        stop_words = len(self._stop_words.intersection(tokens)) if self._stop_words else 0
+        return Occurrence(closeness, self._quoted_share(tokens), terms, stop_words, related)
 
     def _quoted_share(self, tokens: Sequence[str]) -> float:
-        share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams) if self._trigrams else 0.0
+        if not self._trigrams or len(self._asked.intersection(tokens)) < self._least_asked:
+            return 0.0
+        share = len(self._trigrams & _trigrams(tokens)) / len(self._trigrams)
         return share * share  # squared: a common turn of phrase is chance, a whole line is not
 
-    def _places(self, tokens: Sequence[str]) -> list[list[int]]:
-        lists: list[list[int]] = [[] for _ in self._terms]
-        places = {form: lists[place] for place, stems in enumerate(self._terms) for form in stems}
+    def _places(self, tokens: Sequence[str]) -> tuple[list[list[int]], int]:
+        """Return where each term occurs, empty if fewer than two do, and which occur, as bits."""
+        held = self._terms.keys() & tokens
+        terms = 0
+        for token in held:
+            terms |= 1 << self._terms[token]
+        if terms.bit_count() < 2:
+            return [], terms
+        lists: list[list[int]] = [[] for _ in range(self._count)]
         for index, token in enumerate(tokens):
-            found = places.get(token)
-            if found is None and not token.isascii():  # only Cyrillic words have another base
-                found = places.get(base(token))
-            if found is not None:
-                found.append(index)
-        return lists
+            if token in held:
+                lists[self._terms[token]].append(index)
+        return lists, terms
 
 
 def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
@@ -89,16 +109,16 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
     return gain
 
 
-def _said_words(question: str) -> set[str]:
-    """Return the words of the question without the stop words of its language: German "war" is no war."""
-    words = {word.lower() for word in WORD.findall(question)}
-    return words - stop_words(sorted(words))
+def _split_words(question: str) -> tuple[set[str], set[str]]:
+    """Return the words of the question and its stop words, which are those of its language: German "war" is no war.
 
-
-def _stop_tokens(analyzer: Analyzer, question: str) -> frozenset[str]:
-    """Return the tokens of the question's stop words, without single letters left by "don't" and "I'm"."""
+    The stop words are without single letters, which "don't" and "I'm" leave.
+    """
     words = [word.lower() for word in WORD.findall(question)]
-    return frozenset(analyzer.stem(word) for word in stop_words(words).intersection(words) if len(word) > 1)
+    known = set(words)
+    stops = stop_words(words)
+    said = known - (stops if len(known) == len(words) else stop_words(sorted(known)))
+    return said, {word for word in known & stops if len(word) > 1}
 
 
 def _trigrams(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
@@ -141,15 +161,6 @@ def content_words(text: str) -> frozenset[str]:
     stops = stop_words(words)
     said = {base(word) for word in words if word not in stops}
     return frozenset(said.union(*UNSPACED.findall(text)))
-
-
-def remove_names(query: str, terms: Sequence[PostingList]) -> str:
-    """Return the question without the names of speakers; a name is similar to everything that its person says."""
-    names = [re.escape(term.text) for term in terms if term.speaker_frequency and not term.text.startswith(SPEAKER)]
-    if not names:
-        return query
-    rest = re.sub(rf"\b(?:{'|'.join(names)})\b(?:['’]s\b)?", " ", query, flags=re.IGNORECASE)
-    return " ".join(rest.split()) if re.search(r"\w", rest) else query
 
 
 RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
@@ -203,6 +214,8 @@ class RelatedWords:
             stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
             gains[stem] = max(gains.get(stem, 0.0), own)
         self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
+        self.is_known = bool(self._gains)
+        """Whether the table knows any of the words."""
 
     def share(self, tokens: Sequence[str]) -> float:
         """Return how much of the question the best window of a text says, about 0 to 1, in any words.
@@ -276,25 +289,40 @@ def _question_share(text: str) -> float:
     return sum(len(part) for part in _SENTENCE.findall(text) if part.endswith(_ASKS)) / len(text)
 
 
-class LineSimilarity:
-    """Similarity of the lines of one session to the question, neighbours included."""
+class Meanings:
+    """Similarity of messages to the question, above the floor, of those that were compared; none without vectors."""
 
-    def __init__(self, similar: Mapping[int, float], ids: Sequence[int], weights: Weights) -> None:
-        self._similar = similar
-        self._ids = ids
-        self._place = {number: index for index, number in enumerate(ids)}
+    def __init__(self, question: Similarity | None, weights: Weights) -> None:
+        self._question = question
         self._weights = weights
+        self.known: dict[int, float] = {}
+        self.are_used = question is not None
 
-    def of(self, line: Line, *, names_people: bool) -> float:
-        """Return the similarity of a line: its own, and a share of that of its more similar neighbour."""
-        use = self._weights
-        place = self._place[line.message_id]
-        near = max(self._at(place - 1), self._at(place + 1))
-        own = self._at(place) + use.semantic_neighbour * near
-        return own if line.spoken or not names_people else use.semantic_other * own
+    def find_nearest(self, allowed: Collection[int] | None) -> None:
+        """Compare the messages that are most similar."""
+        if self._question is not None:
+            self._remember(self._question.nearest(allowed))
 
-    def _at(self, place: int) -> float:
-        return self._similar.get(self._ids[place], 0.0) if 0 <= place < len(self._ids) else 0.0
+    def compare(self, numbers: Iterable[int]) -> None:
+        """Compare those of the messages that were not compared yet."""
+        if self._question is not None:
+            self._remember(self._question.of(number for number in numbers if number not in self.known))
+
+    def _remember(self, found: Mapping[int, float]) -> None:
+        floor = self._weights.semantic_floor
+        self.known.update((number, max(0.0, value - floor)) for number, value in found.items())
+
+    def mark(self, session: SessionLines, ids: Sequence[int], *, names_people: bool) -> None:
+        """Set the similarity of a session and of each line: its own, and a share of its more similar neighbour's."""
+        use, get = self._weights, self.known.get
+        for line in session.lines:
+            place = bisect_left(ids, line.message_id)
+            near = max(
+                [get(number, 0.0) for number in (*ids[max(0, place - 1) : place], *ids[place + 1 : place + 2])] or [0.0]
+            )
+            own = get(line.message_id, 0.0) + use.semantic_neighbour * near
+            line.similarity = own if line.spoken or not names_people else use.semantic_other * own
+        session.similarity = session_similarity(session.lines, use)
 
 
 def session_similarity(lines: Sequence[Line], weights: Weights) -> float:

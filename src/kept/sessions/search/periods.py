@@ -209,6 +209,12 @@ def _day(epoch: float | None) -> str:
         return str(epoch)
 
 
+def session_nearness(spans: Iterable[Span], started: float, last_active: float) -> float:
+    """Return how near a session is to the nearest of several times, 0 to 1."""
+    wide = (Span(min(span.start, last_active), max(span.end, started)) for span in spans)
+    return max((nearness(span, started) for span in wide), default=0.0)
+
+
 def nearness(span: Span, moment: float) -> float:
     """Return 1 inside `span`, less with every day before or after it."""
     days = span.distance(moment) / DAY_SECONDS

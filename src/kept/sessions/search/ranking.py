@@ -157,6 +157,8 @@ class SessionLines:
     lines: list[Line] = field(default_factory=list)
     similarity: float = 0.0
     """Likeness of the session: its best line's and half of its second best's."""
+    sum: float | None = None
+    """Its score as a whole, once it was computed."""
 
 
 class Scored(NamedTuple):
@@ -166,6 +168,8 @@ class Scored(NamedTuple):
     session_id: str
     own: float
     score: float
+    time: float = 0.0
+    """The part of the score from date and age."""
 
 
 def idf(documents: int, holding: int) -> float:
@@ -277,14 +281,15 @@ class Ranking:
 
     def session_sum(self, session: SessionLines) -> float:
         """Return the score of the session as a whole: messages with each term, with diminishing returns."""
-        use = self.weights
-        norm = 1.0 - use.session_length + use.session_length * session.size / self._mean_session
-        half = use.session_saturation * norm
-        return sum(
-            term.weight * count * (1.0 + use.session_saturation) / (count + half)
-            for term, count in zip(self.terms, session.counts, strict=True)
-            if count
-        )
+        if session.sum is None:
+            use = self.weights
+            norm = 1.0 - use.session_length + use.session_length * session.size / self._mean_session
+            half = use.session_saturation * norm
+            session.sum = 0.0
+            for term, count in zip(self.terms, session.counts, strict=True):
+                if count:
+                    session.sum += term.weight * count * (1.0 + use.session_saturation) / (count + half)
+        return session.sum
 
     def parts(self, line: Line, session_sum: float, *, around: float = 0.0) -> dict[str, float]:
         """Return the named parts whose sum is the score of `line`; empty when neither it nor its neighbours match."""
@@ -309,7 +314,7 @@ class Ranking:
             "date": use.date * line.date * self.total,
             "recency": self.recency(line.age_days),
         }
-        return {name: value * line.factor for name, value in parts.items()}
+        return parts if line.factor == 1.0 else {name: value * line.factor for name, value in parts.items()}
 
     def recency(self, age_days: float | None) -> float:
         """Return the gain of a message of that age."""
@@ -325,9 +330,11 @@ class Ranking:
         speaker_gain, falls_from = use.speaker * self.total, use.falloff_terms
         found = []
         for line in session.lines:
-            falloff = 1.0 if line.length <= falls_from else falls_from / line.length
-            own = self.base(line.mask, line.length) if line.mask else 0.0
-            own += falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
+            mask, length = line.mask, line.length
+            falloff = 1.0 if length <= falls_from else falls_from / length
+            own = self.base(mask, length) if mask else 0.0
+            if line.before or line.after or line.around:
+                own += falloff * self.neighbours(mask, line.before, line.after, around=line.around)
             if own + line.similarity <= 0.0:
                 continue
             if line.gap or line.wording or line.small or line.related:
@@ -336,31 +343,29 @@ class Ranking:
                 own += self.turn(line)
             if line.spoken:
                 own += speaker_gain
-            rest = falloff * session_gain + meaning_gain
-            if line.age_days is not None or line.similarity:
-                rest += self._apart(line)
-            found.append(Scored(line, session.session_id, own * line.factor, (own + rest) * line.factor))
+            time = 0.0 if line.age_days is None else self._time_gain(line)
+            rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
+            factor = line.factor
+            found.append(Scored(line, session.session_id, own * factor, (own + rest) * factor, time * factor))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
         """Return the score of a session and its best message, from the scores of its lines."""
         use = self.weights
-        # a message with every word of the question wins over a shorter neighbour, however long it is
-        best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
-        owns = sorted((item.own for item in scored), reverse=True)
+        best, owns = scored[0], [item.own for item in scored]
+        if len(scored) > 1:
+            # a message with every word of the question wins over a shorter neighbour, however long it is
+            best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
+            owns.sort(reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
         score += use.semantic_session * self.total * session.similarity * best.line.factor
-        score += max(self._time_gain(item.line) * item.line.factor for item in scored)
+        score += max([item.time for item in scored])
         return score, best
 
     def _as_one(self, session: SessionLines) -> float:
         """Return how much a session is like a single text: a few short lines are, a long conversation is not."""
         return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self._mean_length)))
-
-    def _apart(self, line: Line) -> float:
-        """Return the gain from similarity, date and age."""
-        return self.weights.semantic * self.total * line.similarity + self._time_gain(line)
 
     def _time_gain(self, line: Line) -> float:
         return self.weights.date * self.total * line.date + self.recency(line.age_days)

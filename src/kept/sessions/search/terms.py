@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from operator import or_
 
+from kept.core.search import TermMatch
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
 from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
@@ -123,6 +124,41 @@ def list_shown(terms: Sequence[PostingList], asked: Sequence[Term], masks: Itera
     for bit, term in enumerate(terms):
         if term.text in words or shown >> bit & 1:
             yield term.text
+
+
+def remove_names(query: str, terms: Sequence[PostingList]) -> str:
+    """Return the question without the names of speakers; a name is similar to everything that its person says."""
+    names = [re.escape(term.text) for term in terms if term.speaker_frequency and not term.text.startswith(SPEAKER)]
+    if not names:
+        return query
+    rest = re.sub(rf"\b(?:{'|'.join(names)})\b(?:['’]s\b)?", " ", query, flags=re.IGNORECASE)
+    return " ".join(rest.split()) if re.search(r"\w", rest) else query
+
+
+def mask_places(
+    postings: Postings, terms: Sequence[PostingList], ids: Sequence[int]
+) -> tuple[dict[int, int], list[int]]:
+    """Return which terms the messages of a session contain, as bits by place, and how many contain each term."""
+    masks: dict[int, int] = {}
+    counts = [0] * len(terms)
+    for bit, term in enumerate(terms):
+        for number in term.between(postings, ids[0], ids[-1]):
+            index = bisect_left(ids, number)
+            if ids[index] == number:
+                masks[index] = masks.get(index, 0) | 1 << bit
+                counts[bit] += 1
+    return masks, counts
+
+
+def match_terms(
+    postings: Postings, terms: Sequence[PostingList], weights: Sequence[float], asked: Sequence[Term], number: int
+) -> Iterator[TermMatch]:
+    """Yield the words of the question, and corrected spellings that the message contains."""
+    words = {term.text for term in asked}
+    for term, weight in zip(terms, weights, strict=True):
+        is_held = bool(term.between(postings, number, number))
+        if is_held or term.text in words:
+            yield TermMatch(term.text, weight, is_held)
 
 
 def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:

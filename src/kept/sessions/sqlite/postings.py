@@ -234,7 +234,7 @@ class SqlitePostings:
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
         """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),))
+        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),)) if unknown else ()
         self._lengths |= {
             number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
             for number, size in rows

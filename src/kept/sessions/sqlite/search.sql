@@ -61,12 +61,13 @@ WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound' AND origin
 ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
-SELECT id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
+SELECT sessions.id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
   -- compared as text: damaged metadata must not end a search
   CAST(message_count AS INTEGER), instr(coalesce(metadata, ''), '"headless": true') > 0,
   parent_session_id IS NOT NULL
-FROM sessions
-WHERE id IN (SELECT value FROM json_each(:ids)) AND user_id = :user AND trashed IS NULL;
+-- without CROSS, SQLite reads every session of the user instead
+FROM json_each(:ids) CROSS JOIN sessions ON sessions.id = value
+WHERE user_id = :user AND trashed IS NULL;
 
 -- name: session_count
 SELECT count(*) FROM sessions;
