@@ -18,7 +18,7 @@ from kept.core.ids import OWNER
 from kept.core.search import SearchRequest
 from kept.core.values import replace
 from kept.sessions.search.candidates import EXHAUSTIVE
-from kept.sessions.search.engine import _Ranked, _Search
+from kept.sessions.search.engine import _Search
 from kept.sessions.search.filters import Filters
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Line, Ranking, SessionLines
@@ -56,7 +56,7 @@ class Recording:
 class Recorder(_Search):
     """A search that ranks every message of the store and keeps the features."""
 
-    def record(self, everything: Sequence[int]) -> list[_Ranked]:
+    def record(self, everything: Sequence[int]) -> list[SessionLines]:
         """Return all lines with their features."""
         self._budget = replace(EXHAUSTIVE, texts=TEXTS)
         heads = self._filters.passing(everything)
@@ -66,9 +66,9 @@ class Recorder(_Search):
         by_session: dict[str, list[int]] = {}
         for number, head in heads.items():
             by_session.setdefault(head.session_id, []).append(number)
-        ranked = self._rank(list(by_session.items()))
-        self._refine(ranked)
-        return ranked
+        sessions = self._read_sessions(list(by_session.items()))
+        self._refine(sessions, self._best_lines(sessions))
+        return sessions
 
     def _session_lines(self, session_id: str, ids: Sequence[int], hits: Sequence[int]) -> SessionLines:
         session = super()._session_lines(session_id, ids, hits)
@@ -116,26 +116,26 @@ def _record_question(
     search = Recorder(
         postings, query, look_up_terms(postings, query), request=request, filters=Filters(request, catalog), now=now
     )
-    ranked = search.record(sorted(places))
+    sessions = search.record(sorted(places))
     ranking = search.ranking
     return Recording(
         pool.name,
         question,
         ranking.total,
         max(postings.mean_length, 1.0),
-        _columns(ranked, ranking, places),
-        [each.session.session_id for each in ranked],
-        np.array([(ranking.session_sum(each.session), each.session.size * postings.mean_length) for each in ranked]),
+        _columns(sessions, ranking, places),
+        [session.session_id for session in sessions],
+        np.array([(ranking.session_sum(session), session.size * postings.mean_length) for session in sessions]),
         today,
         metrics(question, *plain(connection, pool, question, with_stop_words=False)),
     )
 
 
-def _columns(ranked: Sequence[_Ranked], ranking: Ranking, places: dict[int, int]) -> dict[str, NDArray[Any]]:
+def _columns(sessions: Sequence[SessionLines], ranking: Ranking, places: dict[int, int]) -> dict[str, NDArray[Any]]:
     """Return one row of features per line; the weights of terms are added up, so that no column depends on a weight."""
     rows: list[dict[str, float]] = []
-    for place, each in enumerate(ranked):
-        scores = {item.line.message_id: item.score for item in each.scored}
+    for place, session in enumerate(sessions):
+        scores = {item.line.message_id: item.score for item in ranking.score_lines(session)}
         rows += [
             {
                 "message": places[line.message_id],
@@ -143,7 +143,7 @@ def _columns(ranked: Sequence[_Ranked], ranking: Ranking, places: dict[int, int]
                 "score": scores.get(line.message_id, 0.0),
                 **_features(line, ranking),
             }
-            for line in each.session.lines
+            for line in session.lines
         ]
     names = rows[0] if rows else {}
     return {name: np.array([row[name] for row in rows], np.float32) for name in names}

@@ -41,9 +41,24 @@ _MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.
 _PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
 
 
+class Written(dict[str, "JSON"]):
+    """A JSON object that was written already, to measure it, with its text; nobody may change it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, value: Mapping[str, "JSON"]) -> None:
+        super().__init__(value)
+        self.text = _encode(self)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def dumps(value: JSON, *, indent: int | None = None) -> str:
     """Return `value` as JSON without ASCII escapes, keys in the given order."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+    if indent is not None:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    return value.text if type(value) is Written else _encode(value)
 
 
 def checksum(values: tuple[Any, ...]) -> int:

@@ -36,7 +36,7 @@ def is_damaged(values: Row) -> bool:
         return not _is_well_formed(values)
     source = values[_SOURCE]
     covered = values[:COVERED] if source is None else (*values[:COVERED], source)
-    return bool(values[-1] != checksum_of(covered)) or values[_STATE] not in _STATES
+    return values[-1] != checksum_of(covered) or values[_STATE] not in _STATES
 
 
 def _is_well_formed(values: Row) -> bool:

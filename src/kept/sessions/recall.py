@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.errors import StorageError
 from kept.core.ids import MessageId
 from kept.core.messages import Passage, Role, Session, StoredMessage
-from kept.core.text import JSON, dumps
+from kept.core.text import JSON, Written, dumps
 from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
@@ -80,8 +80,8 @@ def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> A
     The lengths of the texts in the fullest one tell which forms are too large; these are not rendered.
     """
     forms = _ladder(start, is_full=is_full)
-    answer = render(next(forms))
-    size = tokens(dumps(answer))
+    answer = Written(render(next(forms)))
+    size = tokens(answer.text)
     if size <= budget:
         return Answered(answer, size)
     texts = list(_list_texts(answer))
@@ -90,8 +90,8 @@ def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> A
     for caps in forms:
         if _least_size(frame, texts, caps, start) > budget:
             continue
-        answer = render(caps)
-        size = tokens(dumps(answer))
+        answer = Written(render(caps))
+        size = tokens(answer.text)
         if size <= budget:
             break
     return Answered(answer, size)
@@ -152,20 +152,21 @@ def shown(
     message: StoredMessage, *, chars: int, marker: "Marker | None" = None, is_anchor: bool = False
 ) -> dict[str, JSON]:
     """Return a message in the tool's shape, shortened around the terms."""
-    text = message.message.display_text
+    said = message.message
+    text = said.content if type(said.content) is str and said.content else said.display_text
     if len(text) > chars:
         from kept.sessions.search.occurrences import Marker
 
         text = (marker or Marker()).around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
-        "role": str(message.message.role),
+        "role": said.role.value,
         "content": text,
         "timestamp": when(message.timestamp),
     }
     if is_anchor:
         value["anchor"] = True
-    if message.source is not None or message.message.role is Role.TOOL:
+    if message.source is not None or said.role is Role.TOOL:
         value |= describe_source(message)
     return value
 

@@ -131,7 +131,8 @@ def find_candidates(
         estimates.append((estimate, number))
     estimates.sort(reverse=True)
     estimates = estimates[: budget.pool + budget.pool // 2]
-    estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
+    if not scope.needs_term and scope.matching is None:
+        estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
     around = _density([number for _, number in estimates], _pair_with_weights(terms, ranking), ranking)
     best = [(score + around[number], number) for score, number in estimates]
     best.sort(reverse=True)

@@ -37,6 +37,8 @@ class Condition:
     has_phrase: bool
     required: str
     """The longest phrase that must occur, folded; empty when there is none."""
+    words: tuple[str, ...] = ()
+    """The words of that phrase."""
 
     @property
     def substring(self) -> str:
@@ -49,7 +51,8 @@ def compile_condition(postings: Postings, node: Node) -> Condition | None:
     lookup = _lookup(postings, node)
     if lookup is None:
         return None
-    return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
+    phrase = _fold(_required_phrase(node))
+    return Condition(_drop_decided(node), lookup, _has_phrase(node), phrase, tuple(phrase.split()))
 
 
 def find_matching(
@@ -216,6 +219,11 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
     """Return whether a message that the lookup matches fulfils the condition."""
+    if text.isascii():  # most texts lack a word of the phrase, and folding one takes ten times as long
+        lowered = text.lower()
+        for word in condition.words:
+            if word not in lowered:
+                return False
     folded = _fold(text)
     return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
 

@@ -184,7 +184,7 @@ class _Search:
         node = self._query.condition
         if node is not None and is_any(node):
             self._needs_term = True  # every candidate that contains a term fulfils the condition
-            return Scope(allowed, is_filtered=self._filters.are_wide)
+            return Scope(allowed, is_filtered=self._filters.are_wide, needs_term=True)
         condition = compile_condition(self._postings, node) if node is not None else None
         if condition is None:
             return Scope(allowed, is_filtered=self._filters.are_wide)

@@ -39,6 +39,8 @@ class Scope:
     """Words that all of them contain."""
     is_filtered: bool = False
     """Whether there are further filters, which may exclude all of the newest messages."""
+    needs_term: bool = False
+    """Whether a message without a term cannot be found, though it is beside one that has some."""
 
     @property
     def is_small(self) -> bool:

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from kept.core.clock import find_spans
 from kept.core.dates import DATE_NAMES, Span
-from kept.core.text import WORD, stop_words
+from kept.core.text import STOP_WORDS, WORD, stop_words
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import (
     ASKING,
@@ -334,6 +334,8 @@ def _operand(word: str) -> Node:
     """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
     if _PREFIX.fullmatch(word):
         return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
+    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in ASKING:
+        return Term(CANONICAL.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
     terms = _plain(word, frozenset())
     if not terms:
         raise _BrokenSyntaxError

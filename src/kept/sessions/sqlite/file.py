@@ -200,7 +200,7 @@ class SessionFile:
 
     def catch_up(self, *, wait_seconds: float = _CATCH_UP_WAIT_SECONDS) -> None:
         """Index what waits for it; while another process keeps the file busy, leave it for the next search."""
-        if self.database.is_read_only:
+        if self.database.is_read_only or not index.is_waiting(self.database):
             return
         with suppress(Busy), self.database.limit_wait(wait_seconds):
             index.drain(self.database)

@@ -194,11 +194,16 @@ def queue(connection: Connection, message_ids: Sequence[int]) -> None:
     connection.executemany(SQL.again, [(number,) for number in message_ids])
 
 
+def is_waiting(database: Database) -> bool:
+    """Whether rows wait to be indexed."""
+    with database.reading() as connection:
+        return connection.execute(SQL.is_waiting).fetchone() is not None
+
+
 def drain(database: Database, *, seconds: float = 3.0) -> int:
     """Index the queued rows for at most the given time; return how many."""
-    with database.reading() as connection:
-        if connection.execute(SQL.is_waiting).fetchone() is None:
-            return 0
+    if not is_waiting(database):
+        return 0
     deadline = time.monotonic() + seconds
     done = 0
     while time.monotonic() < deadline:

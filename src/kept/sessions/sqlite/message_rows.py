@@ -177,7 +177,7 @@ def read_passage(connection: Connection, message_id: int, *, user: UserId, windo
         return None
     *columns, earlier = row
     session = session_from(tuple(columns))
-    found = load(connection, connection.execute(SQL.passage, (session.id, message_id, window, bookend)))
+    found = load(connection, connection.execute(SQL.passage, (session.id, message_id, window, bookend)).fetchall())
     # nothing lies between the neighbours of a message, so they are next to it in the ordered union too
     place = next((place for place, message in enumerate(found) if message.id == message_id), None)
     if place is None:

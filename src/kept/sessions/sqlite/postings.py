@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
 from kept.core.text import STOP_WORDS
 from kept.core.values import dataclass, field
+from kept.sessions.search.analysis import SPEAKER
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
     AllOf,
@@ -78,7 +79,7 @@ class Tokenize(Protocol):
 
     def __call__(
         self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
-    ) -> Iterable[object]:
+    ) -> list[str]:
         """Return the tokens of `utf8`."""
         ...
 
@@ -87,7 +88,7 @@ class Fts5Analyzer:
     """The tokenizer of the word index: Unicode words without diacritics, Porter stems."""
 
     def __init__(self, connection: Connection) -> None:
-        self._tokenize: Tokenize = connection.fts5_tokenizer("porter", list(TOKENIZER))
+        self._tokenize = cast(Tokenize, connection.fts5_tokenizer("porter", list(TOKENIZER)))
 
     @cached_property
     def stop_tokens(self) -> frozenset[str]:
@@ -114,9 +115,10 @@ class Fts5Analyzer:
             return []
 
     def _tokens(self, text: str) -> list[str]:
-        utf8 = text.encode("utf-8", "replace")
         # without offsets and synonyms the answer is a plain list of tokens
-        return cast("list[str]", self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False))
+        return self._tokenize(
+            text.encode("utf-8", "replace"), _QUERY, None, include_offsets=False, include_colocated=False
+        )
 
 
 @dataclass(slots=True)
@@ -127,6 +129,9 @@ class _Statistics:
     documents: int = 0
     frequencies: dict[str, int] = field(default_factory=dict)
     sessions: int = 0
+    has_speakers: bool = False
+    totals: tuple[int, float] | None = None
+    """The state of the index in which no speaker was found."""
 
 
 _statistics: WeakKeyDictionary[Connection, _Statistics] = WeakKeyDictionary()
@@ -156,10 +161,21 @@ class SqlitePostings:
     def frequency(self, token: str) -> int:
         """Return how many messages contain the token; the cached count may lag behind by a small share."""
         known = self._statistics.frequencies.get(token)
+        if known is None and token.startswith(SPEAKER) and not self._has_speakers():
+            return 0
         if known is None:
             row = self._connection.execute(SQL.frequency, (token,)).fetchone()
             known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
         return known
+
+    def _has_speakers(self) -> bool:
+        """Return whether any message begins with the name of its speaker; few stores have such messages."""
+        known, totals = self._statistics, (self.documents, self.mean_length)
+        if not known.has_speakers and known.totals != totals:
+            bindings = (SPEAKER, SPEAKER + "\U0010ffff")
+            known.has_speakers = self._connection.execute(SQL.any_term, bindings).fetchone() is not None
+            known.totals = totals
+        return known.has_speakers
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""
@@ -234,7 +250,7 @@ class SqlitePostings:
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
         """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),)) if unknown else ()
+        rows = _read(self._connection, SQL.lengths, unknown) if unknown else ()
         self._lengths |= {
             number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
             for number, size in rows
@@ -244,7 +260,7 @@ class SqlitePostings:
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
-        rows = self._connection.execute(SQL.texts, (json.dumps(list(ids)),))
+        rows = _read(self._connection, SQL.texts, list(ids)) if ids else ()
         return {int(number): str(text or "") for number, text in rows}
 
 
@@ -258,7 +274,7 @@ class SqliteCatalog:
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not taken back."""
-        rows = self._connection.execute(SQL.heads, (json.dumps(sorted(ids)),))
+        rows = _read(self._connection, SQL.heads, sorted(ids))
         return {number: MessageHead._make(rest) for number, *rest in rows}
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
@@ -364,6 +380,15 @@ def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
     joined = rows[0][0] if rows else None
     found: list[int] = json.loads(joined) if isinstance(joined, str) else []
     return found
+
+
+def _read(connection: Connection, sql: str, ids: Sequence[int]) -> list[tuple[Any, ...]]:
+    """Return the rows of these messages."""
+    bindings = (json.dumps(ids),)
+    try:
+        return list(iter(connection.execute(sql, bindings).__next__, None))  # a third faster than its own loop
+    except UnicodeDecodeError:
+        return connection.execute(sql, bindings).fetchall()  # which reads damaged text
 
 
 def _varints(blob: bytes) -> list[int]:

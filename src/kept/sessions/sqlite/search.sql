@@ -7,6 +7,9 @@ SELECT doc FROM message_vocabulary WHERE term = ?;
 -- name: vocabulary
 SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term < ?;
 
+-- name: any_term
+SELECT 1 FROM message_vocabulary WHERE term >= ? AND term < ? LIMIT 1;
+
 -- name: ids
 SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ?;
 

@@ -77,7 +77,7 @@ def test_a_condition_finds_the_same_however_much_is_read(
         say(store, f"s{number}", [f"{fruit} {number}" for fruit in fruits[number % 4 :]])
 
     few = search(store, query)
-    monkeypatch.setattr(candidates, "_ALL_MATCHING", 0)
+    monkeypatch.setattr(filters, "ALL_MATCHING", 0)
     connection = store.database.connection
     every = find(connection, SearchRequest(query), now=NOW, budget=EXHAUSTIVE)
 
