@@ -1,6 +1,6 @@
 """Passages as a model reads them: windows around a match and bookends, cut to a token budget."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -108,7 +108,7 @@ def _least_size(frame: int, texts: Sequence[tuple[str, bool]], caps: Caps, start
 
 def _list_texts(value: JSON) -> Iterator[tuple[str, bool]]:
     """Yield the content of every message in an answer, and whether it is the anchor."""
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         content = value.get("content")
         if isinstance(content, str):
             yield content, bool(value.get("anchor"))
@@ -124,7 +124,8 @@ def _ladder(start: Caps, *, is_full: bool) -> Iterator[Caps]:
         for chars in _FULL:
             yield replace(start, anchor_chars=chars, other_chars=chars)
     for anchor, other in _CHARS:
-        yield replace(start, anchor_chars=anchor, other_chars=other)
+        is_start = anchor == start.anchor_chars and other == start.other_chars
+        yield start if is_start else replace(start, anchor_chars=anchor, other_chars=other)
     least = replace(start, anchor_chars=240, other_chars=60)
     for window, bookend in _WINDOWS:
         if window < start.window or bookend < start.bookend:
@@ -160,7 +161,7 @@ def shown(
         text = (marker or Marker()).around(text, width=chars) + SHORTENED
     value: dict[str, JSON] = {
         "id": message.id,
-        "role": said.role.value,
+        "role": str(said.role),
         "content": text,
         "timestamp": when(message.timestamp),
     }

@@ -27,7 +27,7 @@ def session_search(
     *,
     clock: Clock,
     auxiliary: Callable[[], Completes | None] = lambda: None,
-    record: Callable[[NewReceipt], object] = lambda _receipt: None,
+    record: Callable[[NewReceipt], object] | None = None,
 ) -> Tool:
     """Return the tool over one user's store; each call opens it, so that a broken one is only an answer.
 
@@ -52,7 +52,7 @@ def session_search(
             return unavailable(error)
         except KeptError as error:
             return {"success": False, "error": error.message, "remedy": error.remedy}
-        if not context.incognito:
+        if record is not None and not context.incognito:
             record(_receipt(asked, context, answer, seconds=perf_counter() - began))
         return answer.value
 

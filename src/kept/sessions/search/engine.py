@@ -202,11 +202,12 @@ class _Search:
         promise = {}
         for name, numbers in by_session.items():
             one, *more = (estimates[number] for number in numbers[:2])
-            head = self._filters.sessions[name]
-            date = session_nearness(self._query.dates, head.started, head.last_active)
             promise[name] = one + self._ranking.weights.runner_up * sum(more)
-            promise[name] += self._ranking.weights.date * self._ranking.total * date
-        names = sorted(promise, key=lambda name: promise[name], reverse=True)
+            if self._query.dates:
+                head = self._filters.sessions[name]
+                near = session_nearness(self._query.dates, head.started, head.last_active)
+                promise[name] += self._ranking.weights.date * self._ranking.total * near
+        names = sorted(promise, key=promise.__getitem__, reverse=True)
         # half of the budget for the best sessions, half for those of the best messages, which may be their only hit
         half = self._budget.sessions // 2
         chosen = dict.fromkeys(names[:half])
@@ -231,7 +232,7 @@ class _Search:
     def _best_lines(self, sessions: Iterable[SessionLines]) -> list[Line]:
         """Return the lines whose rows and texts are worth reading, best first."""
         scored = [item for session in sessions for item in self._ranking.score_lines(session)]
-        scored.sort(key=lambda item: -item.score)
+        scored.sort(key=lambda item: item.score, reverse=True)
         return [item.line for item in scored[: self._budget.most_lines(self._request.limit)]]
 
     def _lines_to_show(self, ids: Sequence[int], masks: Mapping[int, int], hits: Sequence[int]) -> Collection[int]:
@@ -276,16 +277,18 @@ class _Search:
         texts = self._postings.texts(read[: self._budget.texts])
         repetition = Repetition(self._request.query)
         for line in lines:
-            head = passing.get(line.message_id)
-            if head is not None and repetition.matches(head, texts.get(line.message_id, "")):
+            head, text = passing.get(line.message_id), texts.get(line.message_id)
+            if head is not None and text and repetition.matches(head, text):
                 self._repeating.add(line.message_id)
                 head = None
             if head is None or not self._may_be_shown(line):
                 line.factor = 0.0
                 continue
-            line.factor *= self._filters.role_factor(head.role)
+            if head.role == "tool":
+                line.factor *= self._ranking.weights.tool
             line.age_days = (self._now - head.timestamp) / DAY_SECONDS
-            line.date = self._date(line.mask, head.timestamp)
+            if self._query.dates:
+                line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
         self._add_proximity(left, texts)
         self._turns.mark(left, texts, self._filters.heads, self._postings.texts)
@@ -317,8 +320,6 @@ class _Search:
 
     def _date(self, mask: int, moment: float) -> float:
         """Return how near a message is to a date of the question: sent on it, or naming it in its words."""
-        if not self._query.dates:
-            return 0.0
         flags = sum(1 << bit for bit, term in enumerate(self._terms) if term.names_date)
         named = self._ranking.sum(mask & flags) / (self._ranking.sum(flags) or 1.0)
         # squared, because a part of a date is another date
@@ -334,7 +335,7 @@ class _Search:
                 ranked.append((score, best, session))
                 messages += [(item, session) for item in scored]
         ranked.sort(key=lambda one: (-one[0], -one[1].line.message_id))
-        messages.sort(key=lambda pair: (-pair[0].score, -pair[0].line.message_id))
+        messages.sort(key=lambda pair: (pair[0].score, pair[0].line.message_id), reverse=True)
         return _Order(ranked, messages)
 
     def _found(self, order: _Order, *, candidates: int) -> Found:

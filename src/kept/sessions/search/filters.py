@@ -61,6 +61,9 @@ class Filters:
         self._reasons: dict[str, str | None] = {}
         self._has_dates = request.after is not None or request.before is not None
         self._tests_messages = bool(request.exclude_messages or request.roles) or self._has_dates
+        self._tests_sessions = bool(
+            request.exclude_sessions or request.session_id is not None or request.sources or request.project is not None
+        )
         self.are_wide = False
         """Whether there are filters that many sessions pass, so that more candidates must be tested."""
 
@@ -108,7 +111,7 @@ class Filters:
             head = self.heads.get(number)
             if head is None:
                 continue
-            reason = self._session_reason(head.session_id)
+            reason = self._reasons[head.session_id]
             if reason is None and self._tests_messages:
                 reason = self._message_reason(number, head)
             if reason is None:
@@ -133,25 +136,24 @@ class Filters:
         head = self.heads.get(number)
         if head is None:
             return _UNKNOWN
-        reason = self._session_reason(head.session_id)
+        reason = self._reasons[head.session_id]
         return self._message_reason(number, head) if reason is None else reason
 
     def _load_sessions(self, names: set[str]) -> None:
-        unknown = [name for name in names if name not in self.sessions]
+        unknown = [name for name in names if name not in self._reasons]
         if unknown:
             self.sessions |= self._catalog.sessions(unknown)
-
-    def _session_reason(self, session_id: str) -> str | None:
-        """Return the name of the filter that excludes the session, `_UNKNOWN`, or None when it passes."""
-        if session_id not in self._reasons:
-            self._reasons[session_id] = self._test_session(session_id)
-        return self._reasons[session_id]
+            for name in unknown:
+                self._reasons[name] = self._test_session(name)
 
     def _test_session(self, session_id: str) -> str | None:
+        """Return the name of the filter that excludes the session, `_UNKNOWN`, or None when it passes."""
         session = self.sessions.get(session_id)
         request = self._request
         if session is None:
             return _UNKNOWN
+        if not self._tests_sessions:
+            return "hidden source" if session.source in HIDDEN_SOURCES else None
         checks = (
             ("session", session_id in request.exclude_sessions),
             ("session", request.session_id is not None and session_id != request.session_id),
@@ -190,7 +192,3 @@ class Filters:
         if session.source == "cron":
             return WEIGHTS.cron
         return WEIGHTS.headless if session.is_headless else 1.0
-
-    def role_factor(self, role: str) -> float:
-        """Return the factor of a message's score that its role sets."""
-        return WEIGHTS.tool if role == "tool" else 1.0

@@ -305,9 +305,9 @@ class Ranking:
             "words": words,
             "meaning": meaning,
             "closeness": use.closeness * line.gap,
-            "wording": self.wording(line),
+            "wording": self.wording(line) if line.wording or line.small else 0.0,
             "related": use.related * line.related * self.total,
-            "turn": self.turn(line),
+            "turn": self.turn(line) if line.asks or line.answers else 0.0,
             "neighbours": near,
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
@@ -328,6 +328,7 @@ class Ranking:
         session_gain = use.session * self.session_sum(session)
         meaning_gain = use.semantic_around * self.total * session.similarity
         speaker_gain, falls_from = use.speaker * self.total, use.falloff_terms
+        date_gain, recency_gain, half_life = use.date * self.total, use.recency * self.total, use.recency_days
         found = []
         for line in session.lines:
             mask, length = line.mask, line.length
@@ -343,7 +344,9 @@ class Ranking:
                 own += self.turn(line)
             if line.spoken:
                 own += speaker_gain
-            time = 0.0 if line.age_days is None else self._time_gain(line)
+            age, time = line.age_days, 0.0
+            if age is not None:
+                time = date_gain * line.date + recency_gain * 2.0 ** (-max(age, 0.0) / half_life)
             rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
             factor = line.factor
             found.append(Scored(line, session.session_id, own * factor, (own + rest) * factor, time * factor))
@@ -355,7 +358,8 @@ class Ranking:
         best, owns = scored[0], [item.own for item in scored]
         if len(scored) > 1:
             # a message with every word of the question wins over a shorter neighbour, however long it is
-            best = max(scored, key=lambda item: (self.holds_all(item.line.mask), item.score, item.line.message_id))
+            whole = [item for item in scored if item.line.mask and self.holds_all(item.line.mask)]
+            best = max(whole or scored, key=lambda item: (item.score, item.line.message_id))
             owns.sort(reverse=True)
         score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
@@ -366,9 +370,6 @@ class Ranking:
     def _as_one(self, session: SessionLines) -> float:
         """Return how much a session is like a single text: a few short lines are, a long conversation is not."""
         return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self._mean_length)))
-
-    def _time_gain(self, line: Line) -> float:
-        return self.weights.date * self.total * line.date + self.recency(line.age_days)
 
 
 def abstains(best: Mapping[str, float], mask: int, ranking: Ranking, *, is_asked: bool) -> bool:
