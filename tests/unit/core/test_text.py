@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.text import find_quoted_messages, message_source, quote, quotes_a_page
+from kept.core.text import Written, dumps, find_quoted_messages, message_source, quote, quotes_a_page
 
 names = st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"]), min_size=1, max_size=30)
 
@@ -28,3 +28,12 @@ def test_words_that_only_look_alike_are_no_quotation(text):
 def test_an_entry_of_a_page_is_known():
     """By the name of its file."""
     assert quotes_a_page(quote("I deploy on Fridays", "USER.md, 2026-11-16"))
+
+
+def test_an_object_that_was_written_is_not_written_again():
+    """Its text is that of the same values in a plain object."""
+    value = {"results": [{"content": 'a "quoted" line\n', "id": 5}], "count": 1, "title": "Zürich 東京"}
+
+    assert dumps(Written(value)) == Written(value).text == dumps(value)
+    assert Written(value) == value
+    assert dumps(Written(value), indent=1) == dumps(value, indent=1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
+from kept.sessions.search import engine
 from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -320,3 +321,34 @@ def test_russian_is_found_in_any_of_its_forms(store: SqliteSessionStore, query: 
     say(store, "b", ["Борис: купил хлеба и молока", "Анна: отлично"])
 
     assert "перенесли" in best(store, query)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["harbour", "harbour lantern", "harbour AND walk", '"lantern walk"', "harbour OR fig", "Who saw the harbour?"],
+)
+def test_few_hits_are_ranked_as_many_are(
+    store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    """Messages that are all ranked, without choosing candidates, get the same scores in the same order."""
+    say(store, "a", ["Ann: harbour?", "a lantern walk", "yes", "harbour lantern walk", "fig tree", "no"])
+    say(store, "b", ["the walk", "to the harbour, a long one"])
+    say(store, "c", ["fig", "the lantern at the harbour", "walk walk"], role=Role.ASSISTANT, started=NOW - 40 * DAY)
+    say(store, "d", ["harbour"], source="subagent")
+    few = search(store, query)
+    monkeypatch.setattr(engine, "list_few", lambda *_, **__: None)
+    many = search(store, query)
+
+    assert few.messages
+    assert few.messages == many.messages
+    assert few.sessions == many.sessions
+    assert (few.abstained, few.terms, few.excluded) == (many.abstained, many.terms, many.excluded)
+
+
+def test_a_speaker_is_known_as_soon_as_one_has_spoken(store: SqliteSessionStore) -> None:
+    """A store without speakers is not asked again for each word; the first message of one changes that."""
+    say(store, "a", ["about Bella and the garden", "something else"])
+    search(store, "Bella")
+    (said,) = say(store, "b", ["Bella: I planted tulips"])
+
+    assert said in [hit.message_id for hit in search(store, "Bella").messages]

@@ -93,3 +93,14 @@ def test_the_check_compares_what_does_not_wait(store: SqliteSessionStore) -> Non
     say(store, "the zebra waits")
 
     assert any("not in the word index" in one.what for one in store.upkeep.check())
+
+
+def test_indexing_again_and_again_leaves_few_segments(store: SqliteSessionStore) -> None:
+    """Each search after an append adds a segment, and a term is looked up in all of them: small ones are merged."""
+    for number in range(14):
+        say(store, f"the okapi sleeps {number}")
+        store.search(SearchRequest("okapi"))
+
+    ((segments,),) = store.database.connection.execute("SELECT count(DISTINCT segid) FROM message_words_idx").fetchall()
+    assert segments <= 6
+    assert len(store.search(SearchRequest("okapi", limit=20)).messages) == 14
