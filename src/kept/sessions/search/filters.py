@@ -104,7 +104,9 @@ class Filters:
 
     def passing(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages among `ids` that may be returned, in no particular order."""
-        self.load(ids)
+        unknown = [number for number in ids if number not in self.heads]
+        if unknown:
+            self.heads |= self._catalog.messages(unknown)
         self._load_sessions({self.heads[number].session_id for number in ids if number in self.heads})
         found = {}
         for number in ids:

@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import repeat
 from math import sqrt
 from pathlib import Path
 from struct import iter_unpack, unpack_from
@@ -42,7 +43,9 @@ class Proximity:
 
     def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str], *, names: Collection[str] = ()) -> None:
         self._analyzer = analyzer
-        self._terms = {analyzer.stem(form): place for place, term in enumerate(terms) for form in forms(term)}
+        self._terms: dict[str, int] = {}
+        for place, term in enumerate(terms):
+            self._terms.update(zip(map(analyzer.stem, forms(term)), repeat(place)))
         self._count = len(terms)
         asked = clean(question[:_QUESTION_CHARACTERS])
         tokens = analyzer.tokens(asked)

@@ -296,7 +296,9 @@ class Ranking:
         use = self.weights
         falloff = self.falloff(line.length)
         words = self.base(line.mask, line.length)
-        near = falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
+        near = 0.0
+        if line.before or line.after or line.around:
+            near = falloff * self.neighbours(line.mask, line.before, line.after, around=line.around)
         meaning = use.semantic * self.total * line.similarity
         if words + near + meaning <= 0.0:
             return {}

@@ -47,11 +47,6 @@ _QUEUE_BATCH = 64
 """Rows that one transaction indexes: some milliseconds, during which nobody else can write."""
 _QUEUE_CHARS = 1_000_000
 """Text of one batch, apart from its first message: about a second, during which nobody else can write."""
-_MERGED_PAGES = 64
-"""Pages of small segments that are merged after the queue: a term is looked up in every segment.
-
-FTS5 itself waits for sixteen segments, with which a search for a rare word takes four times as long.
-"""
 _REBUILD_BATCH = 2_000
 _OLD_BATCH = 1_000
 """Messages of an old file whose blocks one transaction indexes: about a twentieth of a second."""
@@ -194,16 +189,11 @@ def queue(connection: Connection, message_ids: Sequence[int]) -> None:
     connection.executemany(SQL.again, [(number,) for number in message_ids])
 
 
-def is_waiting(database: Database) -> bool:
-    """Whether rows wait to be indexed."""
-    with database.reading() as connection:
-        return connection.execute(SQL.is_waiting).fetchone() is not None
-
-
 def drain(database: Database, *, seconds: float = 3.0) -> int:
     """Index the queued rows for at most the given time; return how many."""
-    if not is_waiting(database):
-        return 0
+    with database.reading() as connection:
+        if connection.execute(SQL.is_waiting).fetchone() is None:
+            return 0
     deadline = time.monotonic() + seconds
     done = 0
     while time.monotonic() < deadline:
@@ -212,9 +202,6 @@ def drain(database: Database, *, seconds: float = 3.0) -> int:
         done += count
         if count == 0:
             break
-    if done:
-        with database.writing() as connection:
-            merge(connection, _MERGED_PAGES)
     return done
 
 

@@ -4,14 +4,14 @@ import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
 from kept.core.text import STOP_WORDS
 from kept.core.values import dataclass, field
-from kept.sessions.search.analysis import SPEAKER
+from kept.sessions.search.analysis import SPEAKER, STRONG
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
     AllOf,
@@ -115,10 +115,9 @@ class Fts5Analyzer:
             return []
 
     def _tokens(self, text: str) -> list[str]:
+        utf8 = text.encode("utf-8", "replace")
         # without offsets and synonyms the answer is a plain list of tokens
-        return self._tokenize(
-            text.encode("utf-8", "replace"), _QUERY, None, include_offsets=False, include_colocated=False
-        )
+        return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
 
 
 @dataclass(slots=True)
@@ -172,8 +171,7 @@ class SqlitePostings:
         """Return whether any message begins with the name of its speaker; few stores have such messages."""
         known, totals = self._statistics, (self.documents, self.mean_length)
         if not known.has_speakers and known.totals != totals:
-            bindings = (SPEAKER, SPEAKER + "\U0010ffff")
-            known.has_speakers = self._connection.execute(SQL.any_term, bindings).fetchone() is not None
+            known.has_speakers = bool(self._connection.execute(SQL.any_term, (SPEAKER, STRONG)).fetchall())
             known.totals = totals
         return known.has_speakers
 
@@ -250,7 +248,7 @@ class SqlitePostings:
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
         """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows = _read(self._connection, SQL.lengths, unknown) if unknown else ()
+        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),)) if unknown else ()
         self._lengths |= {
             number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
             for number, size in rows
@@ -260,7 +258,7 @@ class SqlitePostings:
 
     def texts(self, ids: Sequence[int]) -> dict[int, str]:
         """Return the text of each message."""
-        rows = _read(self._connection, SQL.texts, list(ids)) if ids else ()
+        rows = self._connection.execute(SQL.texts, (json.dumps(list(ids)),)) if ids else ()
         return {int(number): str(text or "") for number, text in rows}
 
 
@@ -274,7 +272,7 @@ class SqliteCatalog:
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not taken back."""
-        rows = _read(self._connection, SQL.heads, sorted(ids))
+        rows = self._connection.execute(SQL.heads, (json.dumps(sorted(ids)),))
         return {number: MessageHead._make(rest) for number, *rest in rows}
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
@@ -380,15 +378,6 @@ def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
     joined = rows[0][0] if rows else None
     found: list[int] = json.loads(joined) if isinstance(joined, str) else []
     return found
-
-
-def _read(connection: Connection, sql: str, ids: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Return the rows of these messages."""
-    bindings = (json.dumps(ids),)
-    try:
-        return list(iter(connection.execute(sql, bindings).__next__, None))  # a third faster than its own loop
-    except UnicodeDecodeError:
-        return connection.execute(sql, bindings).fetchall()  # which reads damaged text
 
 
 def _varints(blob: bytes) -> list[int]:
