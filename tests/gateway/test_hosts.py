@@ -3,6 +3,7 @@
 import threading
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -96,7 +97,14 @@ def test_a_question_that_is_asked_again_elsewhere_waits_for_the_turn_that_runs(h
         assert read_sessions(first) == [["one", "fine", "two", "fine"]]
 
 
+@pytest.fixture
+def with_benchmarks(monkeypatch):
+    """Let a test import the benchmarks, whichever way pytest was started."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+
+
 @pytest.mark.heavy
+@pytest.mark.usefixtures("with_benchmarks")
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", ["none", "kill", "stop"])
 def test_many_chats_at_two_hosts(tmp_path, kind):
@@ -107,6 +115,7 @@ def test_many_chats_at_two_hosts(tmp_path, kind):
 
 
 @pytest.mark.heavy
+@pytest.mark.usefixtures("with_benchmarks")
 @pytest.mark.timeout(1800)
 def test_ten_thousand_edits_of_one_page(tmp_path):
     """Two processes with eight writers each: none is lost, each is in the ledger."""

@@ -291,19 +291,25 @@ def test_the_password_is_never_shown(tmp_path):
     app.close()
 
 
-def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
-    """Everything can be read, so that no other check would notice."""
+def set_read_only(owner, change):
+    """Change the role that serves, and end its connections: a pool would go on with the old ones."""
     from kept.storage.postgres.database import connect_as_owner
 
-    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"])
     with connect_as_owner(owner) as unit:
-        unit.execute("ALTER ROLE kept_serving SET default_transaction_read_only = on")
+        unit.execute(f"ALTER ROLE kept_serving {change}")
+    with connect_as_owner(owner) as unit:
+        unit.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'kept_serving'")
+
+
+def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
+    """Everything can be read, so that no other check would notice."""
+    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"])
+    set_read_only(owner, "SET default_transaction_read_only = on")
     app = open_app(str(tmp_path / "home"), environ=url)
     try:
         found = check_store(app)
     finally:
-        with connect_as_owner(owner) as unit:
-            unit.execute("ALTER ROLE kept_serving RESET default_transaction_read_only")
+        set_read_only(owner, "RESET default_transaction_read_only")
         app.close()
 
     assert ["is read-only" in one.what for one in found] == [True]
