@@ -673,3 +673,27 @@ def test_turns_without_a_key_are_all_different(bench):
     manager.close()
 
     assert hooks(provider).count("sync_turn") == 2
+
+
+def test_before_a_tool_call_what_waits_is_delivered_once(bench):
+    """The first call starts the provider and waits for writes that belong to no conversation; the next ones do neither."""
+    first = Write(
+        hook="sync_turn", session_id="", idempotency_key="1", payload={"user": "u", "assistant": "a", "messages": []}
+    )
+    bench.outbox.add("recording", [first])
+    provider = RecordingProvider()
+    arrived = []
+    provider.faults["sync_turn"] = lambda: time.sleep(0.2) or arrived.append(1)
+    manager = ProviderManager(
+        bench.database, context=bench.context(), settings=ProviderSettings(switch_wait_seconds=60)
+    )
+    manager.register(provider)
+
+    manager.start_for_tools("s1")
+    delivered = list(arrived)
+    manager.start_for_tools("s2")
+    manager.turn_finished("hello", "hi")
+    manager.close()
+
+    assert (delivered, hooks(provider).count("initialize")) == ([1], 1)
+    assert provider.calls_of("sync_turn")[-1].keywords["session_id"] == "s2"
