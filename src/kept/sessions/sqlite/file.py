@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 PAGES = 500
 """Pages that one merge step may write; other writers get their turn between the steps."""
 MOST_STEPS = 100_000
-SMALL_BYTES = 10_000_000
+SMALL_BYTES = 16_000_000
 """Up to this size a rewrite takes a fraction of a second; in larger files the unused share is small."""
 FRAGMENTED_SHARE = 1 / 8
 """Share of an index outside its largest segment above which merging is worth it."""
