@@ -339,7 +339,7 @@ def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
 
                 # jitter keeps writers from colliding again; a long transaction is asked about less often. Where several
                 # append without a pause, the lock is free for moments only, which longer waits would miss
-                time.sleep(random.uniform(0.5, 1.5) * min(0.01, 0.0001 + waited / 50))
+                time.sleep(random.uniform(0.5, 1.5) * min(0.01, 0.0002 + waited / 50))
     finally:
         connection.set_busy_timeout(int(wait_seconds * 1_000))
 
