@@ -5,10 +5,12 @@ import re
 import unicodedata
 from functools import cache, lru_cache
 from itertools import pairwise
+from pathlib import Path
+from struct import unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.messages import SUMMARY_MARKER, Origin
-from kept.core.text import STOP_WORDS, WORD
+from kept.core.text import STOP_WORDS, WORD, resource_path
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -329,3 +331,29 @@ def _variants() -> dict[str, list[str]]:
     for variant, form in CANONICAL.items():
         found.setdefault(form, []).append(variant)
     return found
+
+
+RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
+"""The table of related words; `benchmarks/related.py` builds it and describes how."""
+RELATED_MARK: Final = b"kept related words 1\n"
+
+
+class RelatedTable(NamedTuple):
+    """The table of related words: stems in order, how much each says, and the nearest of each."""
+
+    stems: list[str]
+    weights: bytes
+    rows: bytes
+    row_bytes: int
+
+
+@cache
+def read_related(path: Path) -> RelatedTable:
+    """Return the table in a file."""
+    data = path.read_bytes()
+    assert data.startswith(RELATED_MARK), path
+    start = len(RELATED_MARK) + 12
+    size, neighbours, length = unpack_from("<III", data, len(RELATED_MARK))
+    stems = data[start : start + length].decode().split("\n")
+    rows = start + length + size
+    return RelatedTable(stems, data[start + length : rows], data[rows:], 3 * neighbours)

@@ -3,18 +3,18 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from itertools import repeat
 from math import sqrt
 from pathlib import Path
-from struct import iter_unpack, unpack_from
+from struct import iter_unpack
 from typing import Final, NamedTuple
 
-from kept.core.text import UNSPACED, WORD, quotes_memory, resource_path, stop_words
-from kept.sessions.search.analysis import base, clean, forms, split_speaker
+from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
+from kept.sessions.search.analysis import RELATED, base, clean, forms, read_related, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
 from kept.sessions.search.query import is_asking
-from kept.sessions.search.ranking import Line, SessionLines, Weights
+from kept.sessions.search.ranking import WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
@@ -166,33 +166,10 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(said.union(*UNSPACED.findall(text)))
 
 
-RELATED: Final = resource_path("kept.sessions", "search", "related.bin")
-"""The table of related words; `benchmarks/related.py` builds it and describes how."""
-RELATED_MARK: Final = b"kept related words 1\n"
 _WINDOW: Final = 12
 """Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
 _FULL: Final = 255.0
 """A weight or similarity of 1 in the table."""
-
-
-class _Table(NamedTuple):
-    """The table of related words: stems in order, how much each says, and the nearest of each."""
-
-    stems: list[str]
-    weights: bytes
-    rows: bytes
-    row_bytes: int
-
-
-@cache
-def _read_table(path: Path) -> _Table:
-    data = path.read_bytes()
-    assert data.startswith(RELATED_MARK), path
-    start = len(RELATED_MARK) + 12
-    size, neighbours, length = unpack_from("<III", data, len(RELATED_MARK))
-    stems = data[start : start + length].decode().split("\n")
-    rows = start + length + size
-    return _Table(stems, data[start + length : rows], data[rows:], 3 * neighbours)
 
 
 class RelatedWords:
@@ -202,7 +179,7 @@ class RelatedWords:
     """
 
     def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
-        table = _read_table(path)
+        table = read_related(path)
         places = {stem: bisect_left(table.stems, stem) for stem in stems}
         known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
         gains: dict[str, float] = {}
@@ -258,16 +235,19 @@ class Turns:
 
     def mark(
         self,
-        lines: Iterable[Line],
+        lines: Sequence[Line],
         texts: Mapping[int, str],
         heads: Mapping[int, MessageHead],
         read: Callable[[list[int]], Mapping[int, str]],
     ) -> None:
         """Set how much each line asks, whether it answers a question, and whether the asker says it.
 
+        What a neighbour says in related words counts for a line too: an answer stands beside what it is about.
         `read` returns the texts of further messages: the question before an answer often matches worse than it.
         """
         among_people: list[Line] = []
+        if self.is_asked:
+            _share_related(lines)
         for line in lines if self.is_asked else ():
             text, head = texts.get(line.message_id), heads[line.message_id]
             if text is None:
@@ -283,6 +263,15 @@ class Turns:
         said = {**texts, **read(sorted(missing))} if missing else texts
         for line in among_people:
             line.answers = said.get(line.previous, "").rstrip().endswith(_ASKS)
+
+
+def _share_related(lines: Sequence[Line]) -> None:
+    """Add to each line a share of what its more related neighbour says, less to a long one."""
+    said = {line.message_id: line.related for line in lines if line.related}
+    after = {line.previous: line.related for line in lines if line.related}
+    for line in lines:
+        if beside := max(said.get(line.previous, 0.0), after.get(line.message_id, 0.0)):
+            line.related += WEIGHTS.related_near * beside * min(1.0, WEIGHTS.falloff_terms / max(1, line.length))
 
 
 def _question_share(text: str) -> float:

@@ -33,6 +33,8 @@ class Weights:
     """Weight of a stop word that a message contains too, for questions with hardly any other words."""
     related: float = 1.0
     """Gain of a message that says the question in other words, as a share of the question's weight."""
+    related_near: float = 0.25
+    """Share of what its more related neighbour says that a message gains, for questions."""
     asks: float = 0.3
     """Loss of a message that is a question, among people, as a share of the question's weight."""
     answers: float = 0.1
@@ -138,7 +140,7 @@ class Line:
     small: int = 0
     """Stop words of the question that the text holds; known for the best messages only."""
     related: float = 0.0
-    """How much of the question the text says in related words, about 0 to 1; known for the best messages only."""
+    """How much of the question it says in related words, a share of its neighbours' included; of the best only."""
     asks: float = 0.0
     """Share of the text that is a question, in a dialogue of people; known for the best messages only."""
     answers: bool = False

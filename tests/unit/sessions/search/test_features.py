@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kept.sessions.search.occurrences import Proximity, RelatedWords, Turns
 from kept.sessions.search.postings import MessageHead
-from kept.sessions.search.ranking import Line
+from kept.sessions.search.ranking import WEIGHTS, Line
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.postings import SqlitePostings
 from kept.storage.sqlite import open_state
@@ -90,6 +90,21 @@ def test_the_best_window_of_a_long_text_counts(postings: SqlitePostings) -> None
     alone, inside = (guitar.of(text, [1.0] * 2).related for text in (sentence, f"{'zz ' * 200}{sentence}{' zz' * 200}"))
 
     assert inside > 0.8 * alone > 0.0
+
+
+def test_a_message_gains_from_what_its_neighbours_say_in_related_words() -> None:
+    """An answer gains from the message before it or after it, once, and less when it is long."""
+    first, second, third, long, apart = (Line(number, 1, length) for number, length in enumerate((9, 9, 9, 400, 9), 1))
+    first.related = third.related = 0.8
+    second.previous, third.previous, long.previous = 1, 2, 3
+    heads = {number: MessageHead("s", "user", 0.0, None) for number in range(1, 6)}
+
+    Turns("which museum did I visit?").mark([first, second, third, long, apart], {}, heads, lambda _: {})
+
+    gain = WEIGHTS.related_near * 0.8
+    assert second.related == pytest.approx(gain)
+    assert long.related == pytest.approx(gain / 4)
+    assert (first.related, third.related, apart.related) == (0.8, 0.8, 0.0)
 
 
 @pytest.mark.parametrize("question", ["Welches Museum hat Anna besucht?", "安娜参观了哪个博物馆"])
