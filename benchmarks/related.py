@@ -178,14 +178,14 @@ def encode(stems: Sequence[str], vectors: NDArray[Any]) -> bytes:
     lengths = np.linalg.norm(vectors, axis=1)
     weights = np.rint(255.0 * np.minimum(1.0, lengths / np.percentile(lengths, LONG))).astype(np.uint8)
     points = _unit(vectors)
-    rows = []
+    rows: list[bytes] = []
     for start in range(0, len(points), BATCH):
         near = points[start : start + BATCH] @ points.T
         near[np.arange(len(near)), np.arange(start, start + len(near))] = -1.0  # a stem is no neighbour of its own
         for row, best in zip(near, np.argpartition(-near, NEIGHBOURS)[:, :NEIGHBOURS], strict=True):
             order = sorted(best, key=lambda other: -row[other])
             rows += [struct.pack("<HB", one, round(255.0 * row[one]) if row[one] > LEAST else 0) for one in order]
-    return head + text + weights.tobytes() + b"".join(rows)
+    return b"".join((head, text, weights.tobytes(), *rows))
 
 
 def main() -> None:
