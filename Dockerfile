@@ -9,7 +9,7 @@ RUN python -m venv /opt/kept \
 
 FROM python:3.13-slim
 RUN useradd --uid 10001 --create-home --home-dir /home/kept kept \
-    && install -d -o kept -g kept -m 0700 /data
+    && install -d -o kept -g kept -m 0700 /data /data/skills
 COPY --from=build /opt/kept /opt/kept
 COPY --chmod=0755 docker-entrypoint.sh /usr/local/bin/docker-entrypoint.sh
 ENV PATH=/opt/kept/bin:$PATH \
