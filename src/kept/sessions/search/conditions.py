@@ -1,8 +1,6 @@
 """The condition of an explicit query: as a lookup in the index, and as a test of the text."""
 
-import re
 from collections.abc import Collection, Sequence
-from functools import lru_cache
 
 from kept.core.text import WORD
 from kept.core.values import dataclass
@@ -37,8 +35,6 @@ class Condition:
     has_phrase: bool
     required: str
     """The longest phrase that must occur, folded; empty when there is none."""
-    words: tuple[str, ...] = ()
-    """The words of that phrase."""
 
     @property
     def substring(self) -> str:
@@ -51,8 +47,7 @@ def compile_condition(postings: Postings, node: Node) -> Condition | None:
     lookup = _lookup(postings, node)
     if lookup is None:
         return None
-    phrase = _fold(_required_phrase(node))
-    return Condition(_drop_decided(node), lookup, _has_phrase(node), phrase, tuple(phrase.split()))
+    return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
 
 
 def find_matching(
@@ -219,11 +214,8 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
     """Return whether a message that the lookup matches fulfils the condition."""
-    if text.isascii():  # most texts lack a word of the phrase, and folding one takes ten times as long
-        lowered = text.lower()
-        for word in condition.words:
-            if word not in lowered:
-                return False
+    if text.isascii() and text.isprintable() and "  " not in text and condition.required not in text.lower():
+        return False  # folding changes nothing but the case of such a text
     folded = _fold(text)
     return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
 
@@ -260,12 +252,24 @@ def _term_holds(analyzer: Analyzer, term: Term, tokens: frozenset[str], folded: 
         case Kind.PREFIX:
             return any(token.startswith(term.text) for token in tokens)
         case Kind.PHRASE:
-            return _phrase_pattern(term.text).search(folded) is not None
+            return _holds_phrase(clean(term.text).casefold(), folded)
 
 
-@lru_cache(maxsize=64)
-def _phrase_pattern(text: str) -> re.Pattern[str]:
-    phrase = clean(text).casefold()
-    start = r"(?<!\w)" if phrase[:1].isascii() and phrase[:1].isalnum() else ""
-    end = r"(?!\w)" if phrase[-1:].isascii() and phrase[-1:].isalnum() else ""
-    return re.compile(start + re.escape(phrase) + end)
+def _holds_phrase(phrase: str, folded: str) -> bool:
+    """Whether a text holds a phrase and not only as a part of longer words.
+
+    Without a regular expression: each phrase would need its own, and compiling one takes as long as a search.
+    """
+    first, last = phrase[:1], phrase[-1:]
+    begins_word, ends_word = first.isascii() and first.isalnum(), last.isascii() and last.isalnum()
+    start = folded.find(phrase)
+    while start >= 0:
+        before, after = folded[max(0, start - 1) : start], folded[start + len(phrase) :][:1]
+        if not (begins_word and _is_letter(before)) and not (ends_word and _is_letter(after)):
+            return True
+        start = folded.find(phrase, start + 1)
+    return False
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_"
