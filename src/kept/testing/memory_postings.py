@@ -110,8 +110,9 @@ class MemoryPostings:
         """Return the number of words of each message."""
         return {number: self._lengths[number] for number in ids if number in self._lengths}
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
+    def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
         """Return the text of each message."""
+        del holding  # nothing is left out
         return {number: self._messages[number].text for number in sorted(set(ids)) if number in self._messages}
 
     def _containing(self, text: str) -> set[int]:

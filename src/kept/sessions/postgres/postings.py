@@ -23,6 +23,7 @@ from kept.sessions.search.postings import (
     TimeFilter,
     Without,
     Word,
+    phrase_pattern,
 )
 from kept.sessions.search.segments import SUBSTRING, Bucket, count_places, find_bucket, from_bytes, is_beginning, unpack
 from kept.storage.connections import statements
@@ -105,6 +106,7 @@ class PostgresPostings:
         self._segments = [_Segment(*(int(str(value)) for value in row)) for row in stored]
         self._fresh = {int(str(number)): (int(str(length)), f"\n{terms}\n") for number, length, terms in fresh}
         self._sessions = max(1, int(str(count)))
+        self._texts: dict[int, str] = {}
         self._hidden = {int(str(number)) for (number,) in gone}.union(self._fresh)
         """What no segment may tell of: its text has changed since, or is gone."""
         hidden = self._count_hidden() if self._hidden else (0, 0)
@@ -216,10 +218,14 @@ class PostgresPostings:
                     break
         return found
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return the text of each message."""
-        rows = self._unit.execute(SQL.texts, {"user": self._user, "ids": list(ids)})
-        return {int(str(number)): str(text) for number, text in rows}
+    def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
+        """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
+        unknown = [number for number in ids if number not in self._texts]
+        if unknown:
+            bindings = {"user": self._user, "ids": unknown, "pattern": phrase_pattern(holding)}
+            rows = self._unit.execute(SQL.texts, bindings)
+            self._texts |= {int(str(number)): str(text) for number, text in rows}
+        return {number: self._texts[number] for number in ids if number in self._texts}
 
     def _match(self, lookup: Lookup) -> set[int]:
         match lookup:

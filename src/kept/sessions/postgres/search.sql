@@ -17,7 +17,11 @@ SELECT message_id FROM gone_messages WHERE user_id = :user;
 SELECT count(*) FROM sessions WHERE user_id = :user;
 
 -- name: texts
-SELECT id, content FROM messages WHERE user_id = :user AND id = ANY(:ids) ORDER BY id;
+-- a text that is not ASCII is longer than its characters; only its folded form can be compared
+SELECT id, content FROM messages
+WHERE user_id = :user AND id = ANY(:ids)
+  AND (:pattern = '%' OR octet_length(content) <> length(content) OR content ILIKE :pattern)
+ORDER BY id;
 
 -- name: talk_before
 -- texts of tools are found by the index alone

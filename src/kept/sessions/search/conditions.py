@@ -106,7 +106,7 @@ class _PhraseSearch:
 
     def _test(self, numbers: Sequence[int]) -> None:
         self._messages += len(numbers)
-        for number, text in self._postings.texts(numbers).items():
+        for number, text in self._postings.texts(numbers, holding=self._condition.required).items():
             self._characters += len(text)
             if _fulfils(self._postings, self._condition, text):
                 self.found.add(number)

@@ -126,8 +126,8 @@ class Postings(Analyzer, Protocol):
         """Return the number of words of each message; the mapping may contain other messages as well."""
         ...
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return the text of each message."""
+    def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
+        """Return the text of each message; those that certainly do not hold a phrase, case ignored, may be left out."""
         ...
 
 
@@ -234,3 +234,21 @@ class Similarity(Protocol):
     def of(self, ids: Iterable[int]) -> Mapping[int, float]:
         """Return the cosine similarity of each of these messages that has a vector."""
         ...
+
+
+def phrase_pattern(phrase: str) -> str:
+    """Return a LIKE pattern that every ASCII text matches which holds a folded phrase; "%" if there is none."""
+    return f"%{''.join(one if one.isalnum() else '%' for one in phrase)}%" if phrase else "%"
+
+
+def substring_pattern(text: str) -> str:
+    """Return a LIKE pattern that every text matches which contains `text`, case ignored, and few others.
+
+    LIKE knows the cases of ASCII only. Two other letters have ASCII ones as their lower case: those of i and k.
+    """
+    return f"%{''.join(one if _is_plain(one) else '_' for one in text)}%"
+
+
+def _is_plain(one: str) -> bool:
+    """Whether LIKE compares a character as it should: ASCII letters and digits, and what has no case."""
+    return one.isalnum() and (one not in "ik" if one.isascii() else one.lower() == one.upper())

@@ -25,6 +25,8 @@ from kept.sessions.search.postings import (
     TimeFilter,
     Without,
     Word,
+    phrase_pattern,
+    substring_pattern,
 )
 from kept.sessions.sqlite.index import BLOCK_BITS
 from kept.storage.connections import statements
@@ -153,6 +155,7 @@ class SqlitePostings:
             known.documents = self.documents
         self._statistics = known
         self._lengths: dict[int, int] = {}
+        self._texts: dict[int, str] = {}
         self.tokens = known.analyzer.tokens
         self.stem = known.analyzer.stem
         self.stop_tokens = known.analyzer.stop_tokens
@@ -197,8 +200,7 @@ class SqlitePostings:
 
     def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
         """Return the matching messages from `first` to `last` in ascending order."""
-        bindings = (match_expression(lookup), first, last)
-        return _numbers(self._connection.execute(SQL.ids_between, bindings).fetchall())
+        return _numbers(self._connection.execute(SQL.ids_between, (match_expression(lookup), first, last)).fetchall())
 
     def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
         """Return the newest matching messages, older than `below` where given, in ascending order."""
@@ -216,7 +218,7 @@ class SqlitePostings:
         found, below = list[int](), _NEWEST_ID
         if self._missing_below is not None:
             below = self._missing_below << BLOCK_BITS
-            bindings = (expression, _like_pattern(text), limit)
+            bindings = (expression, substring_pattern(text), limit)
             found = _numbers(self._connection.execute(SQL.containing, bindings).fetchall())
         if below and len(found) < limit:
             rest = (below, text, limit - len(found))
@@ -256,10 +258,13 @@ class SqlitePostings:
         }
         return self._lengths
 
-    def texts(self, ids: Sequence[int]) -> dict[int, str]:
-        """Return the text of each message."""
-        rows = self._connection.execute(SQL.texts, (json.dumps(list(ids)),)) if ids else ()
-        return {int(number): str(text or "") for number, text in rows}
+    def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
+        """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
+        unknown = [number for number in ids if number not in self._texts]
+        if unknown:
+            rows = self._connection.execute(SQL.texts, (json.dumps(unknown), phrase_pattern(holding)))
+            self._texts |= {int(number): str(text or "") for number, text in rows}
+        return {number: self._texts[number] for number in ids if number in self._texts}
 
 
 class SqliteCatalog:
@@ -358,19 +363,6 @@ def _trigram_expression(text: str) -> str:
     # every second trigram covers every letter; the caller checks the rest against the text
     chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
     return " AND ".join(_quote(trigram) for trigram in dict.fromkeys(chosen))
-
-
-def _like_pattern(text: str) -> str:
-    """Return a LIKE pattern that every text matches which contains `text`, case ignored, and few others.
-
-    LIKE knows the cases of ASCII only. Two other letters have ASCII ones as their lower case: those of i and k.
-    """
-    return f"%{''.join(one if _is_plain(one) else '_' for one in text)}%"
-
-
-def _is_plain(one: str) -> bool:
-    """Whether LIKE compares a character as it should: ASCII letters and digits, and what has no case."""
-    return one.isalnum() and (one not in "ik" if one.isascii() else one.lower() == one.upper())
 
 
 def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:

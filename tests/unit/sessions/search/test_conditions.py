@@ -47,6 +47,16 @@ def test_the_oldest_message_with_a_phrase_is_found_among_many_with_its_words(sto
     assert found.unchecked == 0
 
 
+@pytest.mark.parametrize(
+    "text", ["GREEN\nRed", "so green   red.", "green\tred ü", "ＧＲＥＥＮ red", "green\0red", "(green red)"]
+)
+def test_a_phrase_is_found_in_any_form(store: SqliteSessionStore, text: str) -> None:
+    """The database leaves out only texts that cannot hold it."""
+    say(store, "a", [text, "red and green", "evergreen redder"])
+
+    assert texts(store, search(store, '"Green red"')) == [text]
+
+
 def test_what_was_too_much_to_read_is_told(store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are checked first; how many were left is in the answer."""
     monkeypatch.setattr(conditions, "_MOST_MESSAGES", 500)
