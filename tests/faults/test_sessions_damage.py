@@ -17,7 +17,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import Repair
+from kept.sessions.sqlite.repair import INDEX_DONE, Repair
 from kept.sessions.sqlite.semantic import SemanticSearch
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import PAGE_BYTES as PAGE
@@ -66,6 +66,7 @@ def built(tmp_path_factory):
                 for place in range(EACH)
             ],
         )
+    store.file.catch_up()
     database.close()
     return path
 
@@ -125,6 +126,21 @@ def test_a_damaged_index_is_said_and_mended(path, table):
     assert store.search(SearchRequest(mark(17))).messages
     assert sum(one.message_count for one in store.recent(limit=100)) == 40 * EACH
     store.database.close()
+
+
+def test_a_damaged_index_whose_messages_all_wait_is_said_and_mended(tmp_path):
+    """Nothing is missing in the new index, and the repair tells of it all the same."""
+    path = tmp_path / "state.db"
+    store = store_at(path)
+    store.create(Session(SessionId("one"), "cli", 1.75e9))
+    store.append(SessionId("one"), [NewMessage(Message(Role.USER, "a word that waits"), 1.75e9, Origin.PERSON)])
+    store.database.close()
+    overwrite(path, pages_of(path, "message_words_data")[0])
+
+    report = repaired(path)
+
+    assert (report.done, report.left) == ([INDEX_DONE], [])
+    assert store_at(path).search(SearchRequest("waits")).messages
 
 
 def test_a_damaged_index_mends_itself_at_a_search(path):

@@ -296,14 +296,14 @@ def _renew_trigrams(database: Database) -> bool:
 
 def fill_trigrams(database: Database, *, seconds: float, sink: EventSink) -> int:
     """Index messages that an earlier version did not, the newest first, for about the given time; return how many."""
-    from kept.core.events import Progressed
-
     deadline = time.monotonic() + seconds
     done = 0
     while True:
         with database.reading() as connection:
             if connection.execute(SQL.missing_below).fetchone() is None:
                 return done
+        from kept.core.events import Progressed  # few files are old, and a hook has no time for it
+
         with database.writing() as connection:
             done += _fill_blocks(connection)
         sink(Progressed(TASK, done, None))

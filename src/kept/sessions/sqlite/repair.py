@@ -100,7 +100,7 @@ def _rebuild(database: Database, *, sink: EventSink, clock: Clock) -> list[str]:
     done = _replace_tables(database, tables, indexed) if tables or indexed else []
     if _index_faults(database):  # checked last: recreating the queue loses what was waiting in it
         index.rebuild(database, sink=sink, clock=clock)
-        done.append(INDEX_DONE)
+        done += [INDEX_DONE] if INDEX_DONE not in done else []
     with database.writing() as connection:
         connection.execute(index.SQL.recount_all)
         if connection.changes():
@@ -138,6 +138,7 @@ def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence
         if any(name.startswith(("message_words", "message_trigrams", "message_substrings")) for name in tables):
             drop_from_schema(connection, INDEX_TABLES)
             index.create(connection)
+            done.append(INDEX_DONE)
         if _VECTORS.intersection(tables):
             _save_vectors(connection, database.path, has_owner="vector_state" not in tables)
             done.append(VECTORS_DONE)
