@@ -22,18 +22,20 @@ SELECT json_group_array(rowid) FROM (
 );
 
 -- name: containing
--- LIKE leaves out the messages that only share their block with one that has the text
+-- the texts tell which messages only share their block with one that has the text; lower() knows the capitals of ASCII only
 SELECT json_group_array(id) FROM (
   SELECT m.id FROM (
-    SELECT rowid AS block FROM message_trigrams WHERE message_trigrams MATCH ?1 ORDER BY rowid DESC LIMIT ?3
+    SELECT rowid AS block FROM message_trigrams WHERE message_trigrams MATCH ?1 ORDER BY rowid DESC LIMIT ?5
   ) CROSS JOIN messages AS m ON m.id BETWEEN block << 3 AND (block << 3) + 7
-  WHERE m.content LIKE ?2 ORDER BY m.id DESC LIMIT ?3
+  WHERE instr(lower(m.content), ?2) OR (octet_length(m.content) <> length(m.content) AND m.content LIKE ?3) LIMIT ?4
 );
 
 -- name: containing_below
--- while an old file is brought over; lower() knows the capitals of ASCII only
+-- while an old file is brought over
 SELECT json_group_array(id) FROM (
-  SELECT id FROM messages WHERE id < ? AND instr(lower(content), ?) ORDER BY id DESC LIMIT ?
+  SELECT id FROM messages
+  WHERE id < ?1 AND (instr(lower(content), ?2) OR (octet_length(content) <> length(content) AND content LIKE ?3))
+  ORDER BY id DESC LIMIT ?4
 );
 
 -- name: blocks_between

@@ -8,7 +8,7 @@ import pytest
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import IndexedText
 from kept.sessions.sqlite import index, index_check
-from kept.sessions.sqlite.postings import find
+from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.storage.sqlite import Connection, open_state
 
 
@@ -76,6 +76,19 @@ def test_a_missing_table_is_told(connection: Connection) -> None:
     index.drop(connection)
 
     assert index_check.find_faults(connection)
+
+
+def test_a_part_of_a_word_is_found_behind_many_blocks_that_only_have_its_trigrams(connection: Connection) -> None:
+    """Newer neighbours have the trigrams of it between them, and no message of theirs has all."""
+    texts = ["a bruzofon", *("an uzor" if number % 2 else "an ofog" for number in range(2_000))]
+    rows = [IndexedText(number, text) for number, text in enumerate(texts, start=1)]
+    connection.executemany(
+        "INSERT INTO messages (id, session_id, role, content, timestamp) VALUES (?, 's', 'user', ?, 1)",
+        [(row.message_id, row.text) for row in rows],
+    )
+    index.add_texts(connection, rows)
+
+    assert SqlitePostings(connection).newest_containing("uzofo", 160) == [1]
 
 
 def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connection) -> None:
