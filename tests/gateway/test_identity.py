@@ -118,7 +118,7 @@ def test_revoked_and_expired_tokens(served):
         tokens.revoke_token(served.owner, kept.token.id)
         assert client.get("/api/memory").status_code == 401
     stored = b"".join(path.read_bytes() for path in served.app.home.path.rglob("*") if path.is_file())
-    assert made.secret.rpartition("_")[2].encode() not in stored
+    assert made.secret.partition(f"_{made.token.id}_")[2].encode() not in stored
 
 
 def test_a_front_end_names_its_users_with_the_scope_only(served):
