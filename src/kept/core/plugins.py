@@ -88,10 +88,10 @@ def newer_port(package: Path) -> int | None:
 
 def entry_points(group: str) -> list[EntryPoint]:
     """Return the installed entry points of `group`, sorted by name."""
-    return list(_read_entry_points(group, tuple((place, _changed_at(place)) for place in sys.path)))
+    return list(_read_entry_points(group, tuple((place, _read_change_time(place)) for place in sys.path)))
 
 
-def _changed_at(place: str) -> int:
+def _read_change_time(place: str) -> int:
     """Return when a package was last added to or removed from a folder."""
     try:
         return os.stat(place or os.curdir).st_mtime_ns  # noqa: PTH116 - a name in sys.path, without building a Path

@@ -124,7 +124,7 @@ class _Search:
         self._budget = budget
         scope = self._scope()
         read_lists(self._postings, self._terms, budget=budget, scope=scope)
-        few = None if self._meanings.are_used else list_few(self._terms, scope, most=self._most_ranked())
+        few = None if self._meanings.are_used else list_few(self._terms, scope, most=self._count_rankable())
         if few is not None:
             heads = self._load_hits(few)
             sessions = self._read_sessions([*self._filters.group(few, heads).items()])
@@ -148,7 +148,7 @@ class _Search:
         """How many messages on each side of a hit may be found with it, because they answer in other words."""
         return 0 if self._needs_term or self._matching is not None else _REACH
 
-    def _most_ranked(self) -> int:
+    def _count_rankable(self) -> int:
         """Return how many hits the budget lets rank with all lines near them."""
         shown = 1 + 2 * self._reach
         read = shown if self._turns.is_asked else 1
