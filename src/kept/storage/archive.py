@@ -44,8 +44,7 @@ _DESCRIPTION, _MANIFEST = "kept-backup.json", "manifest.json"
 _MOST_DESCRIPTION_BYTES, _MOST_MANIFEST_BYTES = 65_536, 256 * 1_048_576
 _MOST_NAME_BYTES = 1_024
 _CHUNK_BYTES = 262_144
-_GZIP_START = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
-"""The header that we write: no name, no time, default compression, unknown system."""
+_GZIP_START = b"\x1f\x8b"
 _LEVEL = 6
 """Higher levels take twice as long for two per cent."""
 _AGE_START = b"age-encryption.org/v1\n"
@@ -201,7 +200,7 @@ def open_archive(path: Path, *, passphrase: str | None = None) -> Iterator[Binar
             if passphrase is None:
                 raise UsageError(f"{str(path)!r} is encrypted", "give its passphrase: --passphrase-env NAME")
             yield Decryption(file, passphrase)  # type: ignore[misc]  # it has `read`, which is all that is used
-        elif beginning[:2] == _GZIP_START[:2]:
+        elif beginning.startswith(_GZIP_START):
             yield file
         else:
             raise UsageError(f"{str(path)!r} is not a backup of kept", "`kept backup FILE` makes one")
@@ -253,9 +252,7 @@ class _Reading:
         self._members: list[Member] = []
 
     def run(self) -> Contents:
-        buffered = io.BufferedReader(self._raw, _CHUNK_BYTES)
-        head = buffered.peek(len(_GZIP_START))[: len(_GZIP_START)]
-        unpacked = gzip.GzipFile(fileobj=buffered)
+        unpacked = gzip.GzipFile(fileobj=io.BufferedReader(self._raw, _CHUNK_BYTES))
         manifest: dict[str, Any] | None = None
         with tarfile.open(fileobj=unpacked, mode="r|") as tar:
             for entry in tar:
@@ -271,7 +268,7 @@ class _Reading:
         self._compare(manifest.pop("members", None))  # first, because it can name the damaged file
         if problem is not None:
             raise problem
-        if head != _GZIP_START or self._raw.end_mark != _end_mark(self._raw.sha256.hexdigest()):
+        if self._raw.end_mark != _end_mark(self._raw.sha256.hexdigest()):
             raise Unreadable("the backup is damaged: its checksum as a whole does not match", _DAMAGED)
         return Contents(self.description, tuple(self._members), manifest)
 

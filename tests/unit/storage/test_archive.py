@@ -4,6 +4,8 @@ import gzip
 import hashlib
 import io
 import json
+import os
+import stat
 import tarfile
 from dataclasses import replace
 
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 
 from kept.core.errors import KeptError, Unreadable, UsageError
 from kept.storage.age import Decryption, Encryption
-from kept.storage.archive import ArchiveWriter, Description, create_archive, open_archive, read_archive
+from kept.storage.archive import ArchiveWriter, Description, create_archive, is_encrypted, open_archive, read_archive
 
 FILES = {"home/memories/MEMORY.md": b"likes tea", "home/state.db": bytes(range(256)) * 40, "home/ünï/a": b""}
 ABOUT = Description("2026-01-02T03:04:05.000Z", "1.0", "owner", "default", len(FILES), sum(map(len, FILES.values())))
@@ -250,10 +252,241 @@ def test_a_wrong_passphrase_is_one_line():
         Decryption(io.BytesIO(encrypt(b"words")), "other")
 
 
-def test_an_encrypted_archive_needs_its_passphrase(tmp_path):
+def test_an_encrypted_archive_needs_its_passphrase(tmp_path, monkeypatch):
     """It is recognised by its first line."""
+    derive = hashlib.scrypt  # the work for a real passphrase takes seconds
+    monkeypatch.setattr(hashlib, "scrypt", lambda *given, **options: derive(*given, **{**options, "n": 16}))
     path = write(tmp_path / "a.age", passphrase="pass")
 
     with pytest.raises(UsageError, match="is encrypted"):
         read(path)
     assert read(path, passphrase="pass").description == ABOUT
+
+
+def test_an_archive_and_its_files_are_private_and_durable(tmp_path, monkeypatch):
+    """Whatever the umask says; the bytes are on the disk before the name is, and the name before the end."""
+    calls, real = [], os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append(os.fstat(descriptor)) or real(descriptor))
+    before = os.umask(0)
+    try:
+        path = write(tmp_path / "a")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [(stat.S_ISDIR(one.st_mode), one.st_ino) for one in calls] == [
+        (False, path.stat().st_ino), (True, tmp_path.stat().st_ino),
+    ]  # fmt: skip
+    assert calls[0].st_size == path.stat().st_size
+    with tarfile.open(path) as tar:
+        assert {entry.mode for entry in tar} == {0o600}
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "sources"]
+
+
+def test_a_restored_file_is_private_and_a_program_stays_one(tmp_path):
+    """Whatever its mode was."""
+    (tmp_path / "file").write_bytes(b"x")
+    modes = {"home/page": 0o644, "home/run": 0o755, "outside/other": 0o611}
+    with create_archive(tmp_path / "a") as file:
+        writer = ArchiveWriter(file, replace(ABOUT, files=3, bytes=3))
+        for name, mode in modes.items():
+            writer.add(name, tmp_path / "file", mode=mode)
+        writer.finish({})
+
+    found = read(tmp_path / "a", into=tmp_path / "out")
+
+    assert {one.path: one.mode for one in found.members} == modes
+    written = {name: stat.S_IMODE((tmp_path / "out" / name).stat().st_mode) for name in modes}
+    assert written == {"home/page": 0o600, "home/run": 0o700, "outside/other": 0o600}
+
+
+def test_progress_counts_up_to_the_whole_once(tmp_path):
+    """While it is written and while it is read."""
+    (tmp_path / "file").write_bytes(bytes(600_000))
+    written, seen = [], []
+    with create_archive(tmp_path / "a") as file:
+        writer = ArchiveWriter(file, replace(ABOUT, files=2, bytes=1_200_000), sink=written.append)
+        writer.add("home/a", tmp_path / "file", mode=0o600)
+        writer.add("home/b", tmp_path / "file", mode=0o600)
+        writer.finish({})
+    read(tmp_path / "a", sink=seen.append)
+
+    for events in (written, seen):
+        done = [event.done for event in events]
+        assert done == sorted(set(done))
+        assert (len(done) > 3, done[0] < 600_000, done[-1]) == (True, True, 1_200_000)
+        assert {event.total for event in events} == {1_200_000}
+
+
+class Drops:
+    """A file that gives a byte at a time, as a pipe may."""
+
+    def __init__(self, data):
+        self._data = io.BytesIO(data)
+
+    def read(self, size=-1):
+        return self._data.read(min(size, 1))
+
+
+def test_a_file_that_comes_in_drops_is_read(tmp_path):
+    """The end mark is what comes last, however the bytes arrive."""
+    whole = write(tmp_path / "a").read_bytes()
+
+    assert read_archive(Drops(whole)).description == ABOUT
+    with pytest.raises(Unreadable):
+        read_archive(Drops(whole + b"\0"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["home/./x", "home/../x", "home/", "home/a\\b", "home/a\nb", "elsewhere/x", "home/" + "x" * 1_020, "home/" + "ü" * 510],
+)  # fmt: skip
+def test_names_that_could_lead_elsewhere_are_refused(name):
+    """Also those that are longer than any that we write, in bytes."""
+    with pytest.raises(UsageError, match="unsafe name"):
+        read_archive(hostile([(name, b"x", tarfile.REGTYPE)], DESCRIPTION))
+
+
+@pytest.mark.parametrize("name", ["home/" + "x" * 1_019, "outside/a b/c.d..e", "home/..."])
+def test_other_names_are_not(name):
+    """This archive fails later: it has no manifest."""
+    with pytest.raises(Unreadable, match="ends too early"):
+        read_archive(hostile([(name, b"x", tarfile.REGTYPE)], DESCRIPTION))
+
+
+@pytest.mark.parametrize(
+    ("entries", "reason"),
+    [
+        ([(f"home/{n}", b"", tarfile.REGTYPE) for n in range(6)], "more than it says"),
+        ([("home/a", b"x" * 60, tarfile.REGTYPE), ("home/b", b"x" * 41, tarfile.REGTYPE)], "more than it says"),
+        ([("manifest.json", b"{", tarfile.REGTYPE)], "damaged in 'manifest.json'"),
+        ([("manifest.json", b"[]", tarfile.REGTYPE)], "damaged in 'manifest.json'"),
+        ([("manifest.json", b"{}", tarfile.REGTYPE)], "lists no files"),
+        ([("manifest.json", b'{"members": [{"size": 1}]}', tarfile.REGTYPE)], "lists no files"),
+        ([("manifest.json", b"{}", tarfile.REGTYPE), ("home/a", b"", tarfile.REGTYPE)], "which no backup holds"),
+        ([("home/a", b"x" * 60, tarfile.REGTYPE), ("home/b", b"x" * 40, tarfile.REGTYPE)], "ends too early"),
+        ([(f"home/{n}", b"", tarfile.REGTYPE) for n in range(5)], "ends too early"),
+    ],
+)
+def test_a_manifest_and_a_description_bind(entries, reason):
+    """As many files and bytes as were announced may come; a manifest is the last member and lists them."""
+    with pytest.raises(KeptError, match=reason):
+        read_archive(hostile(entries, DESCRIPTION))
+
+
+def test_files_that_are_missing_or_too_many_are_named():
+    """The first ten of them."""
+    listed = [{"path": f"home/{n:02}", "size": 0, "mode": 384, "sha256": "0"} for n in range(12)]
+    manifest = json.dumps({"members": listed}).encode()
+
+    with pytest.raises(Unreadable, match=r"damaged: home/00, .*home/09 differ"):
+        read_archive(hostile([("manifest.json", manifest, tarfile.REGTYPE)], DESCRIPTION))
+
+
+@pytest.mark.parametrize("about", [{}, [], "x", {**DESCRIPTION, "format": "other"}, {**DESCRIPTION, "version": 0}])
+def test_an_archive_without_our_description_is_no_backup(about):
+    """Whatever else its first file says."""
+    with pytest.raises(UsageError, match="not a backup of kept"):
+        read_archive(hostile([], about))
+
+
+def test_a_description_with_other_fields_is_damaged():
+    """The version says that it has ours."""
+    with pytest.raises(Unreadable, match="in its description"):
+        read_archive(hostile([], {**DESCRIPTION, "odd": 1}))
+
+
+@pytest.mark.parametrize(("size", "reason"), [(65_536, "ends too early"), (65_537, "not a backup of kept")])
+def test_a_description_of_any_length_is_not_read(size, reason):
+    """A small file says what is in a backup."""
+    padding = size - len(json.dumps(DESCRIPTION))
+    about = {**DESCRIPTION, "user": "owner" + "x" * padding}
+
+    with pytest.raises(KeptError, match=reason):
+        read_archive(hostile([], about))
+
+
+@pytest.mark.parametrize(("size", "reason"), [(268_435_456, "end of data"), (268_435_457, "manifest is too large")])
+def test_a_manifest_of_any_length_is_not_read(size, reason):
+    """By the size that its header gives, before any of it is there."""
+    unpacked = gzip.decompress(hostile([], DESCRIPTION).getvalue()[:-92])[:1024]
+    entry = tarfile.TarInfo("manifest.json")
+    entry.size = size
+
+    with pytest.raises(Unreadable, match=reason):
+        read_archive(io.BytesIO(gzip.compress(unpacked + entry.tobuf()) + bytes(92)))
+
+
+def test_what_cannot_be_opened_says_why(tmp_path):
+    """A missing file is the caller's mistake, a folder cannot be read."""
+    with pytest.raises(UsageError, match="there is no file"):
+        read(tmp_path / "absent")
+    with pytest.raises(Unreadable, match="Is a directory"):
+        read(tmp_path)
+    assert [is_encrypted(tmp_path / name) for name in ("absent", "")] == [False, False]
+    (tmp_path / "plain").write_bytes(b"age-encryption.org/v1")
+    (tmp_path / "age").write_bytes(b"age-encryption.org/v1\n")
+    assert [is_encrypted(tmp_path / name) for name in ("plain", "age")] == [False, True]
+
+
+def test_an_encrypted_file_is_read_in_any_pieces():
+    """And gives nothing at its end."""
+    data = bytes(index % 251 for index in range(150_000))
+    encrypted = encrypt(data)
+
+    for size in (1_000, 65_536, 70_001, 150_000, 150_001):
+        opened, pieces = Decryption(io.BytesIO(encrypted), "pass"), []
+        while piece := opened.read(size):
+            pieces.append(piece)
+        assert {len(piece) for piece in pieces[:-1]} <= {size}
+        assert b"".join(pieces) == data
+        assert opened.read() == b""
+    opened = Decryption(io.BytesIO(encrypted), "pass")
+    assert opened.read(5) + opened.read() == data
+
+
+def test_damage_is_told_with_its_place():
+    """As bytes after the header, by chunks."""
+    whole = bytearray(encrypt(bytes(200_000)))
+    whole[-1] ^= 1
+
+    with pytest.raises(Unreadable, match=r"about 196,656 bytes after its header"):
+        Decryption(io.BytesIO(bytes(whole)), "pass").read()
+
+
+def test_work_without_end_is_not_done(monkeypatch):
+    """A gigabyte of memory for a passphrase is the most; ours is what age itself uses."""
+    asked = []
+
+    def derive(*_arguments, n, **_options):
+        asked.append(n)
+        return bytes(32)
+
+    monkeypatch.setattr(hashlib, "scrypt", derive)
+    stream = io.BytesIO()
+    Encryption(stream, "pass").finish()
+    assert stream.getvalue().splitlines()[1].endswith(b" 18")
+    for work, error in ((20, "passphrase is wrong"), (21, "not with a passphrase as kept does it")):
+        header = encrypt(b"words").replace(b" 4\n", b" %d\n" % work, 1)
+        with pytest.raises(UsageError, match=error):
+            Decryption(io.BytesIO(header[:60] + bytes([header[60] ^ 1]) + header[61:]), "pass")
+
+    assert asked == [2**18, 2**4, 2**20, 2**4]
+
+
+def test_a_passphrase_must_be_there():
+    """An empty one would protect nothing."""
+    with pytest.raises(UsageError, match="passphrase is empty"):
+        Encryption(io.BytesIO(), "")
+
+
+def test_a_header_that_says_one_thing_in_two_ways_is_damaged():
+    """Bits of base64 that mean nothing must be zero, and the check over the header must match."""
+    whole = encrypt(b"words")
+    lines = whole.split(b"\n", 3)
+    for number, place in ((2, -1), (3, 46)):
+        changed = [bytearray(line) for line in lines]
+        letter = changed[number][place]
+        changed[number][place] = letter + 1 if chr(letter).isalpha() and letter not in b"zZ" else ord("B")
+        with pytest.raises(KeptError, match="damaged"):
+            Decryption(io.BytesIO(b"\n".join(changed)), "pass")

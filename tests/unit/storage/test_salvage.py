@@ -293,7 +293,7 @@ def test_the_version_is_found_although_declarations_are_lost(tmp_path, version):
         page_bytes = int(str(connection.pragma("page_size")))
     healthy = path.read_bytes()
 
-    for kept in leaves:
+    for kept in (leaves[0], leaves[len(leaves) // 2], leaves[-1]):
         path.write_bytes(healthy)
         for page in set(leaves) - {kept}:
             damage(path, (page - 1) * page_bytes, bytes(page_bytes))

@@ -1,10 +1,15 @@
 """The replacement of a database file: what each stage of it leaves, and who completes it."""
 
+import fcntl
 import json
 import os
+import re
+import struct
 import subprocess
 import sys
+import threading
 from contextlib import closing
+from pathlib import Path
 
 import apsw
 import pytest
@@ -222,7 +227,7 @@ def test_where_files_have_one_name_only_a_database_is_created_all_the_same(tmp_p
 
     create(path, b"data")
 
-    assert (path.read_bytes(), names(path)) == (b"", ["state.db"])
+    assert (path.read_bytes(), names(path), path.stat().st_mode & 0o777) == (b"", ["state.db"], 0o600)
 
 
 def test_another_error_of_the_disk_is_told(tmp_path, monkeypatch):
@@ -268,3 +273,126 @@ def test_a_file_in_use_is_not_held(tmp_path):
             with pytest.raises(apsw.BusyError):
                 connection.execute("INSERT INTO t VALUES (1)")
         connection.execute("INSERT INTO t VALUES (1)")
+
+
+@pytest.fixture
+def system_calls(monkeypatch, tmp_path):
+    """Record what reaches the disk, in its order: syncs, renames, second names and removals."""
+    calls = []
+
+    def record(owner, name, describe):
+        real = getattr(owner, name)
+
+        def call(*given, **options):
+            calls.append((name, *describe(*given)))
+            return real(*given, **options)
+
+        monkeypatch.setattr(owner, name, call)
+
+    def shorten(*paths):
+        return [re.sub(r"\.?kept-tmp-.*", "", Path(path).name) for path in paths]
+
+    record(os, "fsync", lambda descriptor: shorten(Path(f"/proc/self/fd/{descriptor}").readlink()))
+    record(os, "link", shorten)
+    record(os, "replace", shorten)
+    record(os, "unlink", shorten)
+    return calls
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
+def test_a_swap_survives_power_loss_at_any_moment(path, system_calls):
+    """The old file has its second name before the journal says so, its log goes before the new file has its place."""
+    replacement = begin(path)
+    system_calls.clear()
+
+    replacement.swap()
+
+    folder, fresh, aside = path.parent.name, replacement.fresh.name, replacement.aside.name
+    journal = [("fsync", ".state.db.repair"), ("replace", ".state.db.repair", "state.db.repair"), ("fsync", folder)]
+    assert system_calls == [
+        ("fsync", fresh),
+        ("link", "state.db", aside),
+        ("link", "state.db-wal", f"{aside}-wal"),
+        ("fsync", folder),
+        *journal,
+        *(("unlink", f"state.db{suffix}") for suffix in ("-wal", "-shm", "-journal")),
+        ("fsync", folder),
+        ("replace", fresh, "state.db"),
+        ("fsync", folder),
+        ("unlink", "state.db.repair"),
+        ("fsync", folder),
+    ]
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc to name open files")
+def test_a_copy_in_place_of_a_second_name_is_on_the_disk_too(path, system_calls, monkeypatch):
+    """Before the journal says that the old file is safe."""
+    replacement = begin(path)
+    monkeypatch.setattr(os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links here")))
+    system_calls.clear()
+
+    replacement.swap()
+
+    aside = replacement.aside.name
+    assert [call for call in system_calls if call[1].startswith(aside)] == [("fsync", aside), ("fsync", f"{aside}-wal")]
+
+
+def test_a_file_that_has_the_second_name_already_is_not_overwritten(path):
+    """It is the old file of another repair."""
+    replacement = begin(path)
+    replacement.aside.write_bytes(b"another")
+
+    with pytest.raises(StorageError, match="cannot replace"):
+        replacement.swap()
+    assert (path.read_bytes(), replacement.aside.read_bytes()) == (b"old", b"another")
+
+
+def test_of_several_repairs_of_an_earlier_version_the_newest_is_completed(path):
+    """If the old file of it is there; a copy without one may be half of a file."""
+    path.unlink()
+    for stamp in ("20260101-120000", "20260102-120000", "20260103-120000"):
+        companion(path, f".salvaged-{stamp}").write_bytes(stamp.encode())
+    for stamp in ("20260101-120000", "20260102-120000"):
+        companion(path, f".damaged-{stamp}").write_bytes(b"old")
+
+    assert finish(path) is True
+
+    assert path.read_bytes() == b"20260102-120000"
+
+
+def test_an_empty_database_is_built_once(tmp_path):
+    """The migrations take longer than everything else that a new user needs."""
+    steps = (Migration(1, "CREATE TABLE once (v)"),)
+
+    assert build(steps, page_bytes=512, application_id=1) is build(steps, page_bytes=512, application_id=1)
+
+
+def test_all_bytes_that_sqlite_locks_are_held_and_no_others(tmp_path):
+    """The pending, the reserved and the shared bytes, as the file format places them."""
+    path = tmp_path / "a.db"
+    path.touch()
+
+    def is_free(at):
+        with path.open("r+b") as file:
+            wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
+            try:
+                fcntl.fcntl(file, fcntl.F_OFD_SETLK, wanted)
+            except OSError:
+                return False
+            return True
+
+    first = 0x40000000
+    with hold_alone(path):
+        assert [is_free(at) for at in (first - 1, first, first + 511, first + 512)] == [True, False, False, True]
+    assert is_free(first)
+
+
+def test_a_file_that_is_freed_meanwhile_is_held(tmp_path):
+    """It is tried again until the time is over."""
+    path = tmp_path / "a.db"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.1, connection.execute, ("COMMIT",))
+        release.start()
+        with hold_alone(path, wait_seconds=30):
+            release.join()
