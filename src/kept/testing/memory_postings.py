@@ -94,11 +94,12 @@ class MemoryPostings:
             return []
         return sorted(self._containing(text), reverse=True)[:limit]
 
-    def containing_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` that contain `text`; all if it is too short."""
+    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return those of the messages that contain `text`; all if it is too short."""
         if len(text) < _TRIGRAM:
-            return set(range(first, last + 1))
-        return {number for number in self._containing(text) if first <= number <= last}
+            return list(ids)
+        found = self._containing(text)
+        return [number for number in ids if number in found]
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -170,12 +171,11 @@ class MemoryCatalog:
         rows.sort(key=lambda row: row[1].timestamp, reverse=not is_oldest_first)
         return len(rows), [(name, one.id) for name, one in rows[:limit]]
 
-    def span(self, session_id: str) -> tuple[int, int, int] | None:
-        """Return the first and last message and the number of messages of a session of the user."""
-        ids = self.ids_by_session([session_id]).get(session_id)
-        if session_id not in self._sessions or not ids:
-            return None
-        return ids[0], ids[-1], self._sessions[session_id].message_count
+    def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of the user's sessions among these."""
+        own = [name for name in session_ids if name in self._sessions]
+        ids = [number for some in self.ids_by_session(own).values() for number in some]
+        return (min(ids), max(ids), sum(self._sessions[name].message_count for name in own)) if ids else None
 
     def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
         """Return the messages of each session in ascending order."""

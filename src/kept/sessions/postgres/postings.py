@@ -194,10 +194,10 @@ class PostgresPostings:
         found = self._containing(text)
         return [] if found is None else sorted(found, reverse=True)[:limit]
 
-    def containing_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` that contain trigrams of `text`; all if it has none."""
+    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return those of the messages that contain trigrams of `text`; all if it has none."""
         found = self._containing(text)
-        return set(range(first, last + 1)) if found is None else {one for one in found if first <= one <= last}
+        return list(ids) if found is None else [number for number in ids if number in found]
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -366,9 +366,9 @@ class PostgresCatalog:
         found = [(str(name), int(str(number))) for _, name, number in rows if number is not None]
         return int(str(rows[0][0])) if rows else 0, found
 
-    def span(self, session_id: str) -> tuple[int, int, int] | None:
-        """Return the first and last message and the number of messages of a session; None without messages."""
-        row = self._unit.execute(SQL.session_span, {"user": self._user, "session": session_id}).fetchone()
+    def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of sessions; None without messages."""
+        row = self._unit.execute(SQL.session_span, {"user": self._user, "ids": list(session_ids)}).fetchone()
         if row is None or row[0] is None:
             return None
         first, last, count = (int(str(value)) for value in row)

@@ -50,9 +50,11 @@ WHERE user_id = :user
 ORDER BY number LIMIT :limit;
 
 -- name: session_span
-SELECT min(m.id), max(m.id), min(s.message_count) FROM sessions AS s
-JOIN messages AS m ON m.user_id = s.user_id AND m.session_id = s.id
-WHERE s.user_id = :user AND s.id = :session;
+SELECT min(m.first), max(m.last), sum(s.message_count) FROM sessions AS s
+CROSS JOIN LATERAL (
+  SELECT min(id) AS first, max(id) AS last FROM messages WHERE user_id = s.user_id AND session_id = s.id
+) AS m
+WHERE s.user_id = :user AND s.id = ANY(:ids);
 
 -- name: ids_by_session
 SELECT session_id, array_agg(id ORDER BY id) FROM messages WHERE user_id = :user AND session_id = ANY(:ids)

@@ -22,6 +22,8 @@ _TELLING = 3
 _FIRST = 6_000
 _ENOUGH = 600
 """Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
+_ENOUGH_OF_STOP_WORDS = 3
+"""The same for a phrase of stop words alone, for each message that is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Condition:
     has_phrase: bool
     required: str
     """The longest phrase that must occur, folded; empty when there is none."""
+    is_common: bool = False
+    """Whether it is one phrase of nothing but stop words."""
 
     @property
     def substring(self) -> str:
@@ -47,18 +51,24 @@ def compile_condition(postings: Postings, node: Node) -> Condition | None:
     lookup = _lookup(postings, node)
     if lookup is None:
         return None
-    return Condition(_drop_decided(node), lookup, _has_phrase(node), _fold(_required_phrase(node)))
+    required = _fold(_required_phrase(node))
+    is_common = isinstance(node, Term) and postings.stop_tokens.issuperset(postings.tokens(required))
+    return Condition(_drop_decided(node), lookup, _has_phrase(node), required, is_common)
 
 
 def find_matching(
-    postings: Postings, condition: Condition, *, allowed: Collection[int] | None, limit: int
+    postings: Postings, condition: Condition, *, allowed: Collection[int] | None, limit: int, wanted: int
 ) -> tuple[set[int], int]:
-    """Return the messages that fulfil `condition`, and a lower bound of the older ones that were not tested."""
+    """Return the messages that fulfil `condition`, and a lower bound of the older ones that were not tested.
+
+    `wanted` is how many the answer shows.
+    """
     if not condition.has_phrase:
         newest = postings.newest_ids(condition.lookup, limit)
         found = {number for number in newest if allowed is None or number in allowed}
         return found, int(len(newest) >= limit and _has_older(allowed, newest[0]))
-    phrases, below = _PhraseSearch(postings, condition), None
+    enough = min(_ENOUGH, _ENOUGH_OF_STOP_WORDS * wanted) if condition.is_common else _ENOUGH
+    phrases, below = _PhraseSearch(postings, condition, enough), None
     for size in (min(_FIRST, limit), limit - _FIRST):
         newest = postings.newest_ids(condition.lookup, size, below=below)
         phrases.read([number for number in newest if allowed is None or number in allowed])
@@ -79,9 +89,10 @@ def _has_older(allowed: Collection[int] | None, message_id: int) -> bool:
 class _PhraseSearch:
     """Tests the texts of candidates, newest first, within limits."""
 
-    def __init__(self, postings: Postings, condition: Condition) -> None:
+    def __init__(self, postings: Postings, condition: Condition, enough: int) -> None:
         self._postings = postings
         self._condition = condition
+        self._enough = enough
         self._messages = 0
         self._characters = 0
         self.found: set[int] = set()
@@ -90,19 +101,26 @@ class _PhraseSearch:
     @property
     def has_enough(self) -> bool:
         """Whether enough messages were found or read."""
-        return len(self.found) >= _ENOUGH or self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
+        has_read = self._messages >= _MOST_MESSAGES or self._characters >= _MOST_CHARACTERS
+        return has_read or len(self.found) >= self._enough
 
     def read(self, candidates: Sequence[int]) -> None:
         """Test the candidates, given in ascending order, from the newest on."""
-        if len(candidates) > _SUBSTRINGS_FROM and self._condition.substring:
-            within = self._postings.containing_between(self._condition.substring, candidates[0], candidates[-1])
-            candidates = sorted(within.intersection(candidates))
-        newest = candidates[::-1]
-        for start in range(0, len(newest), _PAGE):
-            if self.has_enough:
-                self.unread += len(newest) - start
-                return
-            self._test(newest[start : start + _PAGE])
+        if self._condition.is_common:  # few letters tell it from others, and the newest messages probably hold it
+            candidates = self._read_pages(candidates, most=_SUBSTRINGS_FROM)
+        if len(candidates) > _SUBSTRINGS_FROM and self._condition.substring and not self.has_enough:
+            candidates = self._postings.select_containing(self._condition.substring, candidates)
+        self.unread += len(self._read_pages(candidates, most=len(candidates)))
+
+    def _read_pages(self, candidates: Sequence[int], *, most: int) -> Sequence[int]:
+        """Test the newest candidates until enough were; return those that were not tested."""
+        left = len(candidates)
+        last = max(0, left - most)
+        while left > last and not self.has_enough:
+            start = max(last, left - _PAGE)
+            self._test(candidates[start:left])
+            left = start
+        return candidates[:left]
 
     def _test(self, numbers: Sequence[int]) -> None:
         self._messages += len(numbers)

@@ -189,7 +189,7 @@ class _Search:
         if condition is None:
             return Scope(allowed, is_filtered=self._filters.are_wide)
         self._matching, self._unchecked = find_matching(
-            self._postings, condition, allowed=allowed, limit=self._budget.matching
+            self._postings, condition, allowed=allowed, limit=self._budget.matching, wanted=self._request.limit
         )
         required = find_required_words(condition.node)
         return Scope(allowed, self._matching, condition.lookup, required, self._filters.are_wide)

@@ -13,6 +13,10 @@ HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
 """Sources that are searched only when the request names them."""
 _FEW_SESSIONS = 400
 """Sessions up to which the ids of all their messages are read first, so that lists can be narrowed to them."""
+_MANY_SESSIONS = 50
+"""Sessions from which on their span is read instead of the ids of all their messages, if most of it belongs to them."""
+_DENSE = 1.5
+"""Ids in a span for each message of the wanted sessions up to which the span stands for them; the rest is tested."""
 LONG_SESSION = 2_000
 """Messages from which on only the surroundings of hits are read of a session."""
 _LISTED = 50_000
@@ -80,10 +84,17 @@ class Filters:
         if len(names) > _FEW_SESSIONS:
             self.are_wide = True
             return None
-        return self._ids_of(names)
+        return self._span_of(names) or self._ids_of(names)
+
+    def _span_of(self, names: Sequence[str]) -> range | None:
+        """Return the span of many messages if most of those in it belong to these sessions, as in a period of time."""
+        if len(names) < _MANY_SESSIONS or self._catalog.has_other_users:
+            return None
+        first, last, count = self._catalog.span(names) or (0, 0, 0)
+        return range(first, last + 1) if last - first < _DENSE * count else None
 
     def _inside(self, name: str) -> frozenset[int] | range:
-        span = self._catalog.span(name)
+        span = self._catalog.span([name])
         if span is None:
             return frozenset()
         first, last, count = span

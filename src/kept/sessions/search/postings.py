@@ -114,8 +114,8 @@ class Postings(Analyzer, Protocol):
         """
         ...
 
-    def containing_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` that may contain `text`; short text excludes none."""
+    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return those of the messages, given in ascending order, that may contain `text`; short text excludes none."""
         ...
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
@@ -211,8 +211,11 @@ class Catalog(Protocol):
         """
         ...
 
-    def span(self, session_id: str) -> tuple[int, int, int] | None:
-        """Return the first and last message and the number of messages of a session; None without messages."""
+    def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of the user's sessions among these.
+
+        None without messages.
+        """
         ...
 
     def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:

@@ -42,7 +42,6 @@ _QUERY = 0x0001
 _STALE_SHARE = 0.02
 """Share by which the number of messages may change before cached counts are dropped."""
 _TRIGRAMS = 8
-_LAST_OF_BLOCK = (1 << BLOCK_BITS) - 1
 _MOST_BLOCKS = 2_500
 """Blocks whose texts are read for one substring: about ten milliseconds."""
 _NEWEST_ID = 2**62
@@ -227,16 +226,17 @@ class SqlitePostings:
             found += _numbers(self._connection.execute(SQL.containing_below, rest).fetchall())
         return found
 
-    def containing_between(self, text: str, first: int, last: int) -> set[int]:
-        """Return the messages from `first` to `last` whose blocks contain trigrams of `text`; all if it has none."""
-        expression = _trigram_expression(text)
-        if not expression or self._missing_below is None:
-            return set(range(first, last + 1))
-        blocks = _numbers(self._connection.execute(SQL.blocks_between, (expression, first, last)).fetchall())
-        found = set(range(first, min(last + 1, self._missing_below << BLOCK_BITS)))
-        for block in blocks:
-            found.update(range(max(first, block << BLOCK_BITS), min(last, (block << BLOCK_BITS) + _LAST_OF_BLOCK) + 1))
-        return found
+    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return those of the messages, in order, whose blocks contain trigrams of `text`; all if it has none.
+
+        A message whose block is not indexed yet is returned as well.
+        """
+        expression, missing = _trigram_expression(text), self._missing_below
+        if not expression or missing is None or not ids:
+            return list(ids)
+        bindings = (expression, ids[0], ids[-1])
+        blocks = set(_numbers(self._connection.execute(SQL.blocks_between, bindings).fetchall()))
+        return [number for number in ids if (block := number >> BLOCK_BITS) in blocks or block < missing]
 
     @cached_property
     def _missing_below(self) -> int | None:
@@ -264,7 +264,7 @@ class SqlitePostings:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
         unknown = [number for number in ids if number not in self._texts]
         if unknown:
-            rows = self._connection.execute(SQL.texts, (json.dumps(unknown), phrase_pattern(holding)))
+            rows = self._connection.execute(SQL.texts, (json.dumps(unknown), phrase_pattern(holding), holding))
             self._texts |= {int(number): str(text or "") for number, text in rows}
         return {number: self._texts[number] for number in ids if number in self._texts}
 
@@ -316,13 +316,10 @@ class SqliteCatalog:
         rows = self._connection.execute(SQL.timeline, wanted)
         return int(total), [(str(name), int(number)) for name, number in rows if number is not None]
 
-    def span(self, session_id: str) -> tuple[int, int, int] | None:
-        """Return the first and last message and the number of messages of a session; None without messages."""
-        first, last, count = self._connection.execute(SQL.session_span, (session_id, self._user)).fetchone() or (
-            None,
-            None,
-            0,
-        )
+    def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
+        """Return the first and last message and the number of messages of sessions; None without messages."""
+        bindings = (json.dumps(list(session_ids)), self._user)
+        first, last, count = self._connection.execute(SQL.session_span, bindings).fetchone() or (None, None, 0)
         if not isinstance(first, int) or not isinstance(last, int):
             return None
         return first, last, count if isinstance(count, int) else 0

@@ -57,9 +57,13 @@ SELECT messages.id, CAST(session_id AS TEXT), CAST(role AS TEXT), CAST(timestamp
 FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
 
 -- name: texts
--- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared
+-- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared, and so can
+-- that of a text with other characters than visible ones and single spaces
 SELECT id, CAST(content AS TEXT) FROM messages
-WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR octet_length(content) <> length(content) OR content LIKE ?2);
+WHERE id IN (SELECT value FROM json_each(?1)) AND (
+  ?2 = '%' OR octet_length(content) <> length(content)
+  OR (content LIKE ?2 AND (instr(lower(content), ?3) OR instr(content, '  ') OR content GLOB '*[^ -~]*'))
+);
 
 -- name: talk_before
 -- texts of tools are found by the index alone
@@ -87,18 +91,25 @@ GROUP BY session_id;
 SELECT id FROM messages WHERE session_id = ? AND id BETWEEN ? AND ? ORDER BY id;
 
 -- name: filtered_sessions
+-- from `after` on the index of activity is read; a session without any has no messages, or another program wrote them
 SELECT id FROM sessions
-WHERE user_id = :user
+WHERE user_id = :user AND last_active >= coalesce(:after, -1e300)
   AND (:project IS NULL OR project = :project)
   AND (:sources IS NULL OR source IN (SELECT value FROM json_each(:sources)))
-  AND (:after IS NULL OR coalesce(last_active, started) >= :after)
-  AND (:before IS NULL OR started < :before)
-  AND trashed IS NULL
+  AND (:before IS NULL OR started < :before) AND trashed IS NULL
+UNION ALL
+SELECT id FROM sessions
+WHERE user_id = :user AND last_active IS NULL AND (:after IS NULL OR started >= :after)
+  AND (:project IS NULL OR project = :project)
+  AND (:sources IS NULL OR source IN (SELECT value FROM json_each(:sources)))
+  AND (:before IS NULL OR started < :before) AND trashed IS NULL
 LIMIT :limit;
 
 -- name: session_span
-SELECT min(m.id), max(m.id), s.message_count FROM sessions AS s JOIN messages AS m ON m.session_id = s.id
-WHERE s.id = ?1 AND s.user_id = ?2;
+-- first and last are looked up in the index of each session, without reading what is between them
+SELECT min((SELECT min(id) FROM messages WHERE session_id = s.id)), max((SELECT max(id) FROM messages WHERE session_id = s.id)),
+  sum(CAST(s.message_count AS INTEGER))
+FROM json_each(?1) CROSS JOIN sessions AS s ON s.id = value WHERE s.user_id = ?2;
 
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);

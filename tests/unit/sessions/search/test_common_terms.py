@@ -66,7 +66,7 @@ def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
     """A phrase that most messages hold is answered from the newest, and says that older ones were not read."""
     asked = compile_condition(postings, parse('"of the"', 1.0).condition)
 
-    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000, wanted=10)
 
     assert min(found) > 1
     assert unread >= _MESSAGES - len(found) - 500
@@ -76,7 +76,7 @@ def test_a_turn_of_speech_is_not_looked_for_to_the_end(postings):
 def test_a_rare_phrase_of_common_words_is_found_however_old(store, postings):
     """The words are everywhere, the phrase only in the oldest message: every candidate is gone through."""
     asked = compile_condition(postings, parse(f'"{clean(text(1))}"', 1.0).condition)
-    found, unread = find_matching(postings, asked, allowed=None, limit=30_000)
+    found, unread = find_matching(postings, asked, allowed=None, limit=30_000, wanted=10)
 
     assert (found, unread) == ({1}, 0)
     assert [hit.message_id for hit in store.search(SearchRequest('"yard number 7"')).messages] == [7]

@@ -145,8 +145,8 @@ def test_a_store_of_version_3_opens_at_once_and_is_brought_over_in_steps(tmp_pat
         newest = SqlitePostings(store.database.connection).newest_containing("quokka1299", 5)
         assert newest == [1_300]
         assert SqlitePostings(store.database.connection).newest_containing("quokka2 ", 5) == [3]
-        every = SqlitePostings(store.database.connection).containing_between("quokka1299", 1, 1_300)
-        assert {1, 1_300} <= every < set(range(1, 1_301))
+        every = SqlitePostings(store.database.connection).select_containing("quokka1299", range(1, 1_301))
+        assert {1, 1_300} <= {*every} < {*range(1, 1_301)}
         told: list[Event] = []
         store.file.sink = told.append
         store.upkeep.optimize()

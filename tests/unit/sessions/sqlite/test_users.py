@@ -27,8 +27,8 @@ def test_the_catalog_knows_one_users_sessions(store: SqliteSessionStore) -> None
 
     assert set(catalog.sessions(["mine", "theirs"])) == {"mine"}
     assert list(catalog.session_ids(EVERY_SESSION, 10)) == ["mine"]
-    assert catalog.span("mine") is not None
-    assert catalog.span("theirs") is None
+    assert catalog.span(["mine"]) is not None
+    assert catalog.span(["theirs"]) is None
 
 
 def test_a_user_with_many_sessions_finds_none_of_another(store: SqliteSessionStore, monkeypatch) -> None:
