@@ -1,9 +1,11 @@
 """How speed and size hold as history grows, on the real store with made-up conversations.
 
 python benchmarks/scale.py 20000 100000 1000000 [--overlap 15] [--shapes phrase …] [--keep FOLDER]
+python benchmarks/scale.py 100000 1000000 --growth [--shapes phrase …] --keep FOLDER
 
 Times are processor milliseconds, which other work on the machine moves little, and beside them those of the clock.
-A target is met when the processor's p50 keeps it and p95 keeps four times as much.
+A target is met when the processor's p50 keeps it and p95 keeps four times as much. With `--growth` the same kinds of
+queries are asked of two stores in turns, which the speed of the machine moves least, and the ratios are printed.
 """
 
 import argparse
@@ -37,10 +39,14 @@ from benchmarks.corpus import SECONDS_BETWEEN, START, Corpus, Made
 
 BATCH = 2_000
 ROUNDS = 40
+WARM, GROWTH_ROUNDS = 10, 3
+"""Queries that are not counted, and how often the others are asked, where two stores are compared."""
 TARGETS = {"light": {100_000: 5.0, 1_000_000: 15.0}, "heavy": {100_000: 20.0, 1_000_000: 60.0}}
 SPREAD = 4.0
 """How many times its target p95 may take."""
 OPEN_TARGET, APPEND_TARGET, BATCH_TARGET, OVERLAP_TARGET = 50.0, 0.3, 10_000.0, 8.0
+GROWTH_TARGET = 3.0
+"""How many times as long a query may take in a store of ten times as many messages."""
 WRITERS, APPENDED, WRITERS_TARGET = 4, 600, 5.0
 """Processes that append at once, how many messages each, and the largest wall time of 99 in 100 in milliseconds."""
 
@@ -208,6 +214,34 @@ def measure(path: Path, count: int, *, overlaps: int, only: Sequence[str]) -> No
     store.database.close()
 
 
+def compare(folder: Path, sizes: tuple[int, int], only: Sequence[str]) -> None:
+    """Print how many times as long each kind of query takes in the larger of two stores, asked in turns."""
+    stores = [SqliteSessionStore(open_state(folder / f"scale-{size}" / "state.db")) for size in sizes]
+    asked = [shapes(store, size) for store, size in zip(stores, sizes, strict=True)]
+    missed = []
+    for small, large in zip(*asked, strict=True):
+        if only and small.name not in only:
+            continue
+        times: list[list[float]] = [[], []]
+        for number in range(WARM + GROWTH_ROUNDS * ROUNDS):
+            for store, shape, taken in zip(stores, (small, large), times, strict=True):
+                one = timed(partial(store.search, shape.requests[number % ROUNDS]))[1]
+                if number >= WARM:
+                    taken.append(one)
+        before, after = (statistics.median(taken) for taken in times)
+        means = [statistics.mean(taken) for taken in times]
+        if after > GROWTH_TARGET * before:
+            missed.append(small.name)
+        print(
+            f"  {small.name:15} p50 {before:6.2f} -> {after:6.2f} ms: {after / before:4.2f} times  "
+            f"mean {means[0]:6.2f} -> {means[1]:6.2f} ms: {means[1] / means[0]:4.2f} times",
+            flush=True,
+        )
+    print(f"  more than {GROWTH_TARGET:g} times: {', '.join(missed) or 'none'}")
+    for store in stores:
+        store.database.close()
+
+
 def _fill(path: Path, count: int, report: Report) -> None:
     store = SqliteSessionStore(open_state(path))
     if store.message(MessageId(count)) is None:
@@ -287,12 +321,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", type=int, nargs="*", default=[20_000, 100_000, 1_000_000])
     parser.add_argument("--overlap", type=int, default=15, help="queries per shape compared with exhaustive scoring")
+    parser.add_argument("--growth", action="store_true", help="compare the times of two stores that --keep kept")
     parser.add_argument("--keep", type=Path, help="folder in which the databases stay, and are used again")
     parser.add_argument("--shapes", nargs="+", default=[], help="kinds of queries, all of them by default")
     options = parser.parse_args()
     print(f"pid {os.getpid()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as scratch:
         folder = options.keep or Path(scratch)
+        if options.growth:
+            compare(folder, (options.sizes[0], options.sizes[1]), options.shapes)
+            return
         for size in options.sizes:
             measure(folder / f"scale-{size}" / "state.db", size, overlaps=options.overlap, only=options.shapes)
 
