@@ -28,9 +28,8 @@ _VECTORS = "message_vectors"
 _SHARED = frozenset({"blobs", "captured_messages", "prompts", "sources", "state_meta", "tombstones"})
 """Tables in which a file stores for all users once what a server stores for each."""
 _SEQUENCES = {
-    "messages": ("id", "message_ids"), "nodes": ("id", "nodes_id_seq"), "receipts": ("id", "receipts_id_seq"),
-    "outbox": ("id", "outbox_id_seq"), "provider_calls": ("id", "provider_calls_id_seq"),
-    "imports": ("number", "imports_number_seq"),
+    "nodes": ("id", "nodes_id_seq"), "receipts": ("id", "receipts_id_seq"), "outbox": ("id", "outbox_id_seq"),
+    "provider_calls": ("id", "provider_calls_id_seq"), "imports": ("number", "imports_number_seq"),
 }  # fmt: skip
 
 
@@ -58,7 +57,7 @@ class Move:
     def run_forward(self, database: Database) -> list[Copied]:
         """Copy the rows of the files to the server, and build the search index there."""
         from kept.app.store_care import open_sessions_at
-        from kept.storage.postgres.rows import FileTables, advance_sequences
+        from kept.storage.postgres.rows import FileTables, advance_message_ids, advance_sequences
 
         with database.writing() as unit:
             rows = list_conditions()
@@ -66,11 +65,14 @@ class Move:
             for table in rows:
                 self._copy(source, self._tables, table, exact=True)
             self._copy_vectors(unit, to_files=False)
+            highest = next(int(str(number)) for (number,) in unit.execute(_HIGHEST_ID))
         self.copy_pages_forward()
         self._copy_documents(to_files=False)
         with self._rows.writing() as server:
             server.execute(_NOTE_USER, (self._rows.key, self._user))
         advance_sequences(self._rows, _SEQUENCES)
+        # the ids of a file are those of all its users: one of them goes on where it ends
+        advance_message_ids(self._rows, highest, goes_on=self._user == OWNER)
         if self._is_index_due():
             open_sessions_at(self._rows.server, self._user).upkeep.reindex()
         return self._done
@@ -162,6 +164,7 @@ class Move:
             yield opened
 
 
+_HIGHEST_ID = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'messages'"
 _NOTE_USER = "INSERT INTO users (user_id, id) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM sessions) ON CONFLICT DO NOTHING"
 _COUNT_LEDGER = (
     "INSERT INTO ledger_numbers (edit_id, write_id) "

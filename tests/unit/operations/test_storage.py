@@ -204,6 +204,10 @@ def test_a_home_that_came_back_may_go_again(filled, postgres_server):
     assert again.owner.sessions.totals() == (0, 0)
     assert again.space(ANN).sessions.totals() == (1, 30)
 
+    again.owner.sessions.create(Session(id="s-new", source="cli", started=1.0))
+    told = [NewMessage(Message(Role.USER, "said at the server"), 99.0, Origin.PERSON)]
+    assert again.owner.sessions.append("s-new", told) == [61]  # it goes on after the ids of everybody in the file
+    assert again.space(ANN).sessions.append("s-ann", told)[0] > 61  # which a file has room for once
     storage.move_storage(again.caller(), storage.FILES)
     fill_one = open_app(
         str(again.home.root), environ={**again.environ, "KEPT_STORAGE__URL": postgres_server.shared_url}
@@ -215,6 +219,7 @@ def test_a_home_that_came_back_may_go_again(filled, postgres_server):
 
     assert isinstance(refused, Refused)
     assert "was written to" in refused.error
+    assert [last.space(user).sessions.totals() for user in (OWNER, ANN)] == [(1, 1), (1, 31)]
     last.close()
 
 

@@ -27,7 +27,7 @@ _PARTS = 16
 """Segments of one size that are merged into one of the next."""
 _BATCH = 1_000
 _LOOK_EVERY = 32
-"""Ids of all users between two looks at how many texts of one user wait: the look is a question to the server."""
+"""Ids between two looks at how many texts wait: the look is a question to the server."""
 WORDS_TOKENIZER = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
 _SUBSTRINGS_TOKENIZER = ("trigram", "remove_diacritics", "1")
 _FLAGS = 0x0004
@@ -95,6 +95,7 @@ class UnitIndex:
         self._user = user
         self.is_queued = False
         self.is_merge_due = False
+        """Whether `merge` is to look, once this transaction is committed."""
 
     def add(self, rows: Sequence[tuple[int, MessageRow]]) -> None:
         """Index inserted rows, each given with its id."""
@@ -137,8 +138,6 @@ class UnitIndex:
                 self._unit.execute(SQL.not_gone, {"user": self._user, "ids": ids})
                 checksums.update(self._unit, ids)  # type: ignore[arg-type] # what it needs of a connection, a unit has
                 self._unit.execute(SQL.done, {"user": self._user, "ids": [int(str(row[0])) for row in waiting]})
-        if self.is_merge_due:
-            merge(self._unit, self._user)
 
 
 def _texts(rows: Iterable[Row]) -> Iterable[IndexedText]:

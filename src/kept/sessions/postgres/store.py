@@ -6,11 +6,12 @@ and what a file needs and a server does itself.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
 from kept.core.clock import SystemClock
+from kept.core.errors import StorageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Lineage, Link
 from kept.core.ports import Clock, EventSink, UnitOfWork, ignore
@@ -77,8 +78,15 @@ class SessionDatabase:
             yield
             own.finish()
             self._note_user(unit)
+            if own.is_merge_due:
+                unit.on_commit.append(self._merge)
         finally:
             unit.text_index = None
+
+    def _merge(self) -> None:
+        """Merge segments, which may take seconds: a transaction that stores keeps other writers of its user waiting."""
+        with suppress(StorageError), self.rows.writing() as unit:  # the messages are stored, and the next writer merges
+            index.merge(unit, self.rows.key)
 
     def _note_user(self, unit: Unit) -> None:
         """Keep the list of users who have a session."""

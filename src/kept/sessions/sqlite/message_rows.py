@@ -41,11 +41,13 @@ def append(
     if not messages:
         return []
     latest = max([new.timestamp for new in messages])
+    # before the session: whoever holds a lock of a server that gives ids may wait for that of a session
+    ids = _take_ids(connection, len(messages))
     connection.execute(SQL.touch, (len(messages), latest, session_id, user))
     if connection.changes() == 0:
         raise no_session(session_id)
     write_sources(connection, messages)
-    return insert(connection, [message_row(session_id, new) for new in messages])
+    return _insert(connection, ids, [message_row(session_id, new) for new in messages])
 
 
 def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> None:
@@ -56,7 +58,12 @@ def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> Non
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
     """Insert prepared rows with their blobs, queue or index them, and return their ids."""
-    ids = _take_ids(connection, len(rows))
+    return _insert(connection, _take_ids(connection, len(rows)), rows)
+
+
+def _insert(
+    connection: Connection, ids: list[MessageId], rows: Sequence[tuple[MessageRow, list[Blob]]]
+) -> list[MessageId]:
     whole = [(message_id, *row) for message_id, (row, _) in zip(ids, rows, strict=True)]
     # an import is indexed as it is stored; the few rows of a turn are queued by a trigger
     statement = SQL.insert_waiting if len(rows) <= index.FEW else SQL.insert

@@ -9,10 +9,10 @@ INSERT INTO messages (
 SELECT ?;
 
 -- name: new_id
-SELECT nextval('message_ids');
+SELECT take_message_ids(1);
 
 -- name: new_ids
-SELECT nextval('message_ids') FROM generate_series(1, ?);
+SELECT take_message_ids(?);
 
 -- name: touch
 UPDATE sessions

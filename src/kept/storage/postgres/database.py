@@ -182,9 +182,9 @@ class PostgresServer:
             yield joined
             return
         connection = self._begin(owner, writing=writing)
-        open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
+        unit = open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
         try:
-            yield open_units[user_key]
+            yield unit
             connection.commit()
             self.has_written |= writing
         except psycopg.Error as error:
@@ -199,6 +199,8 @@ class PostgresServer:
         finally:
             del open_units[user_key]
             self._give_back(connection)
+        for act in unit.on_commit:
+            act()
 
     def _begin(self, owner: Owner, *, writing: bool) -> _Connection:
         """Return a connection in a new transaction of that user.

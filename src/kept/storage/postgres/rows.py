@@ -25,6 +25,10 @@ _OWN = frozenset({"tenant", "checksum", "seq"})
 _WITH_CHECKSUM = frozenset({"messages", "edits"})
 
 
+_ID_RANGE = 1_048_576
+"""How many message ids a user is given at once, as in `migrations/0011_message_numbers.sql`."""
+
+
 class Side(Protocol):
     """The tables of one database, for the rows of one user."""
 
@@ -198,6 +202,23 @@ def advance_sequences(database: UserDatabase, tables: Mapping[str, tuple[str, st
                 " (SELECT coalesce(last_value, 0) FROM pg_sequences WHERE schemaname = ? AND sequencename = ?), 1))",
                 (f"{SCHEMA}.{sequence}", database.key, SCHEMA, sequence),
             )
+
+
+def advance_message_ids(database: UserDatabase, highest: int, *, goes_on: bool) -> None:
+    """Give the user new ids beyond `highest`: the next one if the user `goes_on` there, else some of a new range.
+
+    Nobody else may write to this tenant meanwhile.
+    """
+    end = (highest // _ID_RANGE + 1) * _ID_RANGE
+    with database.writing() as unit:
+        unit.execute(
+            "SELECT setval(?, greatest(?, (SELECT last_value FROM pg_sequences"
+            " WHERE schemaname = ? AND sequencename = 'message_ranges')))",
+            (f"{SCHEMA}.message_ranges", end, SCHEMA),
+        )
+        unit.execute("DELETE FROM message_numbers")
+        if goes_on:
+            unit.execute("INSERT INTO message_numbers (next_id, range_end) VALUES (?, ?)", (highest + 1, end))
 
 
 def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:

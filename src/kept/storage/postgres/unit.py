@@ -1,6 +1,6 @@
 """One open transaction on PostgreSQL: statements with their bindings, limited to the rows of one user."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import psycopg
@@ -60,6 +60,8 @@ class Unit:
         """The statements that were run in this transaction."""
         self.text_index: object | None = None
         """What `sessions/postgres` has to do before the commit."""
+        self.on_commit: list[Callable[[], None]] = []
+        """What is done once this transaction is committed and its locks are free."""
         self._owner = owner
         self._changes = 0
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.ids import OWNER, SessionId
+from kept.core.errors import NotFound
+from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.postgres import index
@@ -82,12 +83,15 @@ def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, cou
     file = SqliteSessionStore(tmp_path / "state.db", clock=StoppedClock())
     store = PostgresSessionStore(store.server, clock=StoppedClock())
     made = load_corpus(count)
-    for one in (file, store):
-        for name in dict.fromkeys(message.session_id for message in made):
+    other = store.for_user(UserId("other"))
+    other.create(Session(SESSION, "cli", 1.0))
+    for name in dict.fromkeys(message.session_id for message in made):
+        own = [message for message in made if message.session_id == name]
+        new = [NewMessage(Message(Role(each.role), each.text), each.timestamp, Origin.PERSON) for each in own]
+        for one in (file, store):
             one.create(Session(SessionId(name), "cli", made[0].timestamp))
-            own = [message for message in made if message.session_id == name]
-            new = [NewMessage(Message(Role(each.role), each.text), each.timestamp, Origin.PERSON) for each in own]
             one.append(SessionId(name), new)
+        other.append(SESSION, [said("somebody else writes to the same server")] * 3)
     words = [word.strip(".,?") for message in made[:: max(1, count // 40)] for word in message.text.split()[:6]]
     queries = [*words[:60:3], *(" ".join(words[place : place + 5]) + "?" for place in range(0, 100, 10))]
     queries += [f'"{words[0]} {words[1]}"', f"{words[5][:3]}*", words[7][1:], f"{words[2]} NOT {words[3]}"]
@@ -95,6 +99,36 @@ def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, cou
     for query in queries:
         assert rank(store, query) == rank(file, query), query
     file.close()
+
+
+def test_ids_of_a_user_are_consecutive_whoever_else_writes(store):
+    """As in a file; and no two users of a home have the same, so that it can move back into one file."""
+    other = store.for_user(UserId("other"))
+    ids = {store: [], other: []}
+    for one in ids:
+        one.create(Session(SessionId(f"talk-{one.user}"), "cli", 1.0))
+    for count in (1, 3, 40):
+        for one in ids:
+            ids[one] += one.append(SessionId(f"talk-{one.user}"), [said("hello")] * count)
+    with pytest.raises(NotFound):
+        store.append(SessionId("missing"), [said("lost")])
+    ids[store] += store.append(SessionId(f"talk-{store.user}"), [said("hello")])
+
+    for given in ids.values():
+        assert given == [*range(given[0], given[0] + len(given))]
+        assert given[0] % 32 == 1
+    assert not set(ids[store]).intersection(ids[other])
+
+
+def test_a_range_of_ids_that_is_used_up_is_followed_by_another(store):
+    ids = fill(store, ["one"])
+    with store.rows.writing() as unit:
+        unit.execute("UPDATE message_numbers SET next_id = range_end - 2")
+    later = store.append(SESSION, [said("hello")] * 5)
+
+    assert later[1] - ids[0] == 1_048_574
+    assert later[2] % 1_048_576 == 0
+    assert [number - later[2] for number in later[2:]] == [0, 1, 2]
 
 
 def test_a_message_is_found_before_and_after_every_merge(store, small_segments):
