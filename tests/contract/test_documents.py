@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from kept.core.clock import FixedClock
+from kept.core.errors import Busy, StorageError
 from kept.core.ids import UserId
 from kept.skills.usage import Outcome, OutcomeLog, UsageFile
 from kept.storage.documents import FolderDocuments, RowDocuments
@@ -43,6 +44,62 @@ def test_documents_are_written_moved_and_removed(both):
     assert (one.names(".json"), one.read("b.json"), one.read("rejected/b.json")) == (["a.json"], None, b"second\xff")
     one.remove("b.json")
     assert one.read("rejected/b.json") is None
+
+
+def test_names_below_and_alike_are_other_documents(both):
+    """A listing is of the folder itself; a removal reaches every folder below and nothing that only ends alike."""
+    one, other, _ = both
+    for name in ("b", "a", "ab"):
+        one.write(name, name.encode())
+    one.move("b", "old/b")
+    one.write("b", b"new")
+
+    assert other.names("b") == ["ab", "b"]
+    assert other.names("a") == ["a"]
+    assert (other.read("old/b"), other.read("b")) == (b"b", b"new")
+    one.remove("b")
+    assert [other.read(name) for name in ("old/b", "b", "ab")] == [None, None, b"ab"]
+    one.remove("absent")
+
+
+def test_one_writer_of_a_document_at_a_time(both):
+    """Another one waits as long as it was told, and writers of other documents and users do not wait."""
+    one, other, elsewhere = both
+    elsewhere.write("log", b"")
+
+    def attempt(documents, name):
+        try:
+            with documents.lock(name, timeout_seconds=0.05):
+                seen.append(name)
+        except Busy:
+            seen.append("busy")
+
+    seen = []
+    with one.lock("log", timeout_seconds=5):
+        for documents, name in ((other, "log"), (other, "b.json"), (elsewhere, "log")):
+            thread = threading.Thread(target=attempt, args=(documents, name))
+            thread.start()
+            thread.join()
+    attempt(other, "log")
+
+    assert seen == ["busy", "b.json", "log", "log"]
+
+
+def test_a_line_that_was_cut_off_does_not_swallow_the_next(tmp_path):
+    """A writer may have been killed in the middle of it; the file is private."""
+    documents = FolderDocuments(tmp_path)
+    documents.append("log", b"1\n")
+    documents.append("log", b"2")
+    documents.append("log", b"3\n")
+    documents.append("log", b"4\n")
+
+    assert documents.read("log") == b"1\n2\n3\n4\n"
+    assert (tmp_path / "log").stat().st_mode & 0o777 == 0o600
+    assert FolderDocuments(tmp_path / "absent").names("") == []
+    with pytest.raises(StorageError, match="append to"):
+        FolderDocuments(tmp_path / "absent").append("log", b"x")
+    with pytest.raises(StorageError, match="move"):
+        documents.move("absent", "old/absent")
 
 
 def test_counters_of_two_processes_add_up(both):

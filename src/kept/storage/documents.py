@@ -87,8 +87,9 @@ class RowDocuments:
 
     def write(self, name: str, data: bytes) -> None:
         """Replace a document as a whole."""
-        with self._database.writing():
-            self.remove(name)
+        with self._database.writing() as unit:
+            # not `remove`: a document of the same name in a folder below stays
+            unit.execute("DELETE FROM documents WHERE folder = ? AND name = ?", (self._folder, name))
             self.append(name, data)
 
     def append(self, name: str, lines: bytes) -> None:

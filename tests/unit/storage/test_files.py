@@ -10,22 +10,32 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.storage import files
+from kept.storage.documents import FolderDocuments
 from kept.storage.files import (
+    declares_our_tables,
     find_project,
+    hold_lock,
     is_foreign,
     make_folder,
+    open_regular,
     read_bytes,
+    read_with_stamp,
     remove_stale_temps,
     steady_folder,
+    sync_folder,
+    temporary_name,
     write_atomically,
     write_durably,
 )
+from kept.storage.maintenance import copy_file
 from kept.storage.sqlite import open_state
+from kept.storage.swap import hold_alone
+from kept.storage.texts import Texts
 from kept.storage.versions import find_header_fault
 
 
@@ -33,6 +43,7 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@settings(max_examples=settings.default.max_examples // 4)  # every write waits for the disk
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_a_replace_is_whole(tmp_path, old, new):
     """After a write the file holds exactly the new bytes, and nothing else lies beside it."""
@@ -390,3 +401,132 @@ def test_a_folder_that_is_missing_needs_no_lock(tmp_path):
     """It is created by what runs in the block."""
     with steady_folder(tmp_path / "new", alone=True):
         (tmp_path / "new").mkdir()
+
+
+def open_descriptors():
+    return sorted(path.name for path in Path("/proc/self/fd").iterdir())
+
+
+@needs_proc
+def test_no_descriptor_stays_open(tmp_path):
+    """Neither after a success nor after a refusal: a server that runs for months would run out of them."""
+    (tmp_path / "file").write_bytes(b"x")
+    (tmp_path / "text").write_bytes(b"no end of line")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    before = open_descriptors()
+    caught = []
+
+    def attempt(act, *given, **options):
+        try:
+            return act(*given, **options)
+        except (OSError, StorageError, ValueError) as error:
+            caught.append(error)  # an error keeps the frames alive, and with them what only they hold
+
+    def hold(manager):
+        with manager:
+            raise ValueError("inside")
+
+    for name in ("file", "folder", "pipe", "absent"):
+        attempt(read_bytes, tmp_path / name)
+        attempt(write_durably, tmp_path / name, b"y", mode=0o600) if name != "pipe" else None
+        attempt(Texts(["walnut"]).are_in_file, tmp_path / name)
+    sync_folder(tmp_path)
+    FolderDocuments(tmp_path).append("text", b"line\n")
+    attempt(hold, hold_lock(tmp_path / "a.lock"))
+    attempt(hold, hold_alone(tmp_path / "file"))
+    attempt(hold, steady_folder(tmp_path, alone=True))
+    with hold_lock(tmp_path / "b.lock"):
+        attempt(hold, hold_lock(tmp_path / "b.lock", timeout_seconds=0))
+    copy_file(str(tmp_path / "file"), str(tmp_path / "copy"))
+
+    assert len(caught) >= 6
+    assert open_descriptors() == before
+
+
+def test_only_regular_files_and_the_null_device_are_opened(tmp_path):
+    """A device without an end would be read for ever."""
+    (tmp_path / "file").write_bytes(b"x")
+    with open_regular(tmp_path / "file") as file:
+        assert file.read() == b"x"
+    with open_regular(Path(os.devnull)) as file:
+        assert file.read() == b""
+
+    with pytest.raises(OSError, match="not a file") as caught:
+        open_regular(Path("/dev/zero"))
+    assert caught.value.errno == errno.ENOTSUP
+    with pytest.raises(IsADirectoryError):
+        open_regular(tmp_path)
+
+
+def test_a_file_is_read_with_the_moment_of_its_last_change(tmp_path):
+    """To the nanosecond, from the same open file; a name that no file can have is an error in our words."""
+    (tmp_path / "file").write_bytes(b"x")
+    os.utime(tmp_path / "file", ns=(1, 1_700_000_000_123_456_789))
+
+    assert read_with_stamp(tmp_path / "file") == (b"x", 1_700_000_000_123_456_789)
+    assert read_with_stamp(tmp_path / "absent") is None
+    with pytest.raises(Unreadable, match="check the name"):
+        read_with_stamp(tmp_path / "a\0b")
+
+
+def test_a_project_in_a_place_that_cannot_be_looked_at_is_the_folder_itself():
+    """A name that is too long for the system is no error here."""
+    assert find_project("/" + "x" * 5_000) == "/" + "x" * 5_000
+
+
+def test_a_temporary_name_is_hidden_and_says_whose_it_is(tmp_path):
+    """Two of one process differ."""
+    names = {temporary_name(tmp_path / "page").name for _ in range(20)}
+
+    assert len(names) == 20
+    assert all(name.startswith(f".page.kept-tmp-{os.getpid()}-") for name in names)
+
+
+def test_a_missing_folder_is_made_only_as_far_as_it_is_missing(tmp_path, monkeypatch):
+    """Somebody else may make it at the same moment; what is no folder then is an error."""
+    real = Path.mkdir
+
+    def race(self, **options):
+        real(self)
+        real(self, **options)
+
+    monkeypatch.setattr(Path, "mkdir", race)
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="a file in a folder's place"):
+        make_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize("change", ["short", "magic", "no schema", "mark", "foreign"])
+def test_only_a_database_with_tables_and_without_our_mark_is_foreign(tmp_path, change):
+    """Each sign alone says nothing."""
+    header = bytearray(b"SQLite format 3\0" + bytes(84))
+    header[43] = 1
+    match change:
+        case "short":
+            header = header[:99]
+        case "magic":
+            header[3] ^= 1
+        case "no schema":
+            header[43] = 0
+        case "mark":
+            header[68:72] = b"KEPT"
+    (tmp_path / "a.db").write_bytes(header)
+
+    assert is_foreign(tmp_path / "a.db") is (change == "foreign")
+
+
+def test_tables_of_ours_are_found_in_the_log_too(tmp_path):
+    """A new file may have all of them there."""
+    marks = (b"CREATE TABLE carried", b"CREATE TABLE tombstones", b"CREATE TABLE blob_uses")
+    (tmp_path / "a.db").write_bytes(marks[0] * 3)
+    (tmp_path / "a.db-wal").write_bytes(b" ".join(marks[:2]))
+    assert not declares_our_tables(tmp_path / "a.db")
+
+    (tmp_path / "a.db-wal").write_bytes(b" ".join(marks[1:]))
+    assert declares_our_tables(tmp_path / "a.db")
+    (tmp_path / "a.db").unlink()
+    (tmp_path / "a.db-wal").write_bytes(b" ".join(marks))
+    assert declares_our_tables(tmp_path / "a.db")

@@ -366,7 +366,8 @@ def test_reserved_bytes_are_no_part_of_a_page(tmp_path):
     with closing(apsw.Connection(str(path))) as connection:
         connection.reserve_bytes(reserve=32)
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
-        connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 5_000) for n in range(50)])
+        with connection:
+            connection.executemany("INSERT INTO t VALUES (?, ?)", [(n, "x" * 5_000) for n in range(50)])
         page_bytes = connection.pragma("page_size")
         shapes = describe_shapes(connection)
 

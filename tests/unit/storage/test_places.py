@@ -4,11 +4,12 @@ import os
 import sqlite3
 import stat
 import threading
+from types import SimpleNamespace
 
 import apsw
 import pytest
 
-from kept.core.errors import ForeignDatabase, StorageError
+from kept.core.errors import ForeignDatabase, StorageError, Unreadable
 from kept.core.events import Warned
 from kept.storage import connections
 from kept.storage.connections import (
@@ -16,8 +17,12 @@ from kept.storage.connections import (
     RESTART_PAGES,
     RESTART_WAIT_MILLISECONDS,
     Checkpointer,
+    EmptyDatabase,
     Migration,
     connect_read_only,
+    find_refusal,
+    is_emptied,
+    is_without_content,
     migrate,
     sql_migrations,
     use_wal,
@@ -510,3 +515,137 @@ class TestCheckpointer:
         Checkpointer()(connection, "main", RESTART_PAGES - 1)
 
         assert connection.calls == [("main", apsw.SQLITE_CHECKPOINT_PASSIVE)]
+
+
+class TestRefusals:
+    """What can be said about a file before anything is written to it."""
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "state.db"
+        path.write_bytes(b"x")
+        return path
+
+    def set_disk(self, monkeypatch, *, flags=0, free=10**9):
+        found = SimpleNamespace(f_flag=flags, f_blocks=1_000, f_bavail=free, f_frsize=1)
+        monkeypatch.setattr(os, "statvfs", lambda _path: found)
+
+    def test_a_place_that_takes_writes_is_not_refused(self, path, monkeypatch):
+        """There is room, and file and folder may be written."""
+        self.set_disk(monkeypatch)
+
+        assert find_refusal(path) is None
+
+    def test_a_full_disk_and_a_read_only_one_are_named(self, path, monkeypatch):
+        """Each for itself."""
+        self.set_disk(monkeypatch, free=65_535)
+        assert "the disk is full" in find_refusal(path).message
+        self.set_disk(monkeypatch, flags=os.ST_RDONLY)
+        assert "the file system is read-only" in find_refusal(path).message
+
+    @pytest.mark.parametrize("closed", ["state.db", ""])
+    def test_a_file_or_folder_without_permission_is_named(self, path, monkeypatch, closed):
+        """SQLite writes beside the file too."""
+        self.set_disk(monkeypatch)
+        monkeypatch.setattr(os, "access", lambda place, _mode: place != path.parent / closed)
+
+        assert "it is read-only" in find_refusal(path).message
+
+    def test_a_file_without_content_is_new_or_emptied(self, tmp_path):
+        """One that is missing is new; one whose log is left was emptied by somebody, and the log holds the rest."""
+        path, log = tmp_path / "state.db", tmp_path / "state.db-wal"
+        assert (is_emptied(path), is_without_content(path)) == (False, True)
+        path.touch()
+        log.touch()
+        assert (is_emptied(path), is_without_content(path)) == (True, True)
+        log.write_bytes(b"x")
+        assert not is_emptied(path)
+        with pytest.raises(Unreadable, match="its log is not"):
+            is_without_content(path)
+        path.write_bytes(b"x")
+        assert (is_emptied(path), is_without_content(path)) == (False, False)
+        assert not is_emptied(tmp_path)
+
+    def test_two_empty_databases_are_two(self):
+        """All connections to one see the same, and nothing of another."""
+        reason = StorageError("refused", "wait")
+        one, other = EmptyDatabase(reason), EmptyDatabase(reason)
+        one.connect().execute("CREATE TABLE t (v)")
+
+        assert one.refused is reason
+        assert one.connect().execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(1,)]
+        assert other.connect().execute("SELECT count(*) FROM sqlite_schema").fetchall() == [(0,)]
+
+
+class TestOthersMeanwhile:
+    """What another process does at the same moment."""
+
+    def test_a_step_that_another_process_has_run_is_not_run_again(self, tmp_path):
+        """It was waiting for the lock while the other one migrated."""
+        path = tmp_path / "a.db"
+        steps = (Migration(1, "CREATE TABLE t (v)"), Migration(2, "INSERT INTO t VALUES (1)"))
+        connection, other = apsw.Connection(str(path)), apsw.Connection(str(path))
+        begun = []
+
+        def meanwhile(_cursor, sql, _bindings):
+            if sql.startswith("BEGIN") and not begun:
+                begun.append(sql)
+                migrate(other, steps, path)
+            return True
+
+        connection.exec_trace = meanwhile
+        migrate(connection, steps, path)
+
+        assert begun
+        assert connection.execute("SELECT * FROM t").fetchall() == [(1,)]
+        assert not connection.in_transaction
+        connection.close()
+        other.close()
+
+    def test_a_log_that_sqlite_would_lose_is_refused_when_the_file_is_opened(self, tmp_path):
+        """It stays as it is, for the repair."""
+        path, log = tmp_path / "state.db", tmp_path / "state.db-wal"
+        database = Database(path, application_id=MARK, migrations=(ONE,))
+        for number in range(6):
+            with database.writing() as connection:
+                connection.execute("INSERT INTO facts VALUES (?)", (str(number) * 500,))
+        saved = path.read_bytes(), log.read_bytes()
+        database.close()
+        damaged = bytearray(saved[1])
+        damaged[32 + 24 + 300] ^= 0xFF
+        path.write_bytes(saved[0])
+        log.write_bytes(damaged)
+
+        with pytest.raises(Unreadable, match="the log of"):
+            Database(path, application_id=MARK, migrations=(ONE,))
+        assert log.read_bytes() == damaged
+        log.write_bytes(saved[1])
+        again = Database(path, application_id=MARK, migrations=(ONE,))
+        assert again.connection.execute("SELECT count(*) FROM facts").fetchall() == [(6,)]
+        again.close()
+
+    def test_a_wait_inside_a_wait_is_the_shorter_one_and_ends(self, tmp_path):
+        """Each block restores what was before it."""
+        database = Database(tmp_path / "a.db", application_id=MARK, migrations=(ONE,))
+        seen = []
+        with database.limit_wait(2) as connection:
+            with database.limit_wait(0.5):
+                seen.append(connection.pragma("busy_timeout"))
+            seen.append(connection.pragma("busy_timeout"))
+            with database.writing():
+                seen.append(connection.pragma("busy_timeout"))
+        seen.append(connection.pragma("busy_timeout"))
+        database.close()
+
+        assert seen == [500, 2_000, 2_000, 10_000]
+
+    def test_what_is_changed_without_checksums_has_none(self, tmp_path):
+        """An import of millions of rows computes them afterwards."""
+        database = open_state(tmp_path / "state.db")
+        for key, options in (("with", {}), ("without", {"with_checksums": False})):
+            with database.writing(**options) as connection:
+                connection.execute("INSERT INTO state_meta (key, value) VALUES (?, 'x')", (key,))
+        found = dict(database.connection.execute("SELECT key, checksum IS NULL FROM state_meta WHERE value = 'x'"))
+        database.close()
+
+        assert found == {"with": 0, "without": 1}

@@ -36,6 +36,9 @@ FORMS = {
     "JSON with escapes": json.dumps({"a": WORD.upper()}).encode(),
     "JSON in JSON": json.dumps(json.dumps({"a": WORD})).encode(),
     "UTF-16": WORD.encode("utf-16"),
+    "UTF-16 in upper case": b"\xff\xfe" + WORD.upper().encode("utf-16-le"),
+    "UTF-16 of another machine": b"\xfe\xff" + WORD.upper().encode("utf-16-be"),
+    "UTF-16 among binary": os.urandom(50) + b"x" + WORD.casefold().encode("utf-16-be") + b"\x80",
     "gzip": gzip.compress(tar_like(WORD.encode())),
     "zip": zipped(WORD.encode()),
 }
@@ -144,3 +147,50 @@ def test_no_line_with_the_text_survives(before, word, after):
     rest, _ = Texts([word]).without_lines(before + word + after)
 
     assert not Texts([word]).lines_in(rest)
+
+
+def test_lines_that_hold_the_text_escaped_are_found():
+    """A line of an export is JSON; a line break inside a text is no new line there."""
+    text = 'one\n{"a": "Z\\u00fcrich \\"Stra\\u00dfe\\"\\n\\u00c9t\\u00e9"}\n\\ two\nthree'
+
+    assert Texts([WORD]).lines_in(text) == (1,)
+    assert Texts(["two"]).lines_in(text) == (2,)
+    assert Texts(["e", "absent"]).lines_in("e\nx\r\nE\ny") == (0, 2)
+    assert Texts(["a\nb\nc"]).lines_in("xa\r\nb\r\ncx\nd") == (0, 1, 2)
+    assert Texts(["aa"]).lines_in("aaa\naa") == (0, 1)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_text_is_found_inside_texts_that_hold_texts(depth):
+    """Arguments of a tool call, in the stored line of an export."""
+    text = WORD
+    for _ in range(depth):
+        text = json.dumps([text])
+
+    assert Texts([WORD]).are_in(text)
+    assert Texts([WORD]).are_in_bytes(text.encode())
+    assert not Texts(["elsewhere"]).are_in(text)
+
+
+def test_only_the_texts_that_need_it_are_looked_for_in_slow_forms():
+    """A plain word is not escaped by anybody; one with a slash or a quote may be."""
+    assert not Texts(["walnut"]).are_in_bytes(b"wal\\u006eut")
+    assert Texts(["wal/nut"]).are_in_bytes(b"wal\\/nut")
+    assert Texts(["wal\tnut"]).are_in_bytes(b"wal\\tnut")
+    assert Texts(["wälnut"]).are_in_bytes(b"w\\u00e4lnut")
+
+
+def test_the_same_text_in_two_cases_is_one():
+    """And one without letters is none."""
+    assert Texts(["Key", "KEY", " \n", "other"]).folded == ("key", "other")
+
+
+def test_a_zip_that_cannot_be_opened_is_not_searched(tmp_path):
+    """Cut off, or damaged in its directory; a file that only begins like one too."""
+    data = zipped(b"words " * 50)
+    for name, content in (("cut", data[:-20]), ("begin", b"PK\x03\x04" + bytes(50))):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(Unreadable, match="cannot search"):
+            Texts(["walnut"]).are_in_file(tmp_path / name)
+    (tmp_path / "short").write_bytes(b"PK\x03")
+    assert not Texts(["walnut"]).are_in_file(tmp_path / "short")
