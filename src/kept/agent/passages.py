@@ -105,14 +105,17 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     from kept.sessions.search.periods import read_period
 
     listed = []
-    for match in find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=LISTED).matches:
+    found = find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=LISTED)
+    is_one = found.found.period is not None and found.found.period.is_one
+    for match in found.matches:
         message = match.message.message
-        if read_period(SearchRequest(message.text), match.message.timestamp) is not None:
+        if not is_one and read_period(SearchRequest(message.text), match.message.timestamp) is not None:
             continue  # a conversation that began with such a question is the current one, or has nothing else to tell
         moment = from_epoch(match.message.timestamp).astimezone()
         who = "you" if message.role is Role.USER else "assistant"
         source = message_source(who, f"{moment:%Y-%m-%d %H:%M}", match.session.id, match.message.id)
-        text = match.session.title or one_line(message.text, width=PASSAGE_CHARS // 4)
+        text = one_line(message.text, width=PASSAGE_CHARS // 4)
+        text = text if is_one else match.session.title or text
         listed.append(Passage(text, source, 0.0, f"{moment:%Y-%m-%d}"))
     return listed
 

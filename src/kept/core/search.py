@@ -36,6 +36,8 @@ class Period:
     end: float | None
     order: Literal["newest", "oldest"] = "newest"
     """Which conversations of the time come first."""
+    is_one: bool = False
+    """Whether only the first of them was asked for: "what was the first thing I said"."""
 
 
 @dataclass(frozen=True, slots=True)

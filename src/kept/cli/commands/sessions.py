@@ -228,10 +228,14 @@ def _show_days(answer: "Conversations", prefix: str) -> None:
     """Print the conversations of a time, a line each, by day."""
     from kept.sessions.search.periods import by_day
 
+    period = answer.found.period
+    assert period is not None
     for day, matches in by_day(answer.matches):
         say(f"{prefix}{day:%Y-%m-%d, %A}")
         for match in matches:
-            title = match.session.title or one_line(match.message.message.display_text, width=60) or "(no title)"
+            words = one_line(match.message.message.display_text, width=60)
+            # who asks for the first thing that was said wants its words
+            title = (words if period.is_one else match.session.title or words) or "(no title)"
             say(f"  {local_time(match.message.timestamp)[11:]}  {title}  {match.session.id}")
     if answer.more:
         note(f"{prefix}{answer.more:,} more of that time: name a shorter time, or a greater --limit")

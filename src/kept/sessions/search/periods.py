@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
-_MEASURES: Final = frozenset("次句条個个件段场话")
+_MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _SINCE: Final = re.compile(r"(?:since|seit|desde|depuis|ab|[从從自])\s*(?:dem |der |el |la |le |the )?$")
 _CHINESE: Final = "zh"
 _DIGITS: Final = re.compile(r"\d")
@@ -51,6 +51,7 @@ def read_period(request: SearchRequest, now: float) -> Period | None:
         max((edge for edge in (found.start, request.after) if edge is not None), default=None),
         min((edge for edge in (found.end, request.before) if edge is not None), default=None),
         found.order,
+        found.is_one,
     )
 
 
@@ -83,7 +84,7 @@ def _read_question(folded: str, now: float) -> Period | None:
     if dates or not words:
         return None
     if topics and topics <= _read_spaced_words("first"):
-        return Period(None, None, "oldest")
+        return Period(None, None, "oldest", _asks_for_one(words))
     if topics and topics <= _read_spaced_words("latest") and topics != {"time"}:
         return Period(None, None)
     # "what did we do Monday?": a name that means a date only because nothing else is left of the question
@@ -100,7 +101,8 @@ def _read_dated(
     if not words and _DIGITS.search(said):
         return None  # a bare date may be words to find: a search looks for both
     is_open = _SINCE.search(folded[: folded.index(said)].rstrip() + " ") is not None
-    return Period(span.start, now if is_open else span.end, "oldest" if is_first else "newest")
+    end = now if is_open else span.end
+    return Period(span.start, end, "oldest", _asks_for_one(words)) if is_first else Period(span.start, end)
 
 
 def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
@@ -123,6 +125,16 @@ def _asks_for_talk(words: Sequence[str]) -> bool:
     """Return whether a question has a word for doing or talking, in any language."""
     talk = _read_spaced_words("talk") | _read_spaced_words("first")
     return any(word in talk or UNSPACED.search(word) for word in words)
+
+
+def _asks_for_one(words: Sequence[str]) -> bool:
+    """Return whether a question for what came first has no word in the plural: "first thing", not "first things"."""
+    several = _words("several")
+    return not any(
+        word in several.get(code, ()) if code != _CHINESE else any(each in word for each in several[code])
+        for word in words
+        for code in several
+    )
 
 
 def _chinese_topics(run: str) -> set[str]:
@@ -151,7 +163,8 @@ def list_conversations(catalog: Catalog, request: SearchRequest, period: Period)
         exclude_sessions=request.exclude_sessions,
         exclude_messages=request.exclude_messages,
     )
-    total, rows = catalog.timeline(conditions, request.limit, is_oldest_first=period.order == "oldest")
+    limit = 1 if period.is_one else request.limit
+    total, rows = catalog.timeline(conditions, limit, is_oldest_first=period.order == "oldest")
     heads = catalog.messages([number for _, number in rows])
     known = [(name, number) for name, number in rows if number in heads]
     known.sort(key=lambda row: heads[row[1]].timestamp, reverse=period.order == "newest")
@@ -162,7 +175,7 @@ def list_conversations(catalog: Catalog, request: SearchRequest, period: Period)
             FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, 0.0) for name, number in known
         ),
         excluded=excluded,
-        candidates=total,
+        candidates=len(known) if period.is_one else total,
         period=period,
     )
 

@@ -86,10 +86,23 @@ def test_a_question_with_a_topic_or_without_a_time_is_searched(question: str) ->
 
 
 @pytest.mark.parametrize(
-    "question", ["What was the first thing I said?", "was war das Erste, was ich gesagt habe", "我说的第一句话是什么"]
+    "question",
+    [
+        "What was the first thing I said?",
+        "was war das Erste, was ich gesagt habe",
+        "¿Qué fue lo primero que dije?",
+        "Quelle est la première chose que j'ai dite ?",
+        "我说的第一句话是什么",
+    ],
 )
-def test_the_first_thing_said_is_the_oldest_of_all_time(question: str) -> None:
-    """The order is by time from the beginning."""
+def test_the_first_thing_said_is_one_the_oldest_of_all_time(question: str) -> None:
+    """The order is by time from the beginning, and nothing but the first was asked for."""
+    assert period(question) == Period(None, None, "oldest", is_one=True)
+
+
+@pytest.mark.parametrize("question", ["what were the first things we discussed", "我们最早聊了哪几件事"])
+def test_the_first_things_are_more_than_one(question: str) -> None:
+    """A plural asks for a list."""
     assert period(question) == Period(None, None, "oldest")
 
 
@@ -149,6 +162,16 @@ def test_the_conversations_of_the_time_are_listed_newest_first_and_no_others(sto
     assert [match.session.id for match in found.matches] == ["friday", "long", "monday"]
     assert [match.message.message.text for match in found.matches][1] == "more about the tax"
     assert not found.found.abstained
+
+
+def test_the_first_thing_said_is_the_first_message_of_the_earliest_conversation_alone(
+    store: SqliteSessionStore,
+) -> None:
+    """Later conversations are neither listed nor counted as left out."""
+    found = find_conversations(store, SearchRequest("what was the first thing I said?"))
+
+    assert [match.message.message.text for match in found.matches] == ["the tax return"]
+    assert found.more == 0
 
 
 def test_what_the_limit_leaves_out_is_counted(store: SqliteSessionStore) -> None:
