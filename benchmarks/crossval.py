@@ -52,6 +52,10 @@ LINEAR = (
     "session_total",
 )
 """The weights that are fitted: those by which a part is multiplied."""
+LIKELY = ("related", "asks", "answers", "speaker")
+"""Parts that count once in the score of a session."""
+OF_SESSION = ("session", "date", "recency")
+"""Parts that the score of a session takes from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -135,34 +139,39 @@ def default_weights() -> dict[str, float]:
 
 def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, float]:
     """Return the three figures of one question with these weights."""
-    apart = ("session", "date", "recency")
-    own = np.zeros(len(asked.gold))
+    said, likely = np.zeros(len(asked.gold)), np.zeros(len(asked.gold))
     for name, part in asked.parts.items():
-        own += 0.0 if name in apart else weights[name] * part
-    rest = sum(weights[name] * asked.parts[name] for name in apart)
-    scores = np.where(own > 0, own + rest, 0.0)
+        if name in LIKELY:
+            likely += weights[name] * part
+        elif name not in OF_SESSION:
+            said += weights[name] * part
+    rest = sum(weights[name] * asked.parts[name] for name in OF_SESSION)
+    scores = np.where(said + likely > 0, said + likely + rest, 0.0)
     top = np.argsort(-scores, kind="stable")[:10]
     turn = float((asked.gold[top] & (scores[top] > 0)).any())
-    order = np.argsort(-_session_scores(asked, weights, own), kind="stable")
+    order = np.argsort(-_session_scores(asked, weights, said, likely), kind="stable")
     gold = asked.gold_sessions
     return float(gold[order[0]]), float(gold[order[:5]].sum() == len(asked.recording.question.sessions)), turn
 
 
-def _session_scores(asked: Asked, weights: Mapping[str, float], own: NDArray[Any]) -> NDArray[Any]:
-    """Return the score of each session: its best and second best message, its own sum, its date."""
+def _session_scores(
+    asked: Asked, weights: Mapping[str, float], said: NDArray[Any], likely: NDArray[Any]
+) -> NDArray[Any]:
+    """Return the score of each session: its two best messages, what makes one likely, its own sum, its date."""
     sums = asked.recording.sums
-    best, second, dated = np.zeros(len(sums)), np.zeros(len(sums)), np.zeros(len(sums))
-    order = np.lexsort((-own, asked.sessions))
+    best, second, dated, once = (np.zeros(len(sums)) for _ in range(4))
+    order = np.lexsort((-said, asked.sessions))
     place = asked.sessions[order]
     first = np.flatnonzero(np.r_[True, place[1:] != place[:-1]])
-    best[place[first]] = own[order[first]]
+    best[place[first]] = said[order[first]]
     after = first[first + 1 < len(place)] + 1
     after = after[place[after] == place[after - 1]]
-    second[place[after]] = own[order[after]]
+    second[place[after]] = said[order[after]]
     np.maximum.at(dated, asked.sessions, weights["date"] * asked.parts["date"])
+    np.maximum.at(once, asked.sessions, likely)
     as_one = np.sqrt(np.minimum(1.0, WEIGHTS.falloff_terms / sums[:, 1]))
-    total: NDArray[Any] = best + weights["runner_up"] * second + weights["session_total"] * as_one * sums[:, 0] + dated
-    return np.where(best > 0, total, 0.0)
+    total: NDArray[Any] = best + weights["runner_up"] * second + weights["session_total"] * as_one * sums[:, 0]
+    return np.where(best > 0, total + once + dated, 0.0)
 
 
 class Fitting:

@@ -164,11 +164,14 @@ class SessionLines:
 
 
 class Scored(NamedTuple):
-    """A message with its score; `own` is the part from words. A tuple, because a search makes thousands."""
+    """A message with its score. A tuple, because a search makes thousands."""
 
     line: Line
     session_id: str
-    own: float
+    said: float
+    """The part from the words of the question in the message and its neighbours."""
+    likely: float
+    """The part from related words, the turn and the speaker."""
     score: float
     time: float = 0.0
     """The part of the score from date and age."""
@@ -331,41 +334,48 @@ class Ranking:
         use = self.weights
         session_gain = use.session * self.session_sum(session)
         meaning_gain = use.semantic_around * self.total * session.similarity
-        speaker_gain, falls_from = use.speaker * self.total, use.falloff_terms
+        speaker_gain, related_gain, falls_from = use.speaker * self.total, use.related * self.total, use.falloff_terms
         date_gain, recency_gain, half_life = use.date * self.total, use.recency * self.total, use.recency_days
         found = []
         for line in session.lines:
             mask, length = line.mask, line.length
             falloff = 1.0 if length <= falls_from else falls_from / length
-            own = self.base(mask, length) if mask else 0.0
+            said = self.base(mask, length) if mask else 0.0
             if line.before or line.after or line.around:
-                own += falloff * self.neighbours(mask, line.before, line.after, around=line.around)
-            if own + line.similarity <= 0.0:
+                said += falloff * self.neighbours(mask, line.before, line.after, around=line.around)
+            if said + line.similarity <= 0.0:
                 continue
-            if line.gap or line.wording or line.small or line.related:
-                own += use.closeness * line.gap + self.wording(line) + use.related * line.related * self.total
+            if line.gap or line.wording or line.small:
+                said += use.closeness * line.gap + self.wording(line)
+            likely = related_gain * line.related if line.related else 0.0
             if line.asks or line.answers:
-                own += self.turn(line)
+                likely += self.turn(line)
             if line.spoken:
-                own += speaker_gain
+                likely += speaker_gain
             age, time = line.age_days, 0.0
             if age is not None:
                 time = date_gain * line.date + recency_gain * 2.0 ** (-max(age, 0.0) / half_life)
             rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
             factor = line.factor
-            found.append(Scored(line, session.session_id, own * factor, (own + rest) * factor, time * factor))
+            score = (said + likely + rest) * factor
+            found.append(Scored(line, session.session_id, said * factor, likely * factor, score, time * factor))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
-        """Return the score of a session and its best message, from the scores of its lines."""
+        """Return the score of a session and its best message, from the scores of its lines.
+
+        Words count for the two best messages. What makes a message likely counts once: all lines of a conversation
+        have related words, and a person who is asked for speaks in all of them.
+        """
         use = self.weights
-        best, owns = scored[0], [item.own for item in scored]
+        best, said = scored[0], [item.said for item in scored]
         if len(scored) > 1:
             # a message with every word of the question wins over a shorter neighbour, however long it is
             whole = [item for item in scored if item.line.mask and self.holds_all(item.line.mask)]
             best = max(whole or scored, key=lambda item: (item.score, item.line.message_id))
-            owns.sort(reverse=True)
-        score = owns[0] + use.runner_up * (owns[1] if len(owns) > 1 else 0.0)
+            said.sort(reverse=True)
+        score = said[0] + use.runner_up * (said[1] if len(said) > 1 else 0.0)
+        score += max(0.0, *[item.likely for item in scored])
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
         score += use.semantic_session * self.total * session.similarity * best.line.factor
         score += max([item.time for item in scored])
