@@ -47,14 +47,13 @@ LINEAR = (
     "speaker",
     "session",
     "date",
-    "recency",
     "runner_up",
     "session_total",
 )
 """The weights that are fitted: those by which a part is multiplied."""
 LIKELY = ("related", "asks", "answers", "speaker")
 """Parts that count once in the score of a session."""
-OF_SESSION = ("session", "date", "recency")
+OF_SESSION = ("session", "date")
 """Parts that the score of a session takes from elsewhere."""
 
 
@@ -116,7 +115,6 @@ def _prepare(fold: int, one: Recording, names: Sequence[str]) -> Asked:
         "speaker": have["spoken"] * total,
         "session": falloff * one.sums[sessions, 0],
         "date": have["date"] * total,
-        "recency": total * 2.0 ** (-np.maximum(have["age"], 0.0) / WEIGHTS.recency_days),
     }
     for name in ("previous", "next", "near"):
         parts[name] = falloff * (have[name] - WEIGHTS.doubled * have[f"{name}_doubled"])
@@ -171,7 +169,7 @@ def _session_scores(
     np.maximum.at(once, asked.sessions, likely)
     as_one = np.sqrt(np.minimum(1.0, WEIGHTS.falloff_terms / sums[:, 1]))
     total: NDArray[Any] = best + weights["runner_up"] * second + weights["session_total"] * as_one * sums[:, 0]
-    return np.where(best > 0, total + once + dated, 0.0)
+    return np.where(best > 0, total + weights["runner_up"] * once + dated, 0.0)
 
 
 class Fitting:

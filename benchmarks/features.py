@@ -114,7 +114,7 @@ def _record_question(
     query = parse(question.text, now)
     request = SearchRequest(question.text, limit=_EVERY)
     search = Recorder(
-        postings, query, look_up_terms(postings, query), request=request, filters=Filters(request, catalog), now=now
+        postings, query, look_up_terms(postings, query), request=request, filters=Filters(request, catalog)
     )
     sessions = search.record(sorted(places))
     ranking = search.ranking
@@ -164,7 +164,6 @@ def _features(line: Line, ranking: Ranking) -> dict[str, float]:
         "spoken": float(line.spoken),
         "factor": line.factor,
         "date": line.date,
-        "age": line.age_days or 0.0,
         "closeness": line.gap,
         "wording": line.wording,
         "related": line.related,

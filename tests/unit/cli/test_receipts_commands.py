@@ -93,9 +93,7 @@ def test_why_explains_rank_and_absence(kept):
     absent = kept("sessions", "why", "3", "--query", "greenhouse heater shed")
 
     assert (found["outcome"], found["rank"], found["message_rank"]) == ("shown", 1, 1)
-    assert found["parts"] == {name: round(value, 6) for name, value in hit["parts"].items()} | {
-        "recency": found["parts"]["recency"]
-    }
+    assert found["parts"] == {name: round(value, 6) for name, value in hit["parts"].items()}
     assert "greenhous" in absent.out
     assert "none of the words" in absent.out
 

@@ -264,7 +264,8 @@ _SCAFFOLDING: Final = (
     "particular describe described say said says tell told talk talked discuss discussed conversation "
     "share shared thing things way ways go goes going come use used using make makes want wants like "
     "likes new one two first last time times find found give gave given remember previous previously "
-    "earlier ago back know"
+    "earlier ago back know suggest suggestion suggestions recommend recommendation recommendations tip tips advice "
+    "idea ideas"
 )
 SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
 """Words that form a question rather than name its topic; they have less weight."""

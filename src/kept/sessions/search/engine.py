@@ -4,7 +4,6 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from kept.core.dates import DAY_SECONDS
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
@@ -67,7 +66,7 @@ def search(
     budget = budget or Budget().fitting(
         request.limit, postings.documents, frequencies=[term.frequency for term in terms]
     )
-    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), now=now)
+    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog))
     found = run.answer(similarity, budget)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
@@ -91,14 +90,12 @@ class _Search:
         *,
         request: SearchRequest,
         filters: Filters,
-        now: float,
     ) -> None:
         self._postings = postings
         self._query = query
         self._terms = terms
         self._request = request
         self._filters = filters
-        self._now = now
         self._budget = Budget()
         self._speakers = find_speakers(terms)
         self._turns = Turns(request.query)
@@ -286,7 +283,6 @@ class _Search:
                 continue
             if head.role == "tool":
                 line.factor *= self._ranking.weights.tool
-            line.age_days = (self._now - head.timestamp) / DAY_SECONDS
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
@@ -334,8 +330,9 @@ class _Search:
                 score, best = self._ranking.session_score(session, scored)
                 ranked.append((score, best, session))
                 messages += [(item, session) for item in scored]
-        ranked.sort(key=lambda one: (-one[0], -one[1].line.message_id))
-        messages.sort(key=lambda pair: (pair[0].score, pair[0].line.message_id), reverse=True)
+        heads = self._filters.heads  # of equals the newest comes first; an import may have stored it before older ones
+        ranked.sort(key=lambda one: (one[0], heads[one[1].line.message_id].timestamp), reverse=True)
+        messages.sort(key=lambda pair: (pair[0].score, heads[pair[0].line.message_id].timestamp), reverse=True)
         return _Order(ranked, messages)
 
     def _found(self, order: _Order, *, candidates: int) -> Found:

@@ -71,12 +71,8 @@ class Weights:
     """Gain of a session from its similarity, in shares of the question's weight."""
     semantic_said: float = 0.45
     """Similarity above the floor from which on a message counts as a paraphrase of the question."""
-    recency: float = 0.02
-    """Gain of a message of today, as a share of the question's weight; small, so that old messages are never hidden."""
-    recency_days: float = 90.0
-    """Half-life of that gain in days."""
     runner_up: float = 0.5
-    """Share of the second best message in the score of its session."""
+    """Share of the second best message in the score of its session, and of what makes one of its messages likely."""
     session_total: float = 0.6
     """Share of the session's own sum in its score, while all of it is as short as one message may be."""
     tool: float = 0.5
@@ -130,7 +126,6 @@ class Line:
     """Factor set by role and source."""
     date: float = 0.0
     """How near the message is to a date of the question, 0 to 1."""
-    age_days: float | None = None
     similarity: float = 0.0
     """Likeness of its vectors to the question's, above the floor, its neighbours' included; 0 without vectors."""
     gap: float = 0.0
@@ -174,7 +169,7 @@ class Scored(NamedTuple):
     """The part from related words, the turn and the speaker."""
     score: float
     time: float = 0.0
-    """The part of the score from date and age."""
+    """The part of the score from the date."""
 
 
 def idf(documents: int, holding: int) -> float:
@@ -319,15 +314,8 @@ class Ranking:
             "speaker": use.speaker * self.total if line.spoken else 0.0,
             "session": falloff * use.session * session_sum,
             "date": use.date * line.date * self.total,
-            "recency": self.recency(line.age_days),
         }
         return parts if line.factor == 1.0 else {name: value * line.factor for name, value in parts.items()}
-
-    def recency(self, age_days: float | None) -> float:
-        """Return the gain of a message of that age."""
-        if age_days is None:
-            return 0.0
-        return float(self.weights.recency * self.total * 2.0 ** (-max(age_days, 0.0) / self.weights.recency_days))
 
     def score_lines(self, session: SessionLines) -> list[Scored]:
         """Return the lines of `session` that match, with their scores: the sums of their parts."""
@@ -335,7 +323,7 @@ class Ranking:
         session_gain = use.session * self.session_sum(session)
         meaning_gain = use.semantic_around * self.total * session.similarity
         speaker_gain, related_gain, falls_from = use.speaker * self.total, use.related * self.total, use.falloff_terms
-        date_gain, recency_gain, half_life = use.date * self.total, use.recency * self.total, use.recency_days
+        date_gain = use.date * self.total
         found = []
         for line in session.lines:
             mask, length = line.mask, line.length
@@ -352,9 +340,7 @@ class Ranking:
                 likely += self.turn(line)
             if line.spoken:
                 likely += speaker_gain
-            age, time = line.age_days, 0.0
-            if age is not None:
-                time = date_gain * line.date + recency_gain * 2.0 ** (-max(age, 0.0) / half_life)
+            time = date_gain * line.date
             rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
             factor = line.factor
             score = (said + likely + rest) * factor
@@ -364,8 +350,8 @@ class Ranking:
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:
         """Return the score of a session and its best message, from the scores of its lines.
 
-        Words count for the two best messages. What makes a message likely counts once: all lines of a conversation
-        have related words, and a person who is asked for speaks in all of them.
+        Words count for the two best messages. What makes a message likely counts once and less: all lines of a
+        conversation have related words, and a person who is asked for speaks in all of them.
         """
         use = self.weights
         best, said = scored[0], [item.said for item in scored]
@@ -375,7 +361,7 @@ class Ranking:
             best = max(whole or scored, key=lambda item: (item.score, item.line.message_id))
             said.sort(reverse=True)
         score = said[0] + use.runner_up * (said[1] if len(said) > 1 else 0.0)
-        score += max(0.0, *[item.likely for item in scored])
+        score += use.runner_up * max(0.0, *[item.likely for item in scored])
         score += use.session_total * self._as_one(session) * self.session_sum(session) * best.line.factor
         score += use.semantic_session * self.total * session.similarity * best.line.factor
         score += max([item.time for item in scored])

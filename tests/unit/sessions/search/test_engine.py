@@ -295,6 +295,17 @@ def test_odd_queries_are_answered(store: SqliteSessionStore, query: str) -> None
     search(store, query)
 
 
+def test_of_equals_the_newest_comes_first_however_late_the_others_were_stored(store: SqliteSessionStore) -> None:
+    """An import stores old conversations after new ones."""
+    (new,) = say(store, "new", ["the boiler code is on the door"], started=NOW - DAY)
+    (old,) = say(store, "old", ["the boiler code is on the door"], started=NOW - 400 * DAY)
+
+    found = search(store, "boiler code")
+
+    assert [hit.message_id for hit in found.messages] == [new, old]
+    assert [hit.session_id for hit in found.sessions] == ["new", "old"]
+
+
 def test_a_line_of_small_words_is_found_by_its_own_wording(store: SqliteSessionStore) -> None:
     """One word of it is rare enough to be looked for; the row of the others tells which message it was."""
     say(store, "a", ["I wonder if they won", "who?"])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -66,18 +67,9 @@ def test_neighbour_and_session_gains_fall_with_the_length_of_the_message() -> No
     assert long["session"] < short["session"]
 
 
-def test_recency_prefers_the_new_and_never_hides_the_old() -> None:
-    """Among equals the new wins; one more term of the question always outweighs age."""
-    new, old = Line(1, 0b1, 20, age_days=0.0), Line(2, 0b1, 20, age_days=3_000.0)
-    old_and_better = Line(3, 0b11, 20, age_days=3_000.0)
-
-    assert score(new) > score(old)
-    assert score(old_and_better) > score(new)
-
-
 def test_the_parts_add_up_to_the_score() -> None:
     """What is shown as the reason is the whole reason."""
-    line = Line(1, 0b11, 30, before=0b100, spoken=True, factor=0.5, date=0.3, age_days=10.0, gap=2.0, small=2)
+    line = Line(1, 0b11, 30, before=0b100, spoken=True, factor=0.5, date=0.3, gap=2.0, small=2)
     session = SessionLines("s", 20, (2, 1, 1), [line])
     rank = ranking()
 
@@ -94,6 +86,17 @@ def test_a_session_with_two_good_messages_beats_one_with_one() -> None:
     two = SessionLines("b", 20, (2, 0, 0), [Line(2, 0b1, 20), Line(3, 0b1, 20)])
 
     assert rank.session_score(two, rank.score_lines(two))[0] > rank.session_score(one, rank.score_lines(one))[0]
+
+
+def test_what_makes_messages_likely_counts_once_for_their_session() -> None:
+    """Every line of a conversation about related things is related; that does not outweigh the words themselves."""
+    rank = ranking()
+    related = SessionLines("a", 20, (1, 0, 0), [Line(number, 0b1, 20, related=0.6, spoken=True) for number in (1, 2)])
+    bare = SessionLines("a", 20, (1, 0, 0), [Line(1, 0b1, 20, related=0.6, spoken=True), Line(2, 0b1, 20)])
+
+    scores = [rank.session_score(each, rank.score_lines(each))[0] for each in (related, bare)]
+
+    assert scores[0] == pytest.approx(scores[1])
 
 
 def test_a_few_short_lines_are_one_text_and_a_long_talk_is_not() -> None:
