@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import TypeAlias
 
@@ -308,12 +308,12 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 _INTEGER_BYTES = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
-def serial_types(payload: bytes) -> tuple[list[int], int]:
-    """Return the types in the header of a record, and where its values begin."""
+def serial_types(payload: bytes, most: float = inf) -> tuple[list[int], int]:
+    """Return the types in the header of a record, and where its values begin; at most `most` types may be there."""
     try:
         size, at = varint(payload, 0)
-        types = []
-        while at < size:
+        types = list[int]()
+        while at < size and len(types) <= most:
             kind, at = varint(payload, at)
             types.append(kind)
     except IndexError:

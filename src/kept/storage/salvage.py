@@ -177,7 +177,7 @@ class Salvage:
         unclaimed = [("", tree.number) for tree in self._find_unclaimed()]
         for name, number in (*claimed, *unclaimed):
             owner = self._find_proven(number, self.shapes.get(name))
-            if owner is None:
+            if owner is None or (name and number not in found[name].pages):  # it came back with its counterpart
                 continue
             torn = [one for one, extent in found.items() if extent.gaps and one in self.shapes]
             places = [name] if name in self.shapes else torn
@@ -378,7 +378,8 @@ class Salvage:
 
 def _accepts(shape: Shape, cell: Cell) -> bool:
     try:
-        return shape.accepts(serial_types(cell.local)[0])
+        # bytes that are no record may look like one of thousands of columns
+        return shape.accepts(serial_types(cell.local, len(shape.columns))[0])
     except Malformed:
         return False
 

@@ -68,7 +68,7 @@ def wanted(connection, salvage, table):
     return sorted((tuple(row) for row in connection.execute(f"SELECT {columns} FROM {table}")), key=repr)
 
 
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 6)
 @given(
     seed=st.integers(0, 2**32),
     page_bytes=st.sampled_from([512 << power for power in range(8)]),
@@ -110,7 +110,7 @@ def healthy(tmp_path):
     """A file with a few hundred rows, and what SQLite reads from it."""
     path = tmp_path / "a.db"
     connection = open_file(path)
-    fill(connection, 5, 300, numbers=(None,))
+    fill(connection, 5, 200, numbers=(None,))
     yield path, connection
     connection.close()
 
@@ -196,13 +196,13 @@ def test_a_broken_chain_is_said(healthy):
     rows = list(Salvage(PageFile(path), shapes).rows("notes"))
 
     assert [row.damage for row in rows if row.damage] == ["its overflow pages are damaged"]
-    assert len(rows) == len({row.number for row in rows}) > 250
+    assert len(rows) == len({row.number for row in rows}) > 150
 
 
 def test_deleted_rows_stay_deleted(healthy):
     """Rows on free pages and in free blocks are not brought back, also when a tree is damaged."""
     path, connection = healthy
-    connection.execute("DELETE FROM notes WHERE id BETWEEN 40 AND 200")
+    connection.execute("DELETE FROM notes WHERE id BETWEEN 40 AND 150")
     left = {row[0] for row in connection.execute("SELECT id FROM notes")}
     shapes = describe_shapes(connection)
     root = pages_of(connection, "notes", "internal")[0]
@@ -282,9 +282,9 @@ def test_a_row_that_proves_its_table_decides_between_alike_ones(tmp_path):
     assert read(salvage, "leases") == []
 
 
-@pytest.mark.parametrize("version", [step.version for step in state_migrations()[-2:]])
-def test_the_version_is_found_although_declarations_are_lost(tmp_path, version):
+def test_the_version_is_found_although_declarations_are_lost(tmp_path):
     """A lost page of the schema is no sign of an older version."""
+    version = state_migrations()[-2].version
     path = tmp_path / "state.db"
     steps = [step for step in state_migrations() if step.version <= version]
     Database(path, application_id=APPLICATION_ID, migrations=steps).close()

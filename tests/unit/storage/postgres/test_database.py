@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
@@ -99,6 +99,7 @@ odd_ids = st.text(min_size=1, max_size=400) | st.sampled_from(
 )
 
 
+@settings(max_examples=settings.default.max_examples // 2)
 @given(odd_ids, odd_ids)
 def test_two_users_never_share_a_key(one, other):
     """Keys fit an index, hold no NUL, and are as different as the ids."""
