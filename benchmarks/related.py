@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from kept.core.text import STOP_WORDS
 from kept.sessions.embedding.local import local_model
 from kept.sessions.search.analysis import RELATED, RELATED_MARK
-from kept.sessions.sqlite.postings import Fts5Analyzer
+from kept.sessions.sqlite.fts5 import Fts5Analyzer
 from kept.storage.sqlite import open_state
 
 NEIGHBOURS = 48

@@ -94,9 +94,7 @@ def shapes(store: SqliteSessionStore, count: int, rounds: int = ROUNDS) -> list[
     """Return the queries, made of words that the store holds as often as the shape asks for."""
     postings, corpus, chance = SqlitePostings(store.database.connection), Corpus(), random.Random(11)
     words = [word for word in corpus.words[:20_000] if word not in STOP_WORDS]
-    share = {
-        word: postings.frequency(postings.stem(word)) / count for word in words[:400] + chance.sample(words, 1_500)
-    }
+    share = {word: postings.frequency(word) / count for word in words[:400] + chance.sample(words, 1_500)}
     rare = [word for word, part in share.items() if 0 < part < 0.001]
     middle = [word for word, part in share.items() if 0.001 <= part < 0.02]
     common = [word for word, part in share.items() if part >= 0.02]

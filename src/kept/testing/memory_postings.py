@@ -67,9 +67,9 @@ class MemoryPostings:
         """Return the mean number of messages in a session."""
         return self.documents / self._sessions
 
-    def frequency(self, token: str) -> int:
-        """Return how many messages contain the token."""
-        return len(self._lists.get(token, ()))
+    def frequency(self, word: str) -> int:
+        """Return how many messages contain the word."""
+        return len(self._lists.get(self.stem(word), ()))
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""

@@ -142,8 +142,11 @@ class PostgresPostings:
         """Return the mean number of messages in a session."""
         return self.documents / self._sessions
 
-    def frequency(self, token: str) -> int:
-        """Return how many messages contain the token."""
+    def frequency(self, word: str) -> int:
+        """Return how many messages contain the word."""
+        return self._count(self.stem(word))
+
+    def _count(self, token: str) -> int:
         if any(number <= self._newest_stored for number in self._hidden):
             return len(self._ids_of(token))
         packed = self._read_lists([token])
@@ -163,7 +166,7 @@ class PostgresPostings:
         for bucket in self._read_buckets(self._buckets_of(start)).values():
             found.update(term.decode() for term in bucket.terms if term.startswith(head))
         words = sorted(term for term in found if not term.startswith(SUBSTRING))
-        return [(term, count) for term in words if (count := self.frequency(term))]
+        return [(term, count) for term in words if (count := self._count(term))]
 
     def _buckets_of(self, start: str) -> list[tuple[int, int]]:
         if is_beginning(start):

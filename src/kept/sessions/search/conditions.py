@@ -225,8 +225,8 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
     telling = [word for word in words if postings.stem(word) not in postings.stop_tokens]
     if not telling:  # every word is common
         return AllOf(tuple(map(Word, words))) if words else None
-    telling.sort(key=lambda word: postings.frequency(postings.stem(word)))
-    count = 1 if postings.frequency(postings.stem(telling[0])) <= _FEW_TEXTS else _TELLING
+    telling.sort(key=postings.frequency)
+    count = 1 if postings.frequency(telling[0]) <= _FEW_TEXTS else _TELLING
     return AllOf(tuple(map(Word, telling[:count])))
 
 

@@ -160,6 +160,8 @@ def _keep_relevant(hits: Sequence[tuple[MessageId, float]], query: str) -> Seque
 
 def _one_per_lineage(store: Readable, sessions: Sequence[FoundSession]) -> tuple[FoundSession, ...]:
     """Return the best session of each lineage: the one place where conversations are deduplicated."""
+    if not any(hit.has_parent for hit in sessions):
+        return tuple(sessions)
     lineage = store.lineage()
     best: dict[SessionId, FoundSession] = {}
     for hit in sessions:

@@ -10,13 +10,7 @@ from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import Budget, find_candidates, list_few, read_lists
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters, Scope
-from kept.sessions.search.occurrences import (
-    Meanings,
-    Proximity,
-    Repetition,
-    Turns,
-    session_similarity,
-)
+from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
 from kept.sessions.search.query import Query, find_required_words, is_asking, parse
@@ -291,7 +285,7 @@ class _Search:
         done = {line.message_id for line in left}
         for session in sessions:
             session.lines = [line for line in session.lines if line.message_id in done]
-            session.similarity = session_similarity(session.lines, self._ranking.weights)
+            session.similarity = self._meanings.of_session(session.lines)
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> None:
         names = [term.text for term in self._terms if term.speaker_frequency]

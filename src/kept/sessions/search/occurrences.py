@@ -3,7 +3,6 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import repeat
 from math import sqrt
 from pathlib import Path
@@ -314,13 +313,14 @@ class Meanings:
             )
             own = get(line.message_id, 0.0) + use.semantic_neighbour * near
             line.similarity = own if line.spoken or not names_people else use.semantic_other * own
-        session.similarity = session_similarity(session.lines, use)
+        session.similarity = self.of_session(session.lines)
 
-
-def session_similarity(lines: Sequence[Line], weights: Weights) -> float:
-    """Return the similarity of a session: that of its best line and a share of its second best."""
-    best, second, *_ = *sorted((line.similarity for line in lines), reverse=True)[:2], 0.0, 0.0
-    return best + weights.runner_up * second
+    def of_session(self, lines: Sequence[Line]) -> float:
+        """Return the similarity of a session: that of its best line and a share of its second best."""
+        if self._question is None:
+            return 0.0
+        best, second, *_ = *sorted((line.similarity for line in lines), reverse=True)[:2], 0.0, 0.0
+        return best + self._weights.runner_up * second
 
 
 ELLIPSIS = "…"
@@ -331,10 +331,20 @@ _LOOKED_AT = 1_000_000
 def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
     """Return what marks `terms` in a text, endings aside; None when there is nothing to mark."""
     stems = sorted({_stem(term) for term in terms if term.strip()}, key=len, reverse=True)
-    if not stems:
-        return None
     either = (rf"(?<!\w){re.escape(stem)}\w*" if stem.isascii() else re.escape(stem) for stem in stems)
-    return re.compile("|".join(either), re.IGNORECASE)
+    return re.compile("|".join(either), re.IGNORECASE) if stems else None
+
+
+def _find_plain(text: str, terms: Iterable[str]) -> list[tuple[int, str]]:
+    """Return what `pattern` matches, for ASCII only: to compile an expression takes longer than the search."""
+    lower, found = text.lower(), list[tuple[int, str]]()
+    for stem in {_stem(term) for term in terms if term.strip()}:
+        place = lower.find(stem)
+        while place >= 0:
+            if not (place and (lower[place - 1].isalnum() or lower[place - 1] == "_")):
+                found.append((place, stem[:_LEAST_STEM]))
+            place = lower.find(stem, place + 1)
+    return sorted(found)
 
 
 def _stem(term: str) -> str:
@@ -352,10 +362,6 @@ class Marker:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = terms
         self._places: dict[str, list[tuple[int, str]]] = {}
-
-    @cached_property
-    def _term_pattern(self) -> "re.Pattern[str] | None":
-        return pattern(self._terms)  # most texts are short enough, and compiling takes longer than a search in them
 
     def around(self, text: str, *, width: int) -> str:
         """Return at most about `width` characters of `text`, from where most of the terms are."""
@@ -379,11 +385,13 @@ class Marker:
         return max(0, best - width // 4)
 
     def _hits(self, text: str) -> list[tuple[int, str]]:
-        if self._term_pattern is None:
-            return []
-        found = self._places.get(text)
-        if found is None:
-            matches = self._term_pattern.finditer(text[:_LOOKED_AT])
-            found = [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in matches]
-            self._places[text] = found
-        return found
+        if text not in self._places:
+            self._places[text] = self._find(text[:_LOOKED_AT])
+        return self._places[text]
+
+    def _find(self, text: str) -> list[tuple[int, str]]:
+        if text.isascii() and all(map(str.isascii, self._terms)):
+            return _find_plain(text, self._terms)
+        expression = pattern(self._terms)
+        found = expression.finditer(text) if expression is not None else ()
+        return [(match.start(), match.group().casefold()[:_LEAST_STEM]) for match in found]

@@ -87,8 +87,8 @@ class Postings(Analyzer, Protocol):
         """Return the mean number of messages in a session."""
         ...
 
-    def frequency(self, token: str) -> int:
-        """Return how many messages contain the token; the count may lag behind the index by a small share."""
+    def frequency(self, word: str) -> int:
+        """Return how many messages contain the word; the count may lag behind the index by a small share."""
         ...
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:

@@ -196,8 +196,10 @@ def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
     stem = postings.stem(term.text)
     if not stem:
         return None
-    listed = PostingList(term.text, Word(term.text), term.weight, postings.frequency(stem), names_date=term.names_date)
-    listed.speaker_frequency = postings.frequency(postings.stem(SPEAKER + term.text))
+    listed = PostingList(
+        term.text, Word(term.text), term.weight, postings.frequency(term.text), names_date=term.names_date
+    )
+    listed.speaker_frequency = postings.frequency(SPEAKER + term.text)
     if listed.frequency or listed.speaker_frequency:
         return listed
     return _look_up_variants(postings, term, stem) or listed
@@ -222,7 +224,7 @@ def _look_up_variants(postings: Postings, term: Term, stem: str) -> PostingList 
 
 def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> PostingList | None:
     for other in spellings:
-        count = postings.frequency(postings.stem(other))
+        count = postings.frequency(other)
         if count:
             return PostingList(other, Word(other), term.weight, count, names_date=term.names_date)
     return None
@@ -260,7 +262,7 @@ def _hyphenations(word: str) -> Iterator[str]:
 
 def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
     marked = SPEAKER + name.text
-    frequency = postings.frequency(postings.stem(marked))
+    frequency = postings.frequency(marked)
     return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
 
 

@@ -6,7 +6,7 @@ session_rows  sessions, titles, prompts, notes, leases, usage, nodes, quarantine
 message_rows  messages, lineage, and the context that a model is sent
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
 index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
-postings      what `sessions.search` reads: posting lists, lengths, texts, metadata
+postings      what `sessions.search` reads: posting lists, lengths, texts, metadata · fts5: its tokenizer and language
 semantic      search by vectors · vectors: their table · vector_cache: memory-mapped quantised vectors of all messages
 upkeep        archive, trash, prune, statistics, optimise
 check         what is wrong with a file, found without writing

@@ -205,7 +205,9 @@ class SessionFile:
 
     def catch_up(self, *, wait_seconds: float = _CATCH_UP_WAIT_SECONDS) -> None:
         """Index what waits for it; while another process keeps the file busy, leave it for the next search."""
-        if self.database.is_read_only:
+        with self.database.reading() as connection:
+            is_waiting = connection.execute(index.SQL.is_waiting).fetchone() is not None
+        if not is_waiting or self.database.is_read_only:
             return
         with suppress(Busy), self.database.limit_wait(wait_seconds):
             if index.drain(self.database):

@@ -1,32 +1,38 @@
 """The search port on SQLite: posting lists from FTS5, metadata from the tables of messages and sessions."""
 
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from kept.core.ids import OWNER, UserId
 from kept.core.search import Found, SearchRequest
-from kept.core.text import STOP_WORDS
 from kept.core.values import dataclass, field
 from kept.sessions.search.analysis import SPEAKER, STRONG
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
     AllOf,
-    AnyOf,
     Lookup,
     MessageHead,
-    Prefix,
     SessionFilter,
     SessionHead,
     Similarity,
     TimeFilter,
-    Without,
     Word,
     phrase_pattern,
     substring_pattern,
+)
+from kept.sessions.sqlite.fts5 import (
+    ONE_BYTE,
+    Fts5Analyzer,
+    match_expression,
+    quote,
+    read_totals,
+    read_varints,
+    trigram_expression,
 )
 from kept.sessions.sqlite.index import BLOCK_BITS
 from kept.storage.connections import statements
@@ -36,16 +42,13 @@ if TYPE_CHECKING:
     from kept.sessions.search.candidates import Budget
 
 SQL = statements("kept.sessions.sqlite", "search.sql")
-TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
-_QUERY = 0x0001
-"""FTS5_TOKENIZE_QUERY."""
 _STALE_SHARE = 0.02
 """Share by which the number of messages may change before cached counts are dropped."""
-_TRIGRAMS = 8
 _MOST_BLOCKS = 2_500
 """Blocks whose texts are read for one substring: about ten milliseconds."""
 _NEWEST_ID = 2**62
-_ONE_BYTE = 0x80
+_SHORT_LIST = 500
+"""Length of the longest list that is read to count it; a longer one is counted by the index and cached."""
 _CACHE_KIB = 32_768
 """Page cache of a connection that searches; SQLite's default of 2 MiB is smaller than a common word's list."""
 
@@ -77,52 +80,6 @@ def _snapshot(connection: Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail
 
 
-class Tokenize(Protocol):
-    """An FTS5 tokenizer, as apsw offers it."""
-
-    def __call__(
-        self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
-    ) -> list[str]:
-        """Return the tokens of `utf8`."""
-        ...
-
-
-class Fts5Analyzer:
-    """The tokenizer of the word index: Unicode words without diacritics, Porter stems."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._tokenize = cast(Tokenize, connection.fts5_tokenizer("porter", list(TOKENIZER)))
-
-    @cached_property
-    def stop_tokens(self) -> frozenset[str]:
-        """The tokens of the English stop words."""
-        return frozenset(self.tokens(" ".join(STOP_WORDS)))
-
-    def stem(self, word: str) -> str:
-        """Return the token of one word; empty when it has none."""
-        tokens = self.tokens(word)
-        return tokens[0] if tokens else ""
-
-    def tokens(self, text: str) -> list[str]:
-        """Return the tokens of `text` in order."""
-        try:
-            return self._tokens(text)
-        except UnicodeDecodeError:
-            # the stemmer works on bytes and may cut a character of another script in two: leave that word out
-            return [token for word in text.split() for token in self._tokens_or_none(word)]
-
-    def _tokens_or_none(self, word: str) -> list[str]:
-        try:
-            return self._tokens(word)
-        except UnicodeDecodeError:
-            return []
-
-    def _tokens(self, text: str) -> list[str]:
-        utf8 = text.encode("utf-8", "replace")
-        # without offsets and synonyms the answer is a plain list of tokens
-        return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
-
-
 @dataclass(slots=True)
 class _Statistics:
     """Cached counts of one connection's store."""
@@ -145,7 +102,7 @@ class SqlitePostings:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self.documents, self.mean_length = _totals(connection)
+        self.documents, self.mean_length = read_totals(connection.execute(SQL.totals).fetchone())
         known = _statistics.get(connection)
         if known is None:
             connection.pragma("cache_size", -_CACHE_KIB)
@@ -157,19 +114,45 @@ class SqlitePostings:
         self._statistics = known
         self._lengths: dict[int, int] = {}
         self._texts: dict[int, str] = {}
+        self._short_lists: dict[str, list[int]] = {}
         self.tokens = known.analyzer.tokens
         self.stem = known.analyzer.stem
         self.stop_tokens = known.analyzer.stop_tokens
 
-    def frequency(self, token: str) -> int:
-        """Return how many messages contain the token; the cached count may lag behind by a small share."""
-        known = self._statistics.frequencies.get(token)
-        if known is None and token.startswith(SPEAKER) and not self._has_speakers():
-            return 0
-        if known is None:
-            row = self._connection.execute(SQL.frequency, (token,)).fetchone()
-            known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
+    def frequency(self, word: str) -> int:
+        """Return how many messages contain the word; the cached count of a common one may lag by a small share."""
+        token, *more = self.tokens(word) or ("",)
+        known = self._statistics.frequencies.get(token, 0)
+        if known or not token or (token.startswith(SPEAKER) and not self._has_speakers()):
+            return known
+        # the list of a rare word takes less time than its count, and is read next
+        if not more and (listed := self._read_short(word)) is not None:
+            return len(listed)
+        row = self._connection.execute(SQL.frequency, (token,)).fetchone()
+        known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
         return known
+
+    def _read_short(self, word: str) -> list[int] | None:
+        """Return the list of a word that few messages contain; None for any other."""
+        if word not in self._short_lists:
+            rows = self._connection.execute(SQL.first_ids, (quote(word), _SHORT_LIST)).fetchall()
+            found = _numbers(rows)
+            if len(found) == _SHORT_LIST:
+                return None
+            self._short_lists[word] = found
+        return self._short_lists[word]
+
+    def _combine_short(self, lookup: Lookup) -> list[int] | None:
+        """Return the matching messages if they follow from short lists that were read."""
+        match lookup:
+            case Word(text):
+                return self._short_lists.get(text)
+            case AllOf(parts):
+                lists = [self._combine_short(part) for part in parts]
+                known = [found for found in lists if found is not None]
+                return sorted(set(known[0]).intersection(*known[1:])) if len(known) == len(lists) else None
+            case _:
+                return None
 
     def _has_speakers(self) -> bool:
         """Return whether any message begins with the name of its speaker; few stores have such messages."""
@@ -197,6 +180,9 @@ class SqlitePostings:
 
     def ids(self, lookup: Lookup) -> list[int]:
         """Return the matching messages in ascending order."""
+        known = self._combine_short(lookup)
+        if known is not None:
+            return known
         return _numbers(self._connection.execute(SQL.ids, (match_expression(lookup),)).fetchall())
 
     def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:
@@ -205,6 +191,9 @@ class SqlitePostings:
 
     def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
         """Return the newest matching messages, older than `below` where given, in ascending order."""
+        known = self._combine_short(lookup)
+        if known is not None:
+            return known[: None if below is None else bisect_left(known, below)][-limit:]
         bindings = (match_expression(lookup), _NEWEST_ID if below is None else below, limit)
         return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 
@@ -213,7 +202,7 @@ class SqlitePostings:
 
         Messages whose blocks are not indexed yet are read one after the other.
         """
-        expression = _trigram_expression(text)
+        expression = trigram_expression(text)
         if not expression:
             return []
         found, below = list[int](), _NEWEST_ID
@@ -231,7 +220,7 @@ class SqlitePostings:
 
         A message whose block is not indexed yet is returned as well.
         """
-        expression, missing = _trigram_expression(text), self._missing_below
+        expression, missing = trigram_expression(text), self._missing_below
         if not expression or missing is None or not ids:
             return list(ids)
         bindings = (expression, ids[0], ids[-1])
@@ -249,12 +238,13 @@ class SqlitePostings:
         rows = self._connection.execute(SQL.talk_before, (_NEWEST_ID if below is None else below, limit))
         return [(int(number), str(text)) for number, text in rows]
 
+    # a list of numbers is JSON as Python writes it, in a third of the time
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
         """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows = self._connection.execute(SQL.lengths, (json.dumps(unknown),)) if unknown else ()
+        rows = self._connection.execute(SQL.lengths, (str(unknown),)) if unknown else ()
         self._lengths |= {
-            number: size[0] if size[0] < _ONE_BYTE else _varints(size)[0]
+            number: size[0] if size[0] < ONE_BYTE else read_varints(size)[0]
             for number, size in rows
             if size and isinstance(size, bytes)  # a damaged page may hold anything
         }
@@ -264,7 +254,9 @@ class SqlitePostings:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
         unknown = [number for number in ids if number not in self._texts]
         if unknown:
-            rows = self._connection.execute(SQL.texts, (json.dumps(unknown), phrase_pattern(holding), holding))
+            rows = self._connection.execute(
+                SQL.texts, (str(unknown), phrase_pattern(holding) if holding else "%", holding)
+            )
             self._texts |= {int(number): str(text or "") for number, text in rows}
         return {number: self._texts[number] for number in ids if number in self._texts}
 
@@ -279,7 +271,7 @@ class SqliteCatalog:
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not taken back."""
-        rows = self._connection.execute(SQL.heads, (json.dumps(sorted(ids)),))
+        rows = self._connection.execute(SQL.heads, (str(sorted(ids)),))
         return {number: MessageHead._make(rest) for number, *rest in rows}
 
     def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
@@ -335,57 +327,8 @@ class SqliteCatalog:
         return [number for (number,) in rows if isinstance(number, int)]
 
 
-def match_expression(lookup: Lookup) -> str:
-    """Return `lookup` in the query language of FTS5."""
-    match lookup:
-        case Word(text):
-            return _quote(text)
-        case Prefix(text):
-            return _quote(text) + " *"
-        case AllOf(parts):
-            return " AND ".join(f"({match_expression(part)})" for part in parts)
-        case AnyOf(parts):
-            return " OR ".join(f"({match_expression(part)})" for part in parts)
-        case Without(wanted, unwanted):
-            return f"({match_expression(wanted)}) NOT ({match_expression(unwanted)})"
-
-
-def _quote(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
-
-
-def _trigram_expression(text: str) -> str:
-    """Return the expression for as many trigrams of `text` as tell it from most others."""
-    trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
-    if not trigrams:
-        return ""
-    # every second trigram covers every letter; the caller checks the rest against the text
-    chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
-    return " AND ".join(_quote(trigram) for trigram in dict.fromkeys(chosen))
-
-
 def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
     """Return the numbers of one JSON array: an answer with a row per number takes seven times as long."""
     joined = rows[0][0] if rows else None
     found: list[int] = json.loads(joined) if isinstance(joined, str) else []
     return found
-
-
-def _varints(blob: bytes) -> list[int]:
-    """Return the numbers in a record of FTS5."""
-    numbers: list[int] = []
-    value = 0
-    for byte in blob:
-        value = value << 7 | byte & 0x7F
-        if byte < _ONE_BYTE:
-            numbers.append(value)
-            value = 0
-    return numbers or [value]
-
-
-def _totals(connection: Connection) -> tuple[int, float]:
-    """Return the number of messages and their mean length, which FTS5 keeps in its first record."""
-    row = connection.execute(SQL.totals).fetchone()
-    numbers = _varints(row[0]) if row else [0]
-    documents = numbers[0]
-    return documents, (numbers[1] / documents if documents and len(numbers) > 1 else 1.0)

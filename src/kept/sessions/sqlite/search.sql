@@ -13,6 +13,9 @@ SELECT 1 FROM message_vocabulary WHERE term >= ? AND term < ? LIMIT 1;
 -- name: ids
 SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ?;
 
+-- name: first_ids
+SELECT json_group_array(rowid) FROM (SELECT rowid FROM message_words WHERE message_words MATCH ? LIMIT ?);
+
 -- name: ids_between
 SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ? AND rowid BETWEEN ? AND ?;
 

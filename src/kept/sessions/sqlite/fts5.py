@@ -1,0 +1,112 @@
+"""FTS5 as the word index uses it: its tokenizer, its query language and its records."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Final, Protocol, cast
+
+from kept.core.text import STOP_WORDS
+from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word
+from kept.storage.sqlite import Connection
+
+TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
+_QUERY = 0x0001
+"""FTS5_TOKENIZE_QUERY."""
+_TRIGRAMS = 8
+ONE_BYTE: Final = 0x80
+"""A number below it takes one byte in a record."""
+
+
+class Tokenize(Protocol):
+    """An FTS5 tokenizer, as apsw offers it."""
+
+    def __call__(
+        self, utf8: bytes, flags: int, locale: str | None, *, include_offsets: bool, include_colocated: bool
+    ) -> list[str]:
+        """Return the tokens of `utf8`."""
+        ...
+
+
+class Fts5Analyzer:
+    """The tokenizer of the word index: Unicode words without diacritics, Porter stems."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._tokenize = cast(Tokenize, connection.fts5_tokenizer("porter", list(TOKENIZER)))
+
+    @cached_property
+    def stop_tokens(self) -> frozenset[str]:
+        """The tokens of the English stop words."""
+        return frozenset(self.tokens(" ".join(STOP_WORDS)))
+
+    def stem(self, word: str) -> str:
+        """Return the token of one word; empty when it has none."""
+        tokens = self.tokens(word)
+        return tokens[0] if tokens else ""
+
+    def tokens(self, text: str) -> list[str]:
+        """Return the tokens of `text` in order."""
+        try:
+            return self._tokens(text)
+        except UnicodeDecodeError:
+            # the stemmer works on bytes and may cut a character of another script in two: leave that word out
+            return [token for word in text.split() for token in self._tokens_or_none(word)]
+
+    def _tokens_or_none(self, word: str) -> list[str]:
+        try:
+            return self._tokens(word)
+        except UnicodeDecodeError:
+            return []
+
+    def _tokens(self, text: str) -> list[str]:
+        utf8 = text.encode("utf-8", "replace")
+        # without offsets and synonyms the answer is a plain list of tokens
+        return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
+
+
+def match_expression(lookup: Lookup) -> str:
+    """Return `lookup` in the query language of FTS5."""
+    match lookup:
+        case Word(text):
+            return quote(text)
+        case Prefix(text):
+            return quote(text) + " *"
+        case AllOf(parts):
+            return " AND ".join(f"({match_expression(part)})" for part in parts)
+        case AnyOf(parts):
+            return " OR ".join(f"({match_expression(part)})" for part in parts)
+        case Without(wanted, unwanted):
+            return f"({match_expression(wanted)}) NOT ({match_expression(unwanted)})"
+
+
+def quote(text: str) -> str:
+    """Return `text` as a string of the query language."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def trigram_expression(text: str) -> str:
+    """Return the expression for as many trigrams of `text` as tell it from most others."""
+    trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
+    if not trigrams:
+        return ""
+    # every second trigram covers every letter; the caller checks the rest against the text
+    chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
+    return " AND ".join(quote(trigram) for trigram in dict.fromkeys(chosen))
+
+
+def read_varints(blob: bytes) -> list[int]:
+    """Return the numbers in a record of FTS5."""
+    numbers: list[int] = []
+    value = 0
+    for byte in blob:
+        value = value << 7 | byte & 0x7F
+        if byte < ONE_BYTE:
+            numbers.append(value)
+            value = 0
+    return numbers or [value]
+
+
+def read_totals(row: Sequence[object] | None) -> tuple[int, float]:
+    """Return the number of messages and their mean length, from the first record of an index."""
+    block = row[0] if row else None
+    numbers = read_varints(block) if isinstance(block, bytes) else []
+    documents, length, *_ = *numbers, 0, 0
+    return documents, (length / documents if documents and length else 1.0)
