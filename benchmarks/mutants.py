@@ -21,6 +21,7 @@ import os
 import py_compile
 import queue
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -374,9 +375,12 @@ def main() -> int:
         killed, ran = judge(runner, mutants, jobs=options.jobs, seconds=options.minutes * 60)
         runner.close()
         minutes = (time.monotonic() - began) / 60
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        busy_minutes = sum(each.ru_utime + each.ru_stime for each in used) / 60
     if ran < len(mutants):
         print(f"{len(mutants) - ran} mutants did not run within {options.minutes:g} minutes")
-    print(f"{options.package}: {killed}/{ran} killed, {minutes:.0f} minutes, seed {options.seed}")
+    times = f"{minutes:.0f} minutes, {busy_minutes:.0f} of processor time"  # the first depends on what else runs
+    print(f"{options.package}: {killed}/{ran} killed, {times}, seed {options.seed}")
     return 0
 
 
