@@ -12,13 +12,13 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from functools import cache
 from queue import SimpleQueue
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NoReturn, TypeAlias
 
 from kept import __version__
 from kept.core.errors import KeptError
 from kept.core.text import JSON, resource_text
 from kept.core.threads import start_thread
-from kept.mcp_server import methods, protocol
+from kept.mcp_server import protocol, resources, tools
 from kept.mcp_server.protocol import Identity, Message, ProtocolError
 
 if TYPE_CHECKING:
@@ -198,10 +198,59 @@ def _reply(message: Message, open_home: Callable[[], Caller], client: str) -> by
         return protocol.frame_error(message.id, problem)
 
 
-def _answer(message: Message, open_home: Callable[[], Caller], client: str) -> Mapping[str, JSON]:
+OpenHome: TypeAlias = Callable[[], "Caller"]
+Method: TypeAlias = Callable[[OpenHome, Message, str], Mapping[str, JSON]]
+
+
+def _ping(_home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {}
+
+
+def _list_tools(home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {"tools": tools.describe(home)}
+
+
+def _call_tool(home: OpenHome, message: Message, client: str) -> dict[str, JSON]:
+    return tools.call(home, message.text("name"), message.arguments(), client=client)
+
+
+def _list_resources(home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {"resources": resources.list_resources(home())}
+
+
+def _list_templates(_home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {"resourceTemplates": resources.TEMPLATES}
+
+
+def _read_resource(home: OpenHome, message: Message, client: str) -> dict[str, JSON]:
+    return {"contents": [resources.read(home(), message.text("uri"), client=client)]}
+
+
+def _list_prompts(_home: OpenHome, _message: Message, _client: str) -> dict[str, JSON]:
+    return {"prompts": resources.list_prompts()}
+
+
+def _get_prompt(home: OpenHome, message: Message, client: str) -> dict[str, JSON]:
+    return resources.fill_prompt(home(), message.text("name"), message.arguments(), client=client)
+
+
+_METHODS: Final[Mapping[str, Method]] = {
+    "ping": _ping,
+    "tools/list": _list_tools,
+    "tools/call": _call_tool,
+    "resources/list": _list_resources,
+    "resources/templates/list": _list_templates,
+    "resources/read": _read_resource,
+    "prompts/list": _list_prompts,
+    "prompts/get": _get_prompt,
+}
+"""Each a function of the home, the request and the name of the client."""
+
+
+def _answer(message: Message, open_home: OpenHome, client: str) -> Mapping[str, JSON]:
     if message.method == "server/discover":
         return protocol.greet(message, identify())
-    method = methods.METHODS.get(message.method)
+    method = _METHODS.get(message.method)
     if method is None:
         raise ProtocolError(protocol.METHOD_NOT_FOUND, "Method not found", message.method[:80])
     return method(open_home, message, client)

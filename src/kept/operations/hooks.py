@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import KeptError, Refused
 from kept.core.values import dataclass
-from kept.importers.connect.events import HookEvent, Kind, answer_json
+from kept.importers.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
 from kept.importers.connect.health import load_health, save_health
 from kept.importers.connect.record import Record, load_record
 
@@ -194,8 +194,6 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from kept.storage.files import find_project
 
     if mode.capture and (event.transcript is None or event.client not in READABLE):
-        from kept.importers.connect.prompts import keep_prompt
-
         keep_prompt(caller.space.home.connections, event)
     if mode.recall != "sure" or not event.is_of_a_person:
         return None
@@ -256,7 +254,6 @@ def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | 
 
 
 def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | None:
-    from kept.importers.connect.prompts import take_prompt
     from kept.operations.capture import capture_turn
 
     kept = take_prompt(caller.space.home.connections, event)
@@ -291,7 +288,6 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
 
 def put_off(caller: Caller, event: HookEvent) -> None:
     """Put a turn that could not be stored in time into the spool; the next event, or `catch_up`, stores it."""
-    from kept.importers.connect.prompts import take_prompt
     from kept.importers.spool import Spool, WaitingTranscript, WaitingTurn
 
     if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} or not _is_captured(caller, event):
