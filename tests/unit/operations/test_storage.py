@@ -14,6 +14,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Target, replay
 from kept.operations import storage
 from kept.operations.forget import forget, plan_forget_user, plan_forget_words
+from kept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
 from kept.operations.profiles import show_settings
 from kept.operations.users import create_user, list_users
 from kept.sessions.sqlite import vectors
@@ -238,6 +239,23 @@ def test_forget_reaches_the_server(tmp_path, url):
     assert (report.rows_left, report.entries_left) == (0, 0)
     assert app.owner.memory.entries("memory") == ["a fact of owner"]
     assert app.space(ANN).memory.entries("memory") == ["a fact of ann", "her zebra"]
+    app.close()
+
+
+@pytest.mark.parametrize("user", ["ann", "x" * 10_000, "ann\0"], ids=["plain", "long", "nul"])
+def test_forget_reaches_messages_of_chat_platforms(tmp_path, url, user):
+    """Their table belongs to the home, which names users by their ids, also where these are no keys."""
+    app = open_app(str(tmp_path / "home"), environ=url)
+    caller, other = app.caller(UserId(user)), app.caller(UserId("ben"))
+    for one, number in ((caller, "1"), (other, "2")):
+        accept_message(one, PlatformMessage(number, "the zebra is striped", Chat("webhook", "dm", "chat")))
+        one.space.memory.apply("memory", Add("the zebra is striped"))
+
+    report = forget(caller, plan_forget_words(caller, "zebra")).report
+
+    assert report.rows_left == 0
+    assert find_entry(caller, "webhook", "1") is None
+    assert find_entry(other, "webhook", "2") is not None
     app.close()
 
 

@@ -15,6 +15,7 @@ from kept.core.ports import UnitOfWork
 from kept.core.values import dataclass
 from kept.storage.columns import Part, TextColumn, new_values
 from kept.storage.postgres.database import SCHEMA, UserDatabase
+from kept.storage.postgres.statements import list_user_tables
 from kept.storage.texts import Texts
 
 Row: TypeAlias = tuple[Any, ...]
@@ -227,23 +228,39 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -
     for column in columns:
         if column.part is Part.BY_STORE:
             continue
-        with database.writing() as unit:
-            for value, place in _rows_holding(unit, column, texts, database.key):
+        holder, user = _find_holder(database, column.table)
+        with holder.writing() as unit:
+            for value, place in _rows_holding(unit, column, texts, user):
                 if column.part is Part.ROW:
                     sql = f"DELETE FROM {column.table} WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
-                    unit.execute(sql, (database.key, place))
+                    unit.execute(sql, (user, place))
                 else:
                     (new,) = new_values(column, value.encode(), texts)
                     sql = f"UPDATE {column.table} SET {column.column} = ? WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
-                    unit.execute(sql, (new, database.key, place))
+                    unit.execute(sql, (new, user, place))
                 count += 1
     return count
 
 
 def count_holding(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
     """Return how many of the user's rows hold one of the texts."""
-    with database.reading() as unit:
-        return sum(len(_rows_holding(unit, column, texts, database.key)) for column in columns)
+    holders = {_find_holder(database, column.table) for column in columns}
+    count = 0
+    for holder, user in holders:
+        with holder.reading() as unit:
+            own = [column for column in columns if _find_holder(database, column.table) == (holder, user)]
+            count += sum(len(_rows_holding(unit, column, texts, user)) for column in own)
+    return count
+
+
+def _find_holder(database: UserDatabase, table: str) -> tuple[UserDatabase, str]:
+    """Return whose transaction sees the user's rows of a table, and the `user_id` that they have there.
+
+    A table of the whole tenant names a user by the id itself, which may be another text than the key.
+    """
+    if table in list_user_tables():
+        return database, database.key
+    return database.server.for_tenant(), database.user or ""
 
 
 def _rows_holding(unit: UnitOfWork, column: TextColumn, texts: Texts, user: str) -> list[tuple[str, str]]:
