@@ -35,10 +35,15 @@ _TRACES = (
 _RESTORE = "`kept restore BACKUP` brings conversations back from a backup"
 
 
+def require_driver() -> None:
+    """Raise UsageError unless the driver of PostgreSQL is installed."""
+    if find_spec("psycopg") is None:
+        raise UsageError("storage.url needs psycopg, which is not installed", "run: pip install 'kept[postgres]'")
+
+
 def open_server(app: App, settings: StorageSettings) -> PostgresServer:
     """Return the server that `storage.url` names; it is connected to at the first use."""
-    if find_spec("psycopg") is None:
-        raise UsageError("storage.url needs psycopg", "run: pip install 'kept[postgres]'")
+    require_driver()
     from kept.storage.postgres.database import PostgresServer
 
     server = PostgresServer(settings.url, tenant=settings.tenant, most=settings.connections)

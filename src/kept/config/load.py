@@ -219,11 +219,16 @@ def set_secret(path: Path, name: str, value: str) -> None:
         write_atomically(path, text.encode("utf-8", "surrogateescape"))
 
 
-def unset_secret(path: Path, name: str) -> None:
-    """Remove one variable and keep every other line."""
+def unset_secret(path: Path, name: str) -> bool:
+    """Remove one variable and keep every other line; return whether it was set."""
+    if not path.exists():
+        return False
     with hold_lock(path.with_name(f"{path.name}.lock")):
-        others = [line for line in _lines(path) if not ((match := re.fullmatch(_LINE, line)) and match[1] == name)]
-        write_atomically(path, "\n".join([*others, ""]).encode("utf-8", "surrogateescape"))
+        lines = _lines(path)
+        others = [line for line in lines if not ((match := re.fullmatch(_LINE, line)) and match[1] == name)]
+        if len(others) < len(lines):
+            write_atomically(path, "\n".join([*others, ""]).encode("utf-8", "surrogateescape"))
+        return len(others) < len(lines)
 
 
 def find_value(path: Path, key: str) -> Any:

@@ -14,14 +14,17 @@ from kept.operations.users import add_account, list_users, write_card
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from kept.app.caller import Caller
+    from kept.config.home import Home
     from kept.core.ids import UserId
     from kept.core.ports import Database
     from kept.core.text import JSON
     from kept.storage.postgres.database import PostgresServer
     from kept.storage.postgres.rows import Copied
 
+_URL_VARIABLE = "KEPT_STORAGE__URL"
 FILES = "sqlite"
 """The name of the files of a home as the aim of a move."""
 _MARK = "moving"
@@ -72,13 +75,41 @@ class MoveReport:
 
 
 def check_address(url: str) -> None:
-    """Raise ConfigError for a URL that names no server, with the part that is missing; connects to nothing."""
-    from importlib.util import find_spec
+    """Raise ConfigError for a URL that names no server, with the part that is missing; connects to nothing.
 
-    if url and find_spec("psycopg") is not None:  # without the driver every command says that it is missing
+    Raises UsageError without the driver.
+    """
+    from kept.app.store_care import require_driver
+
+    if url:
+        require_driver()
         from kept.storage.postgres.database import parse_url
 
         parse_url(url)
+
+
+def write_address(home: Home, url: str) -> Path:
+    """Write `storage.url` and return the file: that of secrets if it has a password, else the settings file."""
+    from kept.config.file import set_value, unset_value
+    from kept.config.load import set_secret, unset_secret
+
+    check_address(url)
+    if hide_password(url) == url:
+        set_value(home, "storage.url", url)
+        unset_secret(home.env_file, _URL_VARIABLE)  # it would win
+        return home.config_file
+    set_secret(home.env_file, _URL_VARIABLE, url)
+    unset_value(home, "storage.url")
+    return home.env_file
+
+
+def drop_address(home: Home) -> bool:
+    """Remove `storage.url` from the settings and the secrets; return whether it was there."""
+    from kept.config.file import unset_value
+    from kept.config.load import unset_secret
+
+    was_set = unset_value(home, "storage.url")
+    return unset_secret(home.env_file, _URL_VARIABLE) or was_set
 
 
 def show_storage(caller: Caller) -> StorageStatus:
@@ -159,7 +190,7 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     for user in everybody:
         if user.created is not None:
             add_account(server, user.id, user.created)
-    report = MoveReport(str(hide_password(to)), moved, _write_url(caller, to))
+    report = MoveReport(str(hide_password(to)), moved, str(write_address(app.home, to)))
     app.close()  # its files are closed, so that nothing writes to them under their new names
     _set_aside(caller)  # rows and pages that nobody changes any more must not be taken for the present ones
     _drop_mark(server)
@@ -251,9 +282,9 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
     }
     moved[OWNER] = [*moved[OWNER], *copy_home(server, database, to_files=True)]
     _note_departure(server, database, users)
-    setting = _drop_url(caller)
+    drop_address(app.home)
     mark.unlink()
-    return MoveReport(FILES, moved, setting)
+    return MoveReport(FILES, moved, "storage.url was removed")
 
 
 def _note_departure(server: PostgresServer, database: Database, users: Sequence[UserId]) -> None:
@@ -279,26 +310,3 @@ def _set_aside(caller: Caller) -> None:
         for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
             page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
         remove_documents(ledger.parent)  # the other side has them, and a write that was decided must not wait again
-
-
-def _write_url(caller: Caller, url: str) -> str:
-    """Write `storage.url`, to the file of secrets if it has a password."""
-    from kept.config.file import set_value
-    from kept.config.load import set_secret
-
-    home = caller.app.home
-    if hide_password(url) == url:
-        set_value(home, "storage.url", url)
-        return str(home.config_file)
-    set_secret(home.env_file, "KEPT_STORAGE__URL", url)
-    return str(home.env_file)
-
-
-def _drop_url(caller: Caller) -> str:
-    from kept.config.file import unset_value
-    from kept.config.load import unset_secret
-
-    home = caller.app.home
-    unset_value(home, "storage.url")
-    unset_secret(home.env_file, "KEPT_STORAGE__URL")
-    return "storage.url was removed"

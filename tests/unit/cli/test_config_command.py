@@ -162,3 +162,33 @@ def test_an_empty_secret_is_not_stored(run, home):
 def test_the_path_answers_programs(run, home):
     """Whether the file is there, too."""
     assert json.loads(run("config", "path", "--json").out) == {"file": str(home / "config.yaml"), "exists": False}
+
+
+def test_an_address_with_a_password_is_kept_with_the_secrets(run, home):
+    """`config.yaml` is shared and shown; the last address that was set counts, wherever it was."""
+    pytest.importorskip("psycopg")
+    ran = run("config", "set", "storage.url", "postgresql://kept:s3cr3t@db/kept")
+    shown = json.loads(run("config", "show", "storage.url", "--json").out)["storage.url"]
+
+    assert "s3cr3t" not in ran.out + ran.err
+    assert "has a password" in ran.err
+    assert shown["value"] == "postgresql://kept:***@db/kept"
+    assert "s3cr3t" in (home / ".env").read_text()
+    assert (home / ".env").stat().st_mode & 0o77 == 0
+    assert not (home / "config.yaml").exists() or "s3cr3t" not in (home / "config.yaml").read_text()
+    run("config", "set", "storage.url", "postgresql://kept@db/other")
+    assert "s3cr3t" not in (home / ".env").read_text()
+    assert json.loads(run("config", "show", "storage.url", "--json").out)["storage.url"]["value"].endswith("/other")
+    run("config", "set", "storage.url", "postgresql://kept:s3cr3t@db/kept")
+    assert "was removed" in run("config", "unset", "storage.url").out
+    assert json.loads(run("config", "show", "storage.url", "--json").out)["storage.url"]["value"] == ""
+
+
+def test_an_address_without_the_driver_names_what_to_install(run, home, monkeypatch):
+    monkeypatch.setattr("kept.app.store_care.find_spec", lambda name: None)
+    ran = run("config", "set", "storage.url", "postgresql://kept@db/kept")
+
+    assert ran.code == 2
+    assert "psycopg" in ran.err
+    assert "pip install 'kept[postgres]'" in ran.err
+    assert not (home / "config.yaml").exists()

@@ -78,13 +78,17 @@ def config_set(
     from kept.config.file import set_value
 
     home = chosen_home()
+    file, written = home.config_file, operations.profiles.hide_password(value)
     if key == "storage.url":
-        operations.storage.check_address(value)
-    written = operations.profiles.hide_password(set_value(home, key, value))
-    if as_json:
-        print_json({"key": key, "value": written, "file": str(home.config_file)})
+        file = operations.storage.write_address(home, value)
     else:
-        say(f"{key} = {written!r} in {home.config_file}")
+        written = operations.profiles.hide_password(set_value(home, key, value))
+    if as_json:
+        print_json({"key": key, "value": written, "file": str(file)})
+        return
+    say(f"{key} = {written!r} in {file}")
+    if file != home.config_file:
+        note(f"it has a password, so it is kept with the secrets and not in {home.config_file}")
 
 
 @config_app.command("unset")
@@ -93,7 +97,7 @@ def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
     from kept.config.file import unset_value
 
     home = chosen_home()
-    removed = unset_value(home, key)
+    removed = operations.storage.drop_address(home) if key == "storage.url" else unset_value(home, key)
     if as_json:
         print_json({"key": key, "removed": removed})
     else:
