@@ -25,7 +25,7 @@ FRESH_MOST = 256
 _SMALL = 4_096
 _PARTS = 16
 """Segments of one size that are merged into one of the next."""
-_BATCH = 1_000
+_BATCH = 500
 _LOOK_EVERY = 32
 """Ids between two looks at how many texts wait: the look is a question to the server."""
 WORDS_TOKENIZER = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
@@ -104,12 +104,13 @@ class UnitIndex:
 
     def add_texts(self, texts: Sequence[IndexedText]) -> None:
         """Index texts, or index them again."""
-        ready = [prepare(text) for text in texts]
-        cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
-        words = [(SQL.add_words, (number, length, "\n".join(terms))) for number, length, terms in cut]
-        substrings = [(SQL.add_substrings, (row.message_id, row.substrings)) for row in ready]
-        self._unit.execute_all([*words, *substrings])
-        self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
+        for start in range(0, len(texts), _BATCH):  # a server ends a transaction that it hears nothing of for seconds
+            ready = [prepare(text) for text in texts[start : start + _BATCH]]
+            cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
+            words = [(SQL.add_words, (number, length, "\n".join(terms))) for number, length, terms in cut]
+            substrings = [(SQL.add_substrings, (row.message_id, row.substrings)) for row in ready]
+            self._unit.execute_all([*words, *substrings])
+            self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
     def remove(self, message_ids: Sequence[int]) -> None:
         """Let no search find these messages any more."""
@@ -165,6 +166,7 @@ def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
         unit.execute(SQL.wait_for_lock, {"user": user})
     elif unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
         return
+    unit.execute(SQL.allow_pauses)
     ((count,),) = unit.execute(SQL.count_fresh, {"user": user}).fetchall()
     waiting = int(str(count))
     while waiting >= (1 if everything else FRESH_MOST):
@@ -230,6 +232,7 @@ def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
 
 def rebuild(unit: Unit, user: str) -> int:
     """Index every message of the user again, and return how many; the old index counts until the commit."""
+    unit.execute(SQL.allow_pauses)
     for statement in (SQL.drop_all, SQL.drop_all_buckets, SQL.drop_all_fresh, SQL.drop_all_fresh_substrings):
         unit.execute(statement, {"user": user})
     unit.execute(SQL.clear_gone, {"user": user})

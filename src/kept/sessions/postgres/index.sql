@@ -58,6 +58,10 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(current_setting('kept.tenant')
 -- name: wait_for_lock
 SELECT pg_advisory_xact_lock(hashtextextended(current_setting('kept.tenant') || chr(1) || :user, 0));
 
+-- name: allow_pauses
+-- for the time in which lists are packed; no lock is held that a writer of messages waits for
+SELECT set_config('idle_in_transaction_session_timeout', '600000', true);
+
 -- name: segments
 SELECT id, documents, messages, lengths FROM segments WHERE user_id = :user ORDER BY id;
 

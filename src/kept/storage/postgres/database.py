@@ -51,6 +51,9 @@ MOST_CONNECTIONS = 10
 WAIT_SECONDS = 10.0
 """For a free connection of this process, and for a lock."""
 STATEMENT_SECONDS = 60.0
+PAUSE_SECONDS = 5.0
+"""Between two statements of a transaction that writes: a process that is stopped or cut off holds its locks no longer.
+Others wait for them twice as long; `allow_pauses` of the index is for those who compute meanwhile."""
 _CONNECT_SECONDS = 5
 _LOOK_SECONDS = 0.2
 _REST_SECONDS = 10.0
@@ -216,6 +219,8 @@ class PostgresServer:
             f" set_config('lock_timeout', '{max(1, int(self._wait_seconds * 1000))}', true),"
             f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
         )
+        if writing:
+            begin += f", set_config('idle_in_transaction_session_timeout', '{int(PAUSE_SECONDS * 1000)}', true)"
         while True:
             connection, is_new = self._take()
             try:

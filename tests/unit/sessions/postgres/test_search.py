@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import NotFound
+from kept.core.errors import NotFound, StorageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
@@ -17,6 +17,7 @@ from kept.sessions.postgres import index
 from kept.sessions.postgres.store import PostgresSessionStore
 from kept.sessions.search.postings import Word
 from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.postgres import database as postgres
 from kept.storage.postgres.database import PostgresServer
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
@@ -118,6 +119,27 @@ def test_ids_of_a_user_are_consecutive_whoever_else_writes(store):
         assert given == [*range(given[0], given[0] + len(given))]
         assert given[0] % 32 == 1
     assert not set(ids[store]).intersection(ids[other])
+
+
+def test_a_writer_that_hangs_in_a_transaction_holds_no_other_up(store, monkeypatch):
+    """As a process does that was stopped, or whose host was cut off; it cannot write when it wakes up."""
+    monkeypatch.setattr(postgres, "PAUSE_SECONDS", 0.5)
+    hanging = PostgresSessionStore(PostgresServer(store.server.address, tenant=store.server.tenant))
+    fill(store, ["one"])
+
+    def hang():
+        with hanging.unit() as unit:
+            hanging.append(SESSION, [said("lost")], unit=unit)
+            written = threading.Thread(target=lambda: store.append(SESSION, [said("meanwhile")]))
+            written.start()
+            written.join(8)
+            hanging.append(SESSION, [said("lost too")], unit=unit)
+
+    with pytest.raises(StorageError):
+        hang()
+
+    assert [one.message.text for one in store.messages(SESSION)] == ["one", "meanwhile"]
+    hanging.close()
 
 
 def test_a_range_of_ids_that_is_used_up_is_followed_by_another(store):
