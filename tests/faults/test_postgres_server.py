@@ -172,6 +172,26 @@ def test_a_chat_outlives_a_fault_of_its_server(tmp_path, embedded, environ, monk
     talk.close()
 
 
+@pytest.mark.parametrize("fault", ["down", "out of connections"])
+def test_a_chat_may_begin_while_its_server_cannot_be_used(tmp_path, embedded, environ, monkeypatch, fault):
+    """It says so in one line; conversation and pages are there when the server is."""
+    shorten_waits(monkeypatch)
+    breaks, reason = FAULTS[fault]
+    app = open_app(str(tmp_path / "home"), environ=environ)
+    app.owner.memory.apply("memory", Add("the okapi lives in hall seven"))
+    app.close()
+    with breaks(embedded):
+        talk = Talk(tmp_path / "home", environ)
+        assert talk.say("the walrus lives in hall eight")
+        assert [reason in line for line in talk.lines] == [True]
+    wait_for(talk.app.server)
+    talk.say("the pelican lives in hall nine")
+
+    assert [text.split()[1] for text in talk.stored()] == ["walrus", "pelican"]
+    assert talk.agent.conversation.frozen.reported  # the pages, as changes since the prompt was built
+    talk.close()
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_edit_that_a_fault_prevents_is_refused_and_never_half_done(tmp_path, embedded, environ, monkeypatch, fault):
     shorten_waits(monkeypatch)

@@ -88,8 +88,12 @@ class FrozenPages:
 
 
 def freeze_pages(parts: Parts) -> FrozenPages:
-    """Return the current pages."""
-    return FrozenPages(_read_pages(parts))
+    """Return the current pages; none while they cannot be read, and a later turn reports them as changes."""
+    try:
+        return FrozenPages(_read_pages(parts))
+    except StorageError as error:
+        log.warning("the pages could not be read: %s", error.message)
+        return FrozenPages(dict.fromkeys(Target, ()))
 
 
 def load_frozen_pages(value: JSON, parts: Parts) -> FrozenPages:

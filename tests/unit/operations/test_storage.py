@@ -259,6 +259,18 @@ def test_forget_reaches_messages_of_chat_platforms(tmp_path, url, user):
     app.close()
 
 
+def test_statistics_tell_nothing_of_what_others_store(tmp_path, url):
+    app = open_app(str(tmp_path / "home"), environ=url)
+    fill(app)
+    before = app.space(ANN).sessions.upkeep.stats()
+    app.owner.sessions.append("s-owner", [NewMessage(Message(Role.USER, "long " * 9_000), 9.0, Origin.PERSON)])
+
+    assert before == app.space(ANN).sessions.upkeep.stats()
+    assert before["tables"]["messages"] > 1_000
+    assert before["file_bytes"] == sum(before["tables"].values()) < app.owner.sessions.upkeep.stats()["file_bytes"]
+    app.close()
+
+
 def test_a_user_who_is_forgotten_is_listed_no_more(tmp_path, url):
     """Neither here nor at another host of the same server."""
     app = open_app(str(tmp_path / "home"), environ=url)

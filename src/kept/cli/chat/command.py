@@ -21,7 +21,7 @@ from kept.cli.terminal import (
     say_exactly,
     wrap,
 )
-from kept.core.errors import KeptError, Unreadable
+from kept.core.errors import KeptError, StorageError, Unreadable
 from kept.core.text import JSON
 from kept.memory.writer import FILE_NAMES
 from kept.operations import pages
@@ -122,27 +122,32 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
 
     if model is None:
         note(wrap(f"kept {__version__}. {CONNECT}"))
-        _name_unreadable_pages(caller)
     else:
         note(wrap(f"kept {__version__}, {model}. {caller.app.models.caching(model).status_line}".rstrip()))
     if incognito:
         note("Incognito: this conversation is not stored, and memory is not changed.")
-    waiting = len(pages.list_pending(caller))
-    if waiting:
-        note(f"{count_noun(waiting, 'memory write')} pending: /memory pending")
+    try:
+        _tell_of_pages(caller, has_model=model is not None)
+    except StorageError:
+        if caller.app.server is None:
+            raise
+        # what is wrong with a server was said when the conversation began, which goes on without it
     if sys.stdin.isatty():
         keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows full tool answers, Ctrl-D leaves."
         note(wrap(keys))
 
 
-def _name_unreadable_pages(caller: "Caller") -> None:
-    """Name the unreadable pages; with a model, building the prompt reports them."""
-    for page in pages.list_pages(caller):
+def _tell_of_pages(caller: "Caller", *, has_model: bool) -> None:
+    """Name the unreadable pages, unless building the prompt for a model reports them, and count pending writes."""
+    for page in () if has_model else pages.list_pages(caller):
         try:
             pages.read_page(caller, page)
         except Unreadable as error:
             name = FILE_NAMES.get(page, "the page of the project")
             note(f"kept: continuing without {name}: {error.message}\n  next: {error.remedy}")
+    waiting = len(pages.list_pending(caller))
+    if waiting:
+        note(f"{count_noun(waiting, 'memory write')} pending: /memory pending")
 
 
 def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 _PARTS = {
-    "tables": "and indexes, bytes",
+    "tables": "bytes; with indexes in a file, own rows on a server",
     "growth": "month, messages, bytes of text",
     "biggest": "session, title, messages, bytes of text",
 }

@@ -8,8 +8,5 @@ DELETE FROM users WHERE user_id = :user AND NOT EXISTS (SELECT 1 FROM sessions W
 SELECT last_active, source, message_count FROM sessions
 WHERE user_id = :user AND trashed IS NULL AND last_active >= :since AND source NOT IN ('subagent', 'tool', 'review');
 
--- name: database_bytes
-SELECT pg_database_size(current_database());
-
 -- name: fresh_ids
 SELECT message_id FROM fresh_words WHERE user_id = :user;

@@ -16,6 +16,7 @@ from kept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from kept.sessions.sqlite import checksums, removal, session_rows
 from kept.sessions.sqlite.transfer import SqliteTransfer
 from kept.sessions.sqlite.upkeep import DAY_SECONDS, SqliteUpkeep
+from kept.storage.postgres.statements import list_user_tables
 from kept.storage.postgres.unit import Unit
 
 if TYPE_CHECKING:
@@ -94,10 +95,18 @@ class PostgresUpkeep(SqliteUpkeep):
         self._own.own_file.erase()
         return {"caught_up": 0, "bytes_before": before, "bytes_after": self._file_bytes()}
 
+    def _table_bytes(self, connection: "Connection") -> dict[str, JSON]:
+        """Return the size of the user's rows in each table, the largest first; how much others store is not told."""
+        counted = (
+            f"SELECT '{table}' AS name, sum(pg_column_size(t.*)) AS bytes FROM {table} AS t"  # noqa: S608 - constants
+            for table in sorted(list_user_tables())
+        )
+        rows = connection.execute(f"{' UNION ALL '.join(counted)} ORDER BY bytes DESC, name")
+        return {str(name): int(str(size)) for name, size in rows if size is not None}
+
     def _file_bytes(self) -> int:
         with self._own.rows.reading() as unit:
-            ((size,),) = unit.execute(SQL.database_bytes).fetchall()
-        return int(str(size))
+            return sum(int(str(size)) for size in self._table_bytes(cast("Connection", unit)).values())
 
 
 def _read_indexed(unit: Unit, user: str) -> set[int]:

@@ -1,7 +1,3 @@
--- name: sizes
-SELECT relname::text, pg_total_relation_size(oid) FROM pg_class
-WHERE relnamespace = to_regnamespace('kept') AND relkind = 'r' ORDER BY 2 DESC;
-
 -- name: growth
 SELECT to_char(to_timestamp(timestamp) AT TIME ZONE 'UTC', 'YYYY-MM') AS month, count(*), sum(octet_length(content))
 FROM messages WHERE session_id IN (SELECT id FROM sessions WHERE user_id = ?)

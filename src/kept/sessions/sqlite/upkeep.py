@@ -12,6 +12,7 @@ from kept.sessions.sqlite.check import check_store
 from kept.sessions.sqlite.session_rows import no_session
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
+from kept.storage.sqlite import Connection
 
 SQL = statements("kept.sessions.sqlite", "upkeep.sql")
 DAY_SECONDS = 86_400.0
@@ -118,7 +119,7 @@ class SqliteUpkeep:
         with self._database.reading() as connection:
             ((sessions, in_trash),) = connection.execute(SQL.totals, (self._user,)).fetchall()
             ((messages, text_bytes),) = connection.execute(SQL.message_totals, (self._user,)).fetchall()
-            sizes: dict[str, JSON] = dict(connection.execute(SQL.sizes))
+            sizes = self._table_bytes(connection)
             growth = list(connection.execute(SQL.growth, (self._user, months)))
             big = list(connection.execute(SQL.biggest, (self._user, biggest)))
         return {
@@ -135,6 +136,10 @@ class SqliteUpkeep:
                 for session_id, title, count, size in big
             ],
         }
+
+    def _table_bytes(self, connection: Connection) -> dict[str, JSON]:
+        """Return the size of each table of the file with its indexes, the largest first."""
+        return dict(connection.execute(SQL.sizes))
 
     def coverage(self) -> Coverage:
         """Return how many messages have vectors."""
