@@ -45,11 +45,11 @@ class Budget:
     """Blocks with the highest scores, whose hits all become candidates."""
     looked: int = 1_500
     """Messages whose length is looked up."""
-    pool: int = 200
+    pool: int = 165
     """Messages whose rows are read."""
-    sessions: int = 32
+    sessions: int = 24
     """Sessions that are ranked line by line."""
-    texts: int = 60
+    texts: int = 54
     """Messages whose text is read for proximity."""
     matching: int = 30_000
     """Messages that may fulfil an explicit condition and are tested, newest first."""
@@ -60,13 +60,13 @@ class Budget:
         `frequencies` are those of the terms: messages with one common term differ little, so more are looked at.
         """
         is_one_common = len(frequencies) == 1 and frequencies[0] > _RARE
-        large = min(1.0, documents * (4 if is_one_common else 1) / LARGE)
+        large = min(0.5, documents * 4 / LARGE) if is_one_common else min(1.0, documents / LARGE)
         return replace(
             self,
             looked=round(self.looked * (0.33 + 0.67 * large)),
-            pool=max(round(self.pool * (0.7 + 0.3 * large)), 12 * limit),
-            sessions=max(self.sessions - round(16 * (1.0 - large)), limit + limit // 2),
-            texts=max(round(self.texts * (0.8 + 0.2 * large)), limit),
+            pool=max(round(self.pool * (0.85 + 0.15 * large)), 12 * limit),
+            sessions=max(self.sessions - round(8 * (1.0 - large)), limit + limit // 2),
+            texts=max(round(self.texts * (0.89 + 0.11 * large)), limit),
         )
 
     def most_lines(self, limit: int) -> int:
@@ -119,7 +119,7 @@ def find_candidates(
         masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
         if scope.matching is not None:
             masks = {number: mask for number, mask in masks.items() if number in scope.matching}
-    looked = _promising(masks, ranking, dense=dense, strong=strong, budget=budget, length=int(postings.mean_length))
+    looked = _promising(masks, terms, ranking, dense=dense, strong=strong, budget=budget)
     lengths = postings.lengths(looked)
     near = _neighbours(looked, masks, terms=terms, ranking=ranking)
     estimates = []
@@ -161,7 +161,7 @@ def _read_within_budget(postings: Postings, terms: Sequence[PostingList], *, bud
     for term in sorted(terms, key=lambda term: term.frequency):
         is_common = term.frequency > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW_TERMS
         if term.ids is None and scope.messages is not None:
-            term.ids = postings.ids_between(term.lookup, min(scope.messages, default=0), max(scope.messages, default=0))
+            term.ids = postings.ids_between(term.lookup, *scope.span)
         elif term.ids is None and term.newest is not None:
             term.ids = term.newest if not scope.is_filtered else postings.newest_ids(term.lookup, PREFIX_LIMIT)
         elif term.ids is None and is_common:
@@ -190,27 +190,28 @@ def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: 
 
 def _promising(
     masks: Mapping[int, int],
+    terms: Sequence[PostingList],
     ranking: Ranking,
     *,
     dense: "_Blocks",
     strong: Container[int],
     budget: Budget,
-    length: int,
 ) -> list[int]:
     """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
     if len(masks) <= budget.looked:
         return list(masks)
-    get, said = masks.get, dense.scores({number >> _BLOCK_BITS for number in masks})
+    said = dense.scores({number >> _BLOCK_BITS for number in masks})
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
-    usual = {mask: ranking.base(mask, length) for mask in short}
-    share, total = ranking.weights.next, ranking.sum
-    promises = []
+    usual = {mask: ranking.base(mask, int(ranking.mean_length)) for mask in short}
+    held, gain = terms[0].members, ranking.neighbours
+    get = masks.get if len(terms) > 1 else lambda number, _: number in held  # of one term the whole list is known
+    promises = {}
     for number, mask in masks.items():
         promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
-        beside = (get(number - 1, 0) | get(number + 1, 0)) & ~mask
-        promises.append((promise + share * total(beside) if beside else promise, number))
-    promises.sort(reverse=True)
-    return [number for _, number in promises[: budget.looked]]
+        before, after = get(number - 1, 0), get(number + 1, 0)
+        promises[number] = promise + gain(mask, before, after, around=0) if before or after else promise
+    # sorted twice, because tuples take three times as long: the newest first among equal ones
+    return sorted(sorted(promises, reverse=True), key=promises.__getitem__, reverse=True)[: budget.looked]
 
 
 def _neighbours(
@@ -219,8 +220,7 @@ def _neighbours(
     """Return the gain of each message from its neighbours, where there is any."""
     if len(terms) <= _FEW_TERMS:
         # for queries of one or two terms, look up neighbours in the full posting lists
-        beside = {number + step for step in (-2, -1, 1, 2) for number in looked}
-        masks = {**_term_masks(terms, beside.difference(masks)), **masks}
+        masks = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked})
     get, gain = masks.get, ranking.neighbours
     near = {}
     for number in looked:
@@ -290,7 +290,7 @@ def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget:
     long = [term for term in terms if len(term.ids or ()) > budget.per_list]
     if len(long) > _FEW_TERMS:
         return set()
-    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list)}
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 3 * budget.per_list)}
 
 
 class _Blocks:

@@ -232,7 +232,7 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
     """Return whether a message that the lookup matches fulfils the condition."""
-    if text.isascii() and text.isprintable() and "  " not in text and condition.required not in text.lower():
+    if condition.required not in text.lower() and text.isascii() and "  " not in text and text.isprintable():
         return False  # folding changes nothing but the case of such a text
     folded = _fold(text)
     return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)

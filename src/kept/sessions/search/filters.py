@@ -47,6 +47,13 @@ class Scope:
     """Whether a message without a term cannot be found, though it is beside one that has some."""
 
     @property
+    def span(self) -> tuple[int, int]:
+        """The first and the last of the messages that the filters leave."""
+        if isinstance(self.messages, range):
+            return self.messages.start, self.messages.stop - 1  # without going through it
+        return min(self.messages or (), default=0), max(self.messages or (), default=0)
+
+    @property
     def is_small(self) -> bool:
         """Whether so few messages fulfil an explicit condition that all of them are candidates."""
         return self.matching is not None and len(self.matching) <= ALL_MATCHING

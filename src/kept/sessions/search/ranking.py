@@ -214,10 +214,10 @@ class Ranking:
         self._idfs = [term.weight if term.idf is None else term.idf for term in terms]
         self._asked_idf = (sum(self._idfs) or 1.0) + unknown * max(self._idfs, default=0.0)
         self._mean_session = max(mean_session, 1.0)
-        self._mean_length = max(mean_length, 1.0)
+        self.mean_length = max(mean_length, 1.0)
         self.counts_small = len(terms) <= FEW_TERMS
         self._flat = 1.0 + weights.saturation * (1.0 - weights.length)
-        self._slope = weights.saturation * weights.length / self._mean_length
+        self._slope = weights.saturation * weights.length / self.mean_length
         self._sums: dict[int, float] = {0: 0.0}
         self._lifts: dict[int, float] = {0: 0.0}
         self._gains: dict[tuple[int, int, int, int], float] = {}
@@ -369,7 +369,7 @@ class Ranking:
 
     def _as_one(self, session: SessionLines) -> float:
         """Return how much a session is like a single text: a few short lines are, a long conversation is not."""
-        return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self._mean_length)))
+        return sqrt(min(1.0, self.weights.falloff_terms / (session.size * self.mean_length)))
 
 
 def abstains(best: Mapping[str, float], mask: int, ranking: Ranking, *, is_asked: bool) -> bool:

@@ -254,9 +254,7 @@ class SqlitePostings:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
         unknown = [number for number in ids if number not in self._texts]
         if unknown:
-            rows = self._connection.execute(
-                SQL.texts, (str(unknown), phrase_pattern(holding) if holding else "%", holding)
-            )
+            rows = self._connection.execute(SQL.texts, (str(unknown), phrase_pattern(holding) if holding else "%"))
             self._texts |= {int(number): str(text or "") for number, text in rows}
         return {number: self._texts[number] for number in ids if number in self._texts}
 

@@ -60,13 +60,9 @@ SELECT messages.id, CAST(session_id AS TEXT), CAST(role AS TEXT), CAST(timestamp
 FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
 
 -- name: texts
--- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared, and so can
--- that of a text with other characters than visible ones and single spaces
+-- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared
 SELECT id, CAST(content AS TEXT) FROM messages
-WHERE id IN (SELECT value FROM json_each(?1)) AND (
-  ?2 = '%' OR octet_length(content) <> length(content)
-  OR (content LIKE ?2 AND (instr(lower(content), ?3) OR instr(content, '  ') OR content GLOB '*[^ -~]*'))
-);
+WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR octet_length(content) <> length(content) OR content LIKE ?2);
 
 -- name: talk_before
 -- texts of tools are found by the index alone
