@@ -1,17 +1,22 @@
 """Cross-validated recall on four kinds of conversations, with the weights of the search fitted without the tested part.
 
     python -m benchmarks.crossval FOLDER [--cache FILE] [--fit]
+    python -m benchmarks.crossval FOLDER --abstain
 
 FOLDER holds `locomo_dev.json`, `realtalk_dev.json`, `longmemeval_dev.{messages,questions}.jsonl` and `beam_dev/`. Each
 question is asked once through the real search, beside plain BM25 without stop words; the features of all messages are
 recorded (`benchmarks/features.py`). From them, five folds of conversations (of LongMemEval, questions) are scored with
 weights that were fitted to the other four by coordinate search, all sets with equal weight. Then each weight is set to
 zero: what it gains, and on which data.
+
+`--abstain` asks each question of its own store and of another one, which cannot answer it, and prints how often the
+search abstains from each.
 """
 
 import argparse
 import pickle
 import statistics
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +24,14 @@ from typing import Any
 
 import numpy as np
 from benchmarks.features import Recording, record
-from benchmarks.recall import Pool, locomo, pooled
+from benchmarks.recall import Pool, Question, fill, locomo, pooled
 from numpy.typing import NDArray
 
+from kept.core.search import SearchRequest
 from kept.sessions.search.ranking import WEIGHTS
+from kept.sessions.sqlite.postings import find
+from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.storage.sqlite import open_state
 
 FIGURES = ("hit@1", "all@5", "turn@10")
 FOLDS = 5
@@ -252,13 +261,53 @@ def report(sets: Mapping[str, Sequence[Asked]], *, may_fit: bool) -> Iterator[st
     yield f"{fitting.looks} sets of weights were looked at"
 
 
+def count_abstained(sets: Mapping[str, Sequence[Pool]]) -> Iterator[str]:
+    """Yield, for each set, the shares of questions from which the search abstains, in their own store and in another.
+
+    The other store is that of the next conversation; a set with one store borrows one of the next set.
+    """
+    names = list(sets)
+    yield f"{'abstained from':24}{'own store':>12}{'answer in ten':>16}{'another store':>16}"
+    for place, name in enumerate(names):
+        pools = sets[name]
+        others = sets[names[(place + 1) % len(names)]] if len(pools) == 1 else pools
+        rows = [row for pool in pools for row in _ask(pool, pool.questions)]
+        found = [is_silent for is_silent, is_found in rows if is_found]
+        strange = [
+            is_silent
+            for number, pool in enumerate(pools)
+            for is_silent, _ in _ask(others[(number + 1) % len(others)], pool.questions)
+        ]
+        own = [is_silent for is_silent, _ in rows]
+        yield f"{f'{name} ({len(own)})':24}" + "".join(
+            f"{100.0 * statistics.mean(each):>{width}.1f} %" for each, width in ((own, 10), (found, 14), (strange, 14))
+        )
+
+
+def _ask(pool: Pool, questions: Sequence[Question]) -> Iterator[tuple[bool, bool]]:
+    """Yield, for each question, whether the search of this store abstains and whether its answer is in the ten best."""
+    with tempfile.TemporaryDirectory() as folder:
+        database = open_state(Path(folder) / "state.db")
+        fill(SqliteSessionStore(database), pool)
+        last = max(item.timestamp for item in pool.said) + 86_400
+        for question in questions:
+            found = find(database.connection, SearchRequest(question.text, limit=10), now=last)
+            yield found.abstained, any(one.external_id in question.turns for one in found.messages)
+        database.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cache", type=Path, help="where recordings are kept between runs")
     parser.add_argument("--fit", action="store_true", help="fit the weights in folds; minutes instead of seconds")
+    parser.add_argument("--abstain", action="store_true", help="how often the search abstains, instead of recall")
     options = parser.parse_args()
     pools = read_sets(options.folder)
+    if options.abstain:
+        for line in count_abstained(pools):
+            print(line, flush=True)
+        return
     if options.cache is not None and options.cache.exists():
         recordings = pickle.loads(options.cache.read_bytes())
     else:

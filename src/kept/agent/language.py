@@ -211,6 +211,25 @@ class Reading:
         return any(not token.classes.isdisjoint(classes) for token in self.tokens[:within])
 
 
+_LINKS: Final = frozenset({"me", "you", "that", "lead", "function"})
+"""Classes of the words that may stand between "remind me" and what is asked."""
+_CONJUNCTIONS: Final = frozenset({"que", "qu"})
+"""Words that ask only with an accent, which tokens lack: "recuérdame que …" asks nothing, "recuérdame qué …" does."""
+
+
+def recalls(text: str, tokens: Sequence[Token]) -> bool:
+    """Return whether a message wants to be reminded of what was said: "remind me which wine", not "… to buy wine".
+
+    A word that asks follows one that wants to be reminded, with nothing but small words between them.
+    """
+    begun = False
+    for token in tokens:
+        if begun and "ask" in token.classes and (token.text not in _CONJUNCTIONS or "qué" in text.casefold()):
+            return True
+        begun = "remind" in token.classes or (begun and not token.classes.isdisjoint(_LINKS))
+    return False
+
+
 _MARK: Final = re.compile(r"[?\uff1f¿]")
 
 
@@ -224,5 +243,6 @@ def read(text: str, code: str) -> Reading:
         or (lead is not None and "ask" in lead.classes)
         or (code == "zh" and any("ask" in token.classes for token in tokens))  # the place of the word does not matter
         or spoken.pattern("asks").search(text.strip()) is not None
+        or recalls(text, tokens)
     )
     return Reading(spoken, text, tokens, asks)

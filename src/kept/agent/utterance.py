@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from kept.agent.language import Reading, read
+from kept.agent.language import Reading, read, recalls
 from kept.core.text import WORD
 from kept.core.values import dataclass
 
@@ -103,9 +103,9 @@ def _forgets_that(reading: Reading) -> bool:
 
 def is_reminder(reading: Reading) -> bool:
     """Whether a message wants to be reminded of something at a time."""
-    return (
-        reading.has("remind") and reading.begins("remind", "can", "now", within=5) and not reading.begins("me", "ask")
-    )
+    if not reading.has("remind") or recalls(reading.text, reading.tokens):
+        return False
+    return reading.begins("remind", "can", "now", within=5) and not reading.begins("me", "ask")
 
 
 def _asks_about_the_person(reading: Reading) -> bool:
@@ -213,7 +213,8 @@ def classify(reading: Reading) -> Act:
     return Act.QUESTION if reading.asks or reading.begins("tell") else Act.TELLING
 
 
-_LEAD: Final = re.compile(r"^([^,.;:!?\uff0c。\uff01\uff1f、–-]{1,30})[,.;:!\uff0c。\uff01、–-]+\s*(?=\S)")
+# a hyphen inside a word leads nothing: "rappelle-moi", "dis-moi"
+_LEAD: Final = re.compile(r"^([^,.;:!?\uff0c。\uff01\uff1f、–-]{1,30})(?:[,.;:!\uff0c。\uff01、–]+|\s-+\s)\s*(?=\S)")
 _JOINED: Final = re.compile(
     r"^(\w{1,12})[\s,\uff0c]+(?:and|und|y|et)\s+(?=\w)|^(\w{1,4})[,\uff0c]\s*(?:再|还有|并且|另外)(?=\w)", re.IGNORECASE
 )

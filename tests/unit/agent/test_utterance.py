@@ -80,6 +80,31 @@ def test_a_task_is_recognised(said):
     assert is_task(read(text, code))
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "en:remind me which wine you suggested", "de:Erinnere mich bitte daran, welchen Kuchen ich gebacken habe",
+        "es:recuérdame qué clase reservé", "fr:rappelle-moi quel cours j'ai réservé", "zh:提醒我什么时候看牙医",
+    ],
+)  # fmt: skip
+def test_to_be_reminded_of_what_was_said_is_a_question(said):
+    """Nobody has to be woken for it: the answer is in the past."""
+    code, _, text = said.partition(":")
+    reading = read(text, code)
+
+    assert reading.asks
+    assert not is_reminder(reading)
+    assert split_lead(text, code) == (None, text)
+
+
+@pytest.mark.parametrize("said", ["es:recuérdame que tengo cita", "fr:rappelle-moi que j'ai rendez-vous"])
+def test_to_be_reminded_that_something_will_be_is_a_reminder(said):
+    """A conjunction asks nothing, though it is written like a word that does."""
+    code, _, text = said.partition(":")
+
+    assert is_reminder(read(text, code))
+
+
 @pytest.mark.parametrize("text", ["my alarm clock is a Braun", "what is a reminder?", "I write a poem every day"])
 def test_a_statement_about_such_things_is_neither(text):
     """Who says it of themselves wants nothing done."""

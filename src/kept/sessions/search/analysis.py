@@ -257,6 +257,10 @@ CJK_STOP: Final[tuple[str, ...]] = (
     "เมื่อไหร่", "เมื่อไร", "ที่ไหน", "อะไร", "ทำไม", "อย่างไร", "ใคร", "ครับ", "ค่ะ", "คะ",
 )  # fmt: skip
 """Question words and particles of scripts without spaces, longest first where one holds another."""
+CJK_FRAME: Final[tuple[str, ...]] = (
+    "能不能", "可不可以", "你能", "你可以", "请问", "请", "告诉过", "告诉", "提醒", "一下", "我", "你", "您",
+)  # fmt: skip
+"""What frames a Chinese question or request, longest first: polite words, and the two who talk."""
 
 _SCAFFOLDING: Final = (
     "kind kinds type types sort name names named mention mentioned mentions according recently recent "
@@ -265,7 +269,9 @@ _SCAFFOLDING: Final = (
     "share shared thing things way ways go goes going come use used using make makes want wants like "
     "likes new one two first last time times find found give gave given remember previous previously "
     "earlier ago back know suggest suggestion suggestions recommend recommendation recommendations tip tips advice "
-    "idea ideas"
+    "idea ideas remind please "
+    "kannst könntest hast bitte sagen sag nochmal erinnere erzählt gesagt viel viele "
+    "puedes podrías recordarme recuérdame decirme dijiste peux pourrais rappeler rappelle dire dit"
 )
 SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
 """Words that form a question rather than name its topic; they have less weight."""

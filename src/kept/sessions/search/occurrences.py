@@ -222,6 +222,14 @@ _OF_ASKER: Final = re.compile(
 _OF_OTHER: Final = re.compile(
     r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE
 )
+_OF_ASSISTANT: Final = re.compile(
+    r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
+    r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
+    r"|\b(?:du|sie)\b.*\b(?:gesagt|erzählt|empfohlen|vorgeschlagen|genannt|erklärt)\b"
+    r"|\b(?:dijiste|recomendaste|sugeriste|contaste|explicaste)\b|[你您](?:[给跟对]我)?(?:说|推荐|告诉|建议|提)"
+    r"|\b(?:tu|vous) m['’](?:as|avez) (?:dit|conseillé|recommandé|proposé|expliqué)\b",
+    re.IGNORECASE,
+)
 
 
 class Turns:
@@ -229,8 +237,11 @@ class Turns:
 
     def __init__(self, query: str) -> None:
         self.is_asked = is_asking(query)
-        # "what did you tell me" looks for the assistant's words
-        self._is_of_asker = _OF_ASKER.search(query) is not None and _OF_OTHER.search(query) is None
+        self._role = ""  # "what did you tell me" looks for the assistant's words
+        if _OF_ASSISTANT.search(query):
+            self._role = "assistant"
+        elif _OF_ASKER.search(query) and not _OF_OTHER.search(query):
+            self._role = "user"
 
     def mark(
         self,
@@ -239,7 +250,7 @@ class Turns:
         heads: Mapping[int, MessageHead],
         read: Callable[[list[int]], Mapping[int, str]],
     ) -> None:
-        """Set how much each line asks, whether it answers a question, and whether the asker says it.
+        """Set how much each line asks, whether it answers a question, and whether the one who is meant says it.
 
         What a neighbour says in related words counts for a line too: an answer stands beside what it is about.
         `read` returns the texts of further messages: the question before an answer often matches worse than it.
@@ -254,7 +265,7 @@ class Turns:
             name, rest = split_speaker(text)
             if not name:
                 # only people ask each other: what a person asks an assistant tells about the person
-                line.spoken = line.spoken or (self._is_of_asker and head.role == "user")
+                line.spoken = line.spoken or head.role == self._role
                 continue
             line.asks = _question_share(rest)
             among_people.append(line)

@@ -12,6 +12,7 @@ from kept.core.values import dataclass
 from kept.sessions.search.analysis import (
     ASKING,
     CANONICAL,
+    CJK_FRAME,
     CJK_STOP,
     SCAFFOLDING,
     SPEAKER,
@@ -186,7 +187,8 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
-    shaping = SCAFFOLDING if _is_question(text) else frozenset[str]()
+    is_asked = _is_question(text) or is_asking(text)
+    shaping = SCAFFOLDING if is_asked else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
@@ -196,7 +198,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _split_unspaced(run, date_words)
+        terms += _split_unspaced(run, (*date_words, *CJK_STOP, *(CJK_FRAME if is_asked else ())))
     return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
 
 
@@ -217,10 +219,10 @@ def _is_month(word: str, date_words: frozenset[str]) -> bool:
     return word in date_words and word in DATE_NAMES
 
 
-def _split_unspaced(run: str, date_words: Iterable[str] = ()) -> list[Term]:
-    """Return the character pairs of a run without spaces, split at question words; a lone character is a term."""
+def _split_unspaced(run: str, stops: Iterable[str]) -> list[Term]:
+    """Return the character pairs of a run without spaces, split at the stops; a lone character is a term."""
     rest = run
-    for stop in (*date_words, *CJK_STOP):
+    for stop in stops:
         rest = rest.replace(stop, " ")
     terms: list[Term] = []
     for part in rest.split():

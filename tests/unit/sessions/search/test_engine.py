@@ -306,6 +306,35 @@ def test_of_equals_the_newest_comes_first_however_late_the_others_were_stored(st
     assert [hit.session_id for hit in found.sessions] == ["new", "old"]
 
 
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("你能告诉我我喜欢什么茶吗？", "我喜欢龙井"),
+        ("请问你能不能告诉我什么时候看牙医", "下周三下午三点去看牙医"),
+        ("Könntest du mir bitte nochmal sagen, was Mara gebacken hat?", "Mara hat einen Kuchen gebacken"),
+    ],
+)
+def test_polite_words_around_a_question_hide_no_answer(store: SqliteSessionStore, question: str, answer: str) -> None:
+    """Nobody said the words that only ask; they must not count as unknown ones, from which the search abstains."""
+    say(store, "a", ["我喜欢龙井"])
+    say(store, "b", ["下周三下午三点去看牙医"])
+    say(store, "c", ["Mara hat einen Kuchen gebacken", "es regnet"])
+
+    found = search(store, question)
+
+    assert not found.abstained
+    assert best(store, question) == answer
+
+
+def test_what_the_assistant_told_is_looked_for_among_its_messages(store: SqliteSessionStore) -> None:
+    """The person's own words about the same thing are not what "you" said."""
+    say(store, "a", ["the blue harbour hotel has a pool, and breakfast is served until ten"])
+    say(store, "b", ["the blue harbour hotel has a view, and breakfast is served until ten"], role=Role.ASSISTANT)
+
+    assert search(store, "which harbour hotel did you recommend?").sessions[0].session_id == "b"
+    assert search(store, "which harbour hotel did I book?").sessions[0].session_id == "a"
+
+
 def test_a_line_of_small_words_is_found_by_its_own_wording(store: SqliteSessionStore) -> None:
     """One word of it is rare enough to be looked for; the row of the others tells which message it was."""
     say(store, "a", ["I wonder if they won", "who?"])
