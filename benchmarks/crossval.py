@@ -39,8 +39,6 @@ STEPS = (0.0, 0.5, 0.75, 1.33, 2.0)
 """Factors by which a weight is changed."""
 KEPT = 250
 """Messages per question that are scored again: those that the search scores highest of all."""
-LEAST = 0.0005
-"""Gain of the mean figure from which on a change is taken; less is noise."""
 LINEAR = (
     "coverage",
     "whole",
@@ -201,21 +199,29 @@ class Fitting:
         return self._known[key]
 
     def fit(self, without: int) -> dict[str, float]:
-        """Return the weights that are best for all folds but one: a coordinate search from those of the search."""
+        """Return the weights that are best for all folds but one: a coordinate search from those of the search.
+
+        A change is taken when it gains more than the standard error of its gain; less is noise.
+        """
         best = default_weights()
-        gain = self._mean(best, without)
         for name in LINEAR:
-            for step in STEPS:
-                trial = {**best, name: step * default_weights()[name]}
-                found = self._mean(trial, without)
-                if found > gain + LEAST:
-                    best, gain = trial, found
+            trials = [{**best, name: step * default_weights()[name]} for step in STEPS]
+            gains = [self._gain(trial, best, without) for trial in trials]
+            gain, error = max(gains)
+            if gain > error:
+                best = trials[gains.index((gain, error))]
         return best
 
-    def _mean(self, weights: Mapping[str, float], without: int) -> float:
-        figures = self.figures(weights)
-        kept = {name: [one.fold != without for one in questions] for name, questions in self.sets.items()}
-        return statistics.mean(float(figures[name][kept[name]].mean()) for name in self.sets)
+    def _gain(self, weights: Mapping[str, float], other: Mapping[str, float], without: int) -> tuple[float, float]:
+        """Return what weights gain over others on all folds but one, all sets alike, and its standard error."""
+        figures, others = self.figures(weights), self.figures(other)
+        means, errors = [], []
+        for name, questions in self.sets.items():
+            kept = [one.fold != without for one in questions]
+            gaps = (figures[name] - others[name])[kept].mean(1)
+            means.append(float(gaps.mean()))
+            errors.append(float(gaps.std(ddof=1)) / len(gaps) ** 0.5)
+        return statistics.mean(means), sum(error**2 for error in errors) ** 0.5 / len(errors)
 
     def cross_validate(self) -> dict[str, NDArray[Any]]:
         """Return the figures of each question with weights that were fitted without its fold."""
