@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import RELATED, base, clean, forms, read_related, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from kept.sessions.search.query import is_asking
+from kept.sessions.search.query import find_role, is_asking
 from kept.sessions.search.ranking import WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
@@ -216,20 +216,6 @@ class RelatedWords:
 
 _SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
 _ASKS: Final = ("?", "\uff1f")
-_OF_ASKER: Final = re.compile(
-    r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
-)
-_OF_OTHER: Final = re.compile(
-    r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE
-)
-_OF_ASSISTANT: Final = re.compile(
-    r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
-    r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
-    r"|\b(?:du|sie)\b.*\b(?:gesagt|erzählt|empfohlen|vorgeschlagen|genannt|erklärt)\b"
-    r"|\b(?:dijiste|recomendaste|sugeriste|contaste|explicaste)\b|[你您](?:[给跟对]我)?(?:说|推荐|告诉|建议|提)"
-    r"|\b(?:tu|vous) m['’](?:as|avez) (?:dit|conseillé|recommandé|proposé|expliqué)\b",
-    re.IGNORECASE,
-)
 
 
 class Turns:
@@ -237,11 +223,7 @@ class Turns:
 
     def __init__(self, query: str) -> None:
         self.is_asked = is_asking(query)
-        self._role = ""  # "what did you tell me" looks for the assistant's words
-        if _OF_ASSISTANT.search(query):
-            self._role = "assistant"
-        elif _OF_ASKER.search(query) and not _OF_OTHER.search(query):
-            self._role = "user"
+        self._role = find_role(query)
 
     def mark(
         self,

@@ -139,6 +139,18 @@ _ASKING_WORDS = frozenset(
     ]
 )
 _ASKING_CHINESE = re.compile(r"[吗呢谁]|什么|哪|怎|为何|几[个点时]|多少|告诉我")
+_OF_ASKER = re.compile(
+    r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
+)
+_OF_OTHER = re.compile(r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE)
+_OF_ASSISTANT = re.compile(
+    r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
+    r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
+    r"|\b(?:du|sie)\b.*\b(?:gesagt|erzählt|empfohlen|vorgeschlagen|genannt|erklärt)\b"
+    r"|\b(?:dijiste|recomendaste|sugeriste|contaste|explicaste)\b|[你您](?:[给跟对]我)?(?:说|推荐|告诉|建议|提)"
+    r"|\b(?:tu|vous) m['’](?:as|avez) (?:dit|conseillé|recommandé|proposé|expliqué)\b",
+    re.IGNORECASE,
+)
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
@@ -166,6 +178,13 @@ def is_asking(text: str) -> bool:
     word = first[0].lower() if first is not None else ""
     # "I" and "we" begin statements far more often than questions
     return (word in ASKING and word not in {"i", "we"}) or word in _ASKING_WORDS
+
+
+def find_role(question: str) -> str:
+    """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
+    if _OF_ASSISTANT.search(question):
+        return "assistant"
+    return "user" if _OF_ASKER.search(question) and not _OF_OTHER.search(question) else ""
 
 
 def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
