@@ -1,5 +1,7 @@
 """Leases end with their time, with their process, and after a clock was wrong."""
 
+import os
+import socket
 import subprocess
 import sys
 from datetime import timedelta
@@ -83,3 +85,26 @@ def test_reindexing_waits_for_a_living_one(store):
 
     with pytest.raises(Busy):
         index.rebuild(store.database, sink=ignore, clock=SystemClock())
+
+
+def test_a_lease_may_last_twice_its_time_and_no_longer():
+    """Then a clock was wrong when it was taken."""
+    assert is_held("elsewhere:1:abcd", NOW + 2 * SECONDS, now=NOW, seconds=SECONDS)
+    assert not is_held("elsewhere:1:abcd", NOW + 2 * SECONDS + 1, now=NOW, seconds=SECONDS)
+
+
+def test_only_processes_of_this_machine_are_looked_for():
+    """A process with the same number may have ended here and run there."""
+    machine, pid, mark = dead_holder().rsplit(":", 2)
+
+    assert is_held(f"{machine}-two:{pid}:{mark}", NOW + SECONDS, now=NOW, seconds=SECONDS)
+    assert is_held(f"{machine}:x{pid}:{mark}", NOW + SECONDS, now=NOW, seconds=SECONDS)
+    assert not is_held(f"{machine}:{pid}:{mark}", NOW + SECONDS, now=NOW, seconds=SECONDS)
+
+
+def test_every_holder_has_a_name_of_its_own():
+    """With its machine and its process."""
+    holders = {new_holder() for _ in range(20)}
+
+    assert len(holders) == 20
+    assert all(holder.startswith(f"{socket.gethostname()}:{os.getpid()}:") for holder in holders)

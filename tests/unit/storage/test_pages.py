@@ -375,3 +375,46 @@ def test_reserved_bytes_are_no_part_of_a_page(tmp_path):
 
     assert file.usable == page_bytes - 32
     assert [row.values["v"] for row in Salvage(file, shapes).rows("t")] == ["x" * 5_000] * 50
+
+
+def test_a_list_of_free_pages_is_as_long_as_its_page_allows(tmp_path):
+    """Two numbers are its own, the others are pages."""
+    most = 512 // 4 - 2
+    for count, expected in ((0, {2}), (most, set(range(2, most + 3))), (most + 1, set())):
+        data = bytearray(512 * 140)
+        data[:18] = b"SQLite format 3\0" + struct.pack(">H", 512)
+        data[32:36] = struct.pack(">I", 2)
+        data[512 : 512 * 2] = struct.pack(f">2I{most}I", 0, count, *range(3, most + 3))
+        (tmp_path / "a.db").write_bytes(data)
+
+        assert PageFile(tmp_path / "a.db").free_pages() == expected
+
+
+def test_cells_of_the_least_length_are_read(tmp_path):
+    """A key of one small number takes three bytes, and SQLite gives it four."""
+    rows = [(n,) for n in (0, 1)]
+    _, salvage = file_of(tmp_path, "CREATE TABLE t (v INTEGER PRIMARY KEY) WITHOUT ROWID", rows=rows)
+
+    assert [row.values["v"] for row in salvage.rows("t")] == [0, 1]
+    assert salvage.extents["t"].is_complete
+
+
+def test_a_free_block_of_four_bytes_is_the_least():
+    """One of three cannot hold its own header."""
+    for size, is_whole in ((4, True), (3, False)):
+        page = leaf(cell(7), bytes(size))
+        at = USABLE - 9 - size
+        page[1:5] = struct.pack(">2H", at, 1)
+        page[at : at + 4] = struct.pack(">2H", 0, size)
+        page[USABLE - 9 : USABLE] = cell(7)
+        assert parse_page(bytes(page), 2, USABLE).is_whole is is_whole
+
+
+def test_a_record_of_too_many_columns_is_refused_at_once():
+    """Bytes that are none may look like one of thousands."""
+    payload = b"\x05\x01\x01\x01\x01"
+
+    assert serial_types(payload, 4) == ([1, 1, 1, 1], 5)
+    assert len(serial_types(payload + bytes(9))[0]) == 4
+    with pytest.raises(Malformed):
+        serial_types(payload, 2)

@@ -1,5 +1,7 @@
 """A sealed note can be read with its key only, and leaves nothing readable behind."""
 
+import os
+
 from kept.storage.seal import SealedNote
 from kept.storage.sqlite import open_state
 
@@ -35,4 +37,22 @@ def test_a_note_without_key_file_or_integrity_reads_as_none(tmp_path):
     note.path.write_bytes(sealed)
 
     assert note.read() is None
+    database.close()
+
+
+def test_a_removed_note_stays_removed(tmp_path, monkeypatch):
+    """The folder is on the disk before the key is gone; a note that was never there can be removed too."""
+    database = open_state(tmp_path / "state.db")
+    note = SealedNote(tmp_path / "notes" / "owner", database)
+    note.remove()
+    note.write([1])
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+
+    note.remove()
+
+    assert synced[0] == note.path.parent.stat().st_ino
+    assert not note.path.exists()
+    found = database.connection.execute("SELECT count(*) FROM state_meta WHERE key GLOB 'seal:*'").fetchall()
+    assert found == [(0,)]
     database.close()

@@ -2,6 +2,7 @@
 
 import gc
 import hashlib
+import json
 import sqlite3
 import stat
 import threading
@@ -409,3 +410,34 @@ def test_shipped_migrations_are_ordered_and_unique():
     for package in ("kept.memory", "kept.storage"):
         versions = [migration.version for migration in sql_migrations(package)]
         assert versions == list(range(1, len(versions) + 1))
+
+
+@pytest.mark.parametrize("stage", ["copying", "swapping"])
+def test_a_journal_says_how_a_replacement_ends(open_database, tmp_path, stage):
+    """A copy is taken back, a swap is carried on, before anything is read; who may only read is told to wait."""
+    database = open_database()
+    insert(database, "new")
+    database.close()
+    (tmp_path / "state.db").rename(tmp_path / "state.db.salvaged-now")
+    database = open_database()
+    insert(database, "old")
+    database.close()
+    journal = tmp_path / "state.db.repair"
+    journal.write_text(json.dumps({"stage": stage, "stamp": "now", "pid": 4_194_999}))
+
+    with pytest.raises(StorageError, match="interrupted"):
+        open_database(read_only=True)
+    assert facts(open_database()) == (["new"] if stage == "swapping" else ["old"])
+    assert not journal.exists()
+    assert not (tmp_path / "state.db.salvaged-now").exists()
+
+
+def test_a_file_below_a_link_is_opened_where_it_is(open_database, tmp_path):
+    """Its log and its repairs are beside the real file."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "state.db").symlink_to(tmp_path / "real" / "state.db")
+    database = open_database()
+    insert(database, "kept")
+
+    assert (tmp_path / "real" / "state.db-wal").exists()
+    assert facts(database) == ["kept"]

@@ -7,6 +7,7 @@ import apsw
 import pytest
 
 from kept.core.errors import Unreadable
+from kept.storage.pages import PageFile
 from kept.storage.write_ahead import read_log, refuse_damaged_log
 
 PAGE = 1_024
@@ -265,3 +266,76 @@ def test_checksums_of_both_byte_orders_are_right(log, order):
 
     assert (found.is_damaged, found.frames) == (False, read_log(log).frames)
     assert read_log(change(write_checksums(log, order), 3)).frames == found.frames
+
+
+@pytest.fixture
+def open_pages(tmp_path, log):
+    """Open the pages of the file with another log."""
+
+    def open_with(data):
+        (tmp_path / "c.db").write_bytes((tmp_path / "a.db").read_bytes())
+        (tmp_path / "c.db-wal").write_bytes(data)
+        return PageFile(tmp_path / "c.db")
+
+    return open_with
+
+
+def test_pages_are_read_in_their_newest_form(log, open_pages):
+    """From the log where it has them; as many as the last commit counts."""
+    file, listed = open_pages(log), frames_of(log)
+
+    assert (file.page_bytes, file.count, file.numbers) == (PAGE, listed[-1][1], range(1, listed[-1][1] + 1))
+    assert {page: file.page(page) for page in pages_of(log)} == pages_of(log)
+    assert not any(file.is_copy(number) for number in file.numbers)
+
+
+def test_a_page_that_was_mended_is_read_as_it_was(log, open_pages):
+    """The word that the checksum restores is right again."""
+    damaged = change(log, frame(5) + 24 + 100)
+    file = open_pages(damaged)
+
+    assert {page: file.page(page) for page in pages_of(log)} == pages_of(log)
+    assert len(file.numbers) == file.count
+
+
+def test_a_damaged_page_and_the_copy_before_it_are_both_read(log, open_pages):
+    """The older one comes after all pages, and says that it is a copy."""
+    listed = frames_of(log)
+    newest = {page: number for number, (page, _) in enumerate(listed)}
+    pages = [
+        page for page, number in newest.items() if not listed[number][1] and page in [one for one, _ in listed[:number]]
+    ]
+    page, victim = pages[0], newest[pages[0]]
+    older = max(number for number, (one, _) in enumerate(listed[:victim]) if one == page)
+    damaged = overwrite(log, frame(victim) + 50, frame(victim) + 90)
+
+    file = open_pages(damaged)
+
+    assert file.page(page) == damaged[frame(victim) + 24 : frame(victim + 1)]
+    assert file.numbers[-1] == file.count + 1
+    assert file.page(file.count + 1) == log[frame(older) + 24 : frame(older + 1)]
+    assert [file.is_copy(number) for number in file.numbers] == [False] * file.count + [True]
+
+
+def test_a_page_that_lost_its_number_is_read_after_the_others(log, open_pages):
+    """It is no copy: nobody knows what it is."""
+    file = open_pages(overwrite(log, frame(4), frame(4) + 24))
+
+    assert file.page(file.count + 1) == log[frame(4) + 24 : frame(5)]
+    assert not file.is_copy(file.count + 1)
+    assert file.count + 1 not in file
+
+
+def test_a_log_of_another_page_size_is_not_read(tmp_path, log, open_pages):
+    """It belongs to another file; the pages of this one count."""
+    with closing(apsw.Connection(str(tmp_path / "d.db"))) as connection:
+        connection.pragma("page_size", 4 * PAGE)
+        connection.execute("CREATE TABLE t (v TEXT)")
+        with connection:
+            connection.executemany("INSERT INTO t VALUES (?)", [("x" * 900,) for _ in range(40)])
+    (tmp_path / "d.db-wal").write_bytes(log)
+
+    file = PageFile(tmp_path / "d.db")
+
+    assert (file.page_bytes, file.count) == (4 * PAGE, (tmp_path / "d.db").stat().st_size // (4 * PAGE))
+    assert file.page(2) == (tmp_path / "d.db").read_bytes()[4 * PAGE : 8 * PAGE]
