@@ -131,7 +131,7 @@ def _fill(connection: apsw.Connection, salvage: Salvage, shape: Shape) -> tuple[
     sql = f'INSERT OR IGNORE INTO "{shape.name}" ({names}) VALUES ({places})'  # noqa: S608
     read = lost = 0
     for row in salvage.rows(shape.name):
-        if row.damage or not row.is_of_table:
+        if row.damage:  # also one that does not fit the table
             lost += 1
             continue
         values = [row.values.get(column) for column in shape.columns]

@@ -343,7 +343,8 @@ class Salvage:
         extent = self.extents[name]
         for number in [*extent.pages, *extent.orphans]:
             tree = self.file.tree(number)
-            for cell in tree.cells if tree is not None else ():
+            assert tree is not None
+            for cell in tree.cells:
                 if cell.overflow:
                     yield from self.file.payload(cell)[1]
 

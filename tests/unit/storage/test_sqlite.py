@@ -135,8 +135,14 @@ def test_writers_that_collide_return_after_different_waits(open_database, tmp_pa
     """Jitter keeps writers from colliding again; a writer that comes soon waits a fraction of a millisecond."""
     connection = open_database().connection
     connection.set_busy_timeout(0)
-    waits = []
-    monkeypatch.setattr(ours.time, "sleep", lambda seconds: waits.append(seconds) or threading.Event().wait(0.01))
+    waits, longest, began = [], [], time.monotonic()
+
+    def sleep(seconds):
+        waits.append(seconds)
+        longest.append(1.5 * (0.0002 + (time.monotonic() - began) / 50))
+        threading.Event().wait(0.01)
+
+    monkeypatch.setattr(ours.time, "sleep", sleep)
     other = apsw.Connection(str(tmp_path / "state.db"))
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(apsw.BusyError):
@@ -144,6 +150,7 @@ def test_writers_that_collide_return_after_different_waits(open_database, tmp_pa
     other.close()
 
     assert waits[0] <= 0.001
+    assert all(wait <= most for wait, most in zip(waits, longest, strict=True))  # a fiftieth of what was waited
     assert all(0.0001 <= wait <= 0.015 for wait in waits)
     assert max(waits) > 0.003
     assert len(set(waits)) > 1

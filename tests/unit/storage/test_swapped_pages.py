@@ -179,6 +179,21 @@ def test_a_lost_page_is_named_and_its_cells_are_looked_for(made):
     assert not any(row.is_reached for row in salvage.rows("dogs"))
 
 
+def test_the_overflow_pages_of_rows_are_not_lost_pages(made):
+    """They belong to their rows, also where the declaration of another table is lost."""
+    path, _, shapes = made
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.execute("INSERT INTO dogs VALUES (50, ?, 'dogs')", ("long " * 600,))
+    while (at := path.read_bytes().find(b"tablecatscats")) > 0:
+        overwrite(path, at - 6, b"\xff" * 40)
+    overwrite(path, 100, b"\xff" * 8)
+
+    salvage = open_salvage(path, shapes)
+
+    assert not salvage.is_schema_complete
+    assert not any(b"long long" in salvage.file.page(number) for number in salvage.find_lost_pages("cats"))
+
+
 def test_the_cells_of_a_torn_page_are_given_once(made):
     """Those that a pointer leads to, and then those that none leads to any more."""
     path, roots, shapes = made
@@ -235,6 +250,19 @@ def test_indexes_say_which_rows_there_were(made):
     assert found.is_stale(left, 9)
     assert not found.is_stale(left, 2)
     assert not found.is_stale(Row(9, {}, "", 4), 9)
+
+
+def test_a_damaged_entry_of_an_index_says_nothing(made):
+    """Its number could be any; the others count, but the index is no complete list."""
+    path, _, shapes = made
+    data = path.read_bytes()
+    at = data.index(b"dogs 3\x03")
+    overwrite(path, at - 2, b"\x18")  # the name is a blob by its type
+
+    found = gather_evidence(open_salvage(path, shapes), "dogs")
+
+    assert 3 not in found.expected
+    assert found.columns[2] == {"name": "dogs 2"}
 
 
 def test_without_an_index_nothing_is_certain(made):

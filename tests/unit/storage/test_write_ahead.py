@@ -126,6 +126,17 @@ def test_a_page_without_its_number_is_given(log):
     assert found.loose == [frame(4) + 24]
 
 
+def test_a_page_with_a_number_that_cannot_be_is_given(log):
+    """Beyond the end of the file nothing was; so it is nobody knows which."""
+    listed = frames_of(log)
+    damaged = overwrite(log[: frame(4)] + b"\x00\x00\xff\xff" + log[frame(4) + 4 :], frame(4) + 50, frame(4) + 90)
+
+    found = read_log(damaged)
+
+    assert (found.is_damaged, found.page_count) == (True, listed[-1][1])
+    assert (found.loose, 0xFFFF in found.spoiled) == ([frame(4) + 24], False)
+
+
 def test_several_damaged_frames_in_a_row_hide_no_later_commit(log):
     """The salts of later frames show that the log goes on."""
     found = read_log(log[: frame(3)] + bytes(4 * STEP) + log[frame(7) :])

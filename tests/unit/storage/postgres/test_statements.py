@@ -119,6 +119,7 @@ def test_every_unique_key_begins_with_the_tenant(sql, key):
         ("SELECT 1 FROM notes WHERE user_id < ? AND ? < a", {"p1"}),
         ("SELECT 1 FROM notes WHERE user_id = a", set()),
         ("INSERT INTO notes (a, user_id) VALUES (?, ?)", {"p2"}),
+        ("INSERT INTO notes (user_id, a) VALUES (?, ?)", {"p1"}),
         ("INSERT INTO notes (user_id, a) VALUES (f(?, 1), ?)", set()),
         ("INSERT INTO notes (a, user_id) VALUES (f(1, ?), :who)", {"who"}),
         ("INSERT INTO notes AS n (user_id, a) SELECT ?, a FROM sessions WHERE b = ?", {"p1"}),
