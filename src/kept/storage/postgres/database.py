@@ -188,6 +188,7 @@ class PostgresServer:
         unit = open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
         try:
             yield unit
+            unit.flush()
             connection.commit()
             self.has_written |= writing
         except psycopg.Error as error:
@@ -350,6 +351,8 @@ def connect_as_owner(url: str) -> Iterator[Unit]:
     try:
         with psycopg.connect(address, cursor_factory=psycopg.ClientCursor) as connection:
             prepare(connection)
-            yield Unit(connection, is_writing=True)
+            unit = Unit(connection, is_writing=True)
+            yield unit
+            unit.flush()
     except psycopg.Error as error:
         raise translate(error, place) from error

@@ -64,6 +64,7 @@ class Unit:
         """What is done once this transaction is committed and its locks are free."""
         self._owner = owner
         self._changes = 0
+        self._waiting: list[tuple[str, Bindings]] = []
 
     def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, Mapping[str, object]]:
         """Return a statement and its bindings as the driver takes them, limited to the rows of this user."""
@@ -79,18 +80,26 @@ class Unit:
 
     def execute(self, sql: str, bindings: Bindings = ()) -> psycopg.Cursor[tuple[object, ...]]:
         """Run one statement and return its cursor, which has all rows."""
+        self.flush()
         self.ran.add(sql)
         cursor = self.connection.execute(*self.bind(sql, bindings))
         self._changes = cursor.rowcount
         return cursor
 
     def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
-        """Run one statement for each of the rows, hundreds of them in one exchange with the server."""
-        self.execute_all([(sql, row) for row in rows])
+        """Run one statement for each of the rows before the next statement: what follows may share its exchange."""
+        self.ran.update([sql] if rows else ())
+        self._waiting += [(sql, row) for row in rows]
+
+    def flush(self) -> None:
+        """Run what waits for the next statement; call it before the commit."""
+        if self._waiting:
+            self.execute_all(())
 
     def execute_all(self, statements: Sequence[tuple[str, Bindings]]) -> None:
         """Run statements that give no rows, each with its bindings, hundreds in one exchange with the server."""
         self.ran.update(sql for sql, _ in statements)
+        statements, self._waiting = [*self._waiting, *statements], []
         with psycopg.ClientCursor(self.connection) as cursor:
             for start in range(0, len(statements), _ROWS_AT_ONCE):
                 part = statements[start : start + _ROWS_AT_ONCE]
@@ -98,6 +107,7 @@ class Unit:
 
     def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
         """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
+        self.flush()
         found = []
         with psycopg.ClientCursor(self.connection) as cursor:
             whole = ";\n".join(cursor.mogrify(*self.bind(sql, bindings)) for sql in statements)
@@ -112,6 +122,7 @@ class Unit:
 
         Placeholders are `%s` and need types (`%s::text[]`), because the server binds them.
         """
+        self.flush()
         with psycopg.Cursor(self.connection) as cursor:
             return cursor.execute(sql.encode(), bindings, binary=True).fetchall()
 

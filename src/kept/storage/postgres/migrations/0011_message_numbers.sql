@@ -27,6 +27,15 @@ DECLARE
   own message_numbers;
   given bigint;
 BEGIN
+  UPDATE message_numbers SET next_id = next_id + wanted
+  WHERE tenant = current_setting('kept.tenant') AND user_id = current_setting('kept.user')
+    AND next_id + wanted <= range_end
+  RETURNING * INTO own;
+  IF FOUND THEN
+    RETURN QUERY SELECT generate_series(own.next_id - wanted, own.next_id - 1);
+    RETURN;
+  END IF;
+  -- a new user, or a range that is used up
   INSERT INTO message_numbers (next_id, range_end) VALUES (0, 0) ON CONFLICT DO NOTHING;
   SELECT * INTO own FROM message_numbers
   WHERE tenant = current_setting('kept.tenant') AND user_id = current_setting('kept.user') FOR UPDATE;
