@@ -28,7 +28,7 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, open_state
 
 TEXTS = 200
-"""Messages per question whose text is read; the search itself reads 36 to 60."""
+"""Messages per question whose text is read; the search itself reads 48 to 100."""
 _EVERY = 10**9
 
 
