@@ -81,7 +81,7 @@ def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, V
     for name, affinity, is_required in zip(shape.columns, shape.affinities, shape.required, strict=True):
         if is_required and filled.get(name) is None:
             filled[name] = _FILLERS.get(affinity, "")
-    optional = [name for name in values if name not in shape.key and name != "rowid" and name in shape.columns]
+    optional = [name for name in values if name in shape.columns and name not in shape.key]
     tries = [filled, *({key: value for key, value in filled.items() if key != one} for one in optional)]
     return any(_insert(connection, shape.table, one) for one in tries)
 

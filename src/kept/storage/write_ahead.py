@@ -312,5 +312,5 @@ def _find_last_commit(log: Path) -> tuple[bytes, int]:
 
 def _is_header(head: bytes) -> bool:
     """Whether the header of a log is whole."""
-    order = ">" if head[3:4] and head[3] & 1 else "<"
-    return len(head) == _LOG_HEADER and _checksum(head[:24], (0, 0), order) == _unpack_sum(head[24:])
+    order = ">" if head[3] & 1 else "<"
+    return _checksum(head[:24], (0, 0), order) == _unpack_sum(head[24:])
