@@ -1,5 +1,7 @@
 """SQLite files of other programs are read from a copy: with their log, locked, damaged, with foreign bytes."""
 
+import os
+import shutil
 import sqlite3
 
 import pytest
@@ -149,3 +151,24 @@ def test_what_holds_no_tables_is_refused(tmp_path, content):
         return
     with pytest.raises(Unreadable), open_copy(path, rescue=("lines",)):
         pass
+
+
+@pytest.mark.parametrize(("changes", "is_read"), [(4, True), (5, False)])
+def test_a_file_that_changes_while_it_is_copied_is_copied_again(path, monkeypatch, changes, is_read):
+    """File and log have to be of one moment; after five attempts it is told."""
+    copied, real = [], shutil.copyfile
+
+    def copy(source, target):
+        real(source, target)
+        copied.append(source)
+        if len(copied) <= changes:
+            os.utime(path, ns=(1, len(copied)))
+
+    monkeypatch.setattr(shutil, "copyfile", copy)
+
+    if is_read:
+        assert read(path)[0] == ""
+    else:
+        with pytest.raises(Unreadable, match="changes too fast"):
+            read(path)
+    assert len(copied) == 5
