@@ -172,3 +172,10 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(path, monkeypatc
         with pytest.raises(Unreadable, match="changes too fast"):
             read(path)
     assert len(copied) == 5
+
+
+def test_a_file_that_cannot_be_copied_says_why(tmp_path):
+    """A missing one, or a folder in its place."""
+    for place in (tmp_path / "absent.db", tmp_path):
+        with pytest.raises(Unreadable, match="cannot copy"), open_copy(place):
+            pass
