@@ -179,3 +179,19 @@ def test_a_file_that_cannot_be_copied_says_why(tmp_path):
     for place in (tmp_path / "absent.db", tmp_path):
         with pytest.raises(Unreadable, match="cannot copy"), open_copy(place):
             pass
+
+
+def test_rows_keep_their_numbers_and_keys_when_they_are_rescued(path):
+    """Of a table without a column for them, and of one that has none."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE plain (body TEXT)")
+        connection.execute("CREATE TABLE pairs (a TEXT, b INTEGER, PRIMARY KEY (b, a)) WITHOUT ROWID")
+        connection.execute("INSERT INTO plain (rowid, body) VALUES (7, 'seven'), (9, 'nine')")
+        connection.execute("INSERT INTO pairs VALUES ('x', 1), ('y', 2)")
+    connection.close()
+    overwrite(path, 0.5, b"\xa5" * 4096)
+
+    with open_copy(path, rescue=("lines", "talks", "plain", "pairs")) as tables:
+        assert tables.damage
+        assert list(tables.rows("SELECT rowid, body FROM plain")) == [(7, "seven"), (9, "nine")]
+        assert list(tables.rows("SELECT a, b FROM pairs")) == [("x", 1), ("y", 2)]
