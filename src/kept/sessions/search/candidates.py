@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import combinations
 
@@ -16,7 +16,7 @@ _BLOCK_BITS = 5
 _BLOCK = 1 << _BLOCK_BITS
 """Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
 _NEIGHBOURHOOD = 20
-_FULLEST = 600
+_FULLEST = 450
 """Blocks with most hits, whose scores are computed exactly."""
 _HEAVIEST = 4
 """How many times a hit of a heavy term counts at most."""
@@ -49,7 +49,7 @@ class Budget:
     """Messages whose length is looked up."""
     pool: int = 165
     """Messages whose rows are read."""
-    sessions: int = 24
+    sessions: int = 20
     """Sessions that are ranked line by line."""
     texts: int = 54
     """Messages whose text is read for proximity."""
@@ -62,12 +62,13 @@ class Budget:
         `frequencies` are those of the terms: messages with one common term differ little, so more are looked at.
         """
         is_one_common = len(frequencies) == 1 and frequencies[0] > _RARE
-        large = min(0.5, documents * 4 / LARGE) if is_one_common else min(1.0, documents / LARGE)
+        large = min(0.4, documents * 4 / LARGE) if is_one_common else min(1.0, documents / LARGE)
         return replace(
             self,
+            blocks=self.blocks // 2 if is_one_common else self.blocks,
             looked=round(self.looked * (0.33 + 0.67 * large)),
             pool=max(round(self.pool * (0.85 + 0.15 * large)), 12 * limit),
-            sessions=max(self.sessions - round(8 * (1.0 - large)), limit + limit // 2),
+            sessions=max(self.sessions - round(4 * (1.0 - large)), limit + limit // 2),
             texts=max(_SMALL_TEXTS if documents <= _SMALL else round(self.texts * (0.89 + 0.11 * large)), limit),
         )
 
@@ -205,8 +206,7 @@ def _promising(
     said = dense.scores({number >> _BLOCK_BITS for number in masks})
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, int(ranking.mean_length)) for mask in short}
-    held, gain = terms[0].members, ranking.neighbours
-    get = masks.get if len(terms) > 1 else lambda number, _: number in held  # of one term the whole list is known
+    get, gain = _mask_lookup(masks, terms), ranking.neighbours
     promises = {}
     for number, mask in masks.items():
         promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
@@ -216,14 +216,20 @@ def _promising(
     return sorted(sorted(promises, reverse=True), key=promises.__getitem__, reverse=True)[: budget.looked]
 
 
+def _mask_lookup(masks: Mapping[int, int], terms: Sequence[PostingList]) -> Callable[[int, int], int]:
+    """Return what tells the terms of a message beside a candidate; of a single term the whole list is known."""
+    held = terms[0].members
+    return masks.get if len(terms) > 1 else lambda number, _: number in held
+
+
 def _neighbours(
     looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[PostingList], ranking: Ranking
 ) -> dict[int, float]:
     """Return the gain of each message from its neighbours, where there is any."""
-    if len(terms) <= _FEW_TERMS:
+    if len(terms) == _FEW_TERMS:
         # for queries of one or two terms, look up neighbours in the full posting lists
         masks = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked})
-    get, gain = masks.get, ranking.neighbours
+    get, gain = _mask_lookup(masks, terms), ranking.neighbours
     near = {}
     for number in looked:
         before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
@@ -292,7 +298,7 @@ def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget:
     long = [term for term in terms if len(term.ids or ()) > budget.per_list]
     if len(long) > _FEW_TERMS:
         return set()
-    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 3 * budget.per_list)}
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list // 2)}
 
 
 class _Blocks:
@@ -335,18 +341,8 @@ def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
 
 
 def _fullest(hits: Counter[int]) -> Sequence[int]:
-    """Return the blocks with most hits."""
-    if len(hits) <= _FULLEST:
-        return list(hits)
-    floor, left = 0, _FULLEST
-    for count, blocks in sorted(Counter(hits.values()).items(), reverse=True):
-        floor, left = count, left - blocks
-        if left <= 0:
-            break
-    full = [(count, block) for block, count in hits.items() if count >= floor]
-    above = [block for count, block in full if count > floor]
-    even = [block for count, block in full if count == floor]
-    return above + even[len(above) - _FULLEST :]
+    """Return the blocks with most hits, of equal ones the newest."""
+    return list(hits) if len(hits) <= _FULLEST else sorted(hits, key=hits.__getitem__)[-_FULLEST:]
 
 
 def _span_scores(
