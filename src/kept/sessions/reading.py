@@ -59,7 +59,7 @@ def scroll(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answe
             return _no_message(asked)
         name = found.session.id
         warning = f"message {found.match.id} belongs to {name}, of the same conversation: that session is shown"
-    if all(message.id in asker.hidden for message in found.around):
+    if asker.hidden and all(message.id in asker.hidden for message in found.around):
         return Refused(
             Reason.INVALID,
             "every message of that window is in your context already",
