@@ -217,9 +217,11 @@ def _promising(
 
 
 def _mask_lookup(masks: Mapping[int, int], terms: Sequence[PostingList]) -> Callable[[int, int], int]:
-    """Return what tells the terms of a message beside a candidate; of a single term the whole list is known."""
+    """Return what tells the terms of a message beside a candidate; of a single term the whole list may be known."""
+    if len(terms) != 1 or terms[0].ids is None:
+        return masks.get
     held = terms[0].members
-    return masks.get if len(terms) > 1 else lambda number, _: number in held
+    return lambda number, _: number in held
 
 
 def _neighbours(
@@ -227,7 +229,7 @@ def _neighbours(
 ) -> dict[int, float]:
     """Return the gain of each message from its neighbours, where there is any."""
     if len(terms) == _FEW_TERMS:
-        # for queries of one or two terms, look up neighbours in the full posting lists
+        # their neighbours are looked up in the full lists; those of one term always are
         masks = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked})
     get, gain = _mask_lookup(masks, terms), ranking.neighbours
     near = {}
