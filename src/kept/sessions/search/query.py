@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kept.core.clock import find_spans
 from kept.core.dates import DATE_NAMES, Span
@@ -88,55 +88,14 @@ class Query:
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
-_ASKING_WORDS = frozenset(
-    [
-        "wer",
-        "was",
-        "wann",
-        "wo",
-        "warum",
-        "wieso",
-        "wie",
-        "welche",
-        "welcher",
-        "welches",
-        "wohin",
-        "woher",
-        "womit",
-        "zeig",
-        "sag",
-        "nenn",
-        "hast",
-        "habe",
-        "quién",
-        "qué",
-        "cuándo",
-        "dónde",
-        "cómo",
-        "cuál",
-        "cuánto",
-        "dime",
-        "muestra",
-        "quien",
-        "que",
-        "cuando",
-        "donde",
-        "como",
-        "cual",
-        "qui",
-        "quoi",
-        "quand",
-        "où",
-        "ou",
-        "comment",
-        "pourquoi",
-        "quel",
-        "quelle",
-        "combien",
-        "dis",
-        "montre",
-        "est-ce",
-    ]
+_ASKING_BEYOND_ENGLISH: Final = (
+    "wer was wann wo warum wieso wie welche welcher welches wohin woher womit zeig sag nenn hast habe weißt weisst "
+    "kannst könntest erinnere quién qué cuándo dónde cómo cuál cuánto dime muestra quien que cuando donde como cual "
+    "sabes puedes podrías recuérdame qui quoi quand où ou comment pourquoi quel quelle combien dis montre est-ce "
+    "sais peux pourrais rappelle"
+)
+_ASKING_WORDS = ASKING.union(_ASKING_BEYOND_ENGLISH.split()).difference(
+    ["i", "we"]  # they begin statements far more often than questions
 )
 _ASKING_CHINESE = re.compile(r"[吗呢谁]|什么|哪|怎|为何|几[个点时]|多少|告诉我")
 _OF_ASKER = re.compile(
@@ -175,9 +134,7 @@ def is_asking(text: str) -> bool:
     if stripped.endswith(("?", "\uff1f")) or _ASKING_CHINESE.search(stripped):
         return True
     first = WORD.search(stripped)
-    word = first[0].lower() if first is not None else ""
-    # "I" and "we" begin statements far more often than questions
-    return (word in ASKING and word not in {"i", "we"}) or word in _ASKING_WORDS
+    return first is not None and first[0].lower() in _ASKING_WORDS
 
 
 def find_role(question: str) -> str:
@@ -207,7 +164,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
     is_asked = _is_question(text) or is_asking(text)
-    shaping = SCAFFOLDING if is_asked else frozenset[str]()
+    shaping = SCAFFOLDING.union(_ASKING_WORDS.intersection(words[:1])) if is_asked else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):

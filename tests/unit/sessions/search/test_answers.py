@@ -101,7 +101,21 @@ def test_a_bare_correction_becomes_a_whole_statement() -> None:
     assert complete("I live in Leipzig.", "no, Dresden") == "I live in Dresden."
 
 
-@pytest.mark.parametrize("text", ["where do i live", "wo wohne ich", "¿dónde vivo?", "我住在哪里", "tell me my name"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "where do i live",
+        "wo wohne ich",
+        "¿dónde vivo?",
+        "我住在哪里",
+        "tell me my name",
+        "Kannst du mir sagen wo ich wohne",
+        "Weißt du noch, wo ich wohne",
+        "Erinnere mich bitte, wo ich wohne",
+        "puedes decirme dónde vivo",
+        "rappelle-moi où j'habite",
+    ],
+)
 def test_questions_and_orders_to_tell_are_asking(text: str) -> None:
     """With or without a question mark."""
     assert is_asking(text)
