@@ -103,13 +103,15 @@ def write_address(home: Home, url: str) -> Path:
     return home.env_file
 
 
-def drop_address(home: Home) -> bool:
-    """Remove `storage.url` from the settings and the secrets; return whether it was there."""
+def drop_address(home: Home) -> Path | None:
+    """Remove `storage.url` from the settings and the secrets; return the file that had it, None if none had."""
     from kept.config.file import unset_value
     from kept.config.load import unset_secret
 
     was_set = unset_value(home, "storage.url")
-    return unset_secret(home.env_file, _URL_VARIABLE) or was_set
+    if unset_secret(home.env_file, _URL_VARIABLE):
+        return home.env_file
+    return home.config_file if was_set else None
 
 
 def show_storage(caller: Caller) -> StorageStatus:

@@ -97,11 +97,14 @@ def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
     from kept.config.file import unset_value
 
     home = chosen_home()
-    removed = operations.storage.drop_address(home) if key == "storage.url" else unset_value(home, key)
-    if as_json:
-        print_json({"key": key, "removed": removed})
+    if key == "storage.url":
+        file = operations.storage.drop_address(home)
     else:
-        say(f"{key} was {'removed' if removed else 'not set'} in {home.config_file}")
+        file = home.config_file if unset_value(home, key) else None
+    if as_json:
+        print_json({"key": key, "removed": file is not None})
+    else:
+        say(f"{key} was {'not set' if file is None else 'removed'} in {file or home.config_file}")
 
 
 @config_app.command("path")
