@@ -101,7 +101,8 @@ class Assistant:
     ) -> Reply:
         """Return the answer to one message; `is_stored` says whether the conversation is being stored."""
         code = detect(text, memo.language if memo.message else None) or memo.language
-        message = _Message(text, read(text, code), replace(memo, language=code), session_id, is_stored)
+        reading = read(text, code)
+        message = _Message(reading.question, reading, replace(memo, language=code), session_id, is_stored)
         act = classify(message.reading)
         if act in _WITH_CONTENT and parse_order(text) is None:
             lead, rest = split_lead(text, code)

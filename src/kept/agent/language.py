@@ -32,6 +32,8 @@ class Token:
 
     text: str
     classes: frozenset[str] = frozenset()
+    start: int = 0
+    """Its place in the message."""
 
 
 class Language:
@@ -79,14 +81,19 @@ class Language:
 
     def read(self, text: str) -> tuple[Token, ...]:
         """Return the phrases of a text: at each place the longest one that the table has, else one word."""
-        words = split(text[:READ_CHARS])
+        places = [
+            (word, found.start() + (number if UNSPACED.match(found[0]) else 0))
+            for found in WORD.finditer(text[:READ_CHARS])
+            for number, word in enumerate(split(found[0]))
+        ]
+        words = [word for word, _ in places]
         tokens: list[Token] = []
         place = 0
         while place < len(words):
             for length in range(min(_LONGEST, len(words) - place), 0, -1):
                 phrase = self._join(words[place : place + length])
                 if length == 1 or phrase in self.phrases:
-                    tokens.append(Token(phrase, self.phrases.get(phrase, frozenset())))
+                    tokens.append(Token(phrase, self.phrases.get(phrase, frozenset()), places[place][1]))
                     place += length
                     break
         return tuple(tokens)
@@ -196,6 +203,8 @@ class Reading:
     text: str
     tokens: tuple[Token, ...] = field(default=())
     asks: bool = False
+    question: str = ""
+    """The question inside a request to tell it, or the whole text."""
 
     def has(self, *classes: str) -> bool:
         """Whether a phrase is in one of the classes."""
@@ -211,23 +220,39 @@ class Reading:
         return any(not token.classes.isdisjoint(classes) for token in self.tokens[:within])
 
 
-_LINKS: Final = frozenset({"me", "you", "that", "lead", "function"})
-"""Classes of the words that may stand between "remind me" and what is asked."""
+_INFORMS: Final = frozenset({"tell", "inform", "remind"})
+_FRAMES: Final = _INFORMS | {"can", "polite", "me", "you", "that", "greet", "lead", "function"}
+"""Classes of the words before an indirect question: "could you please remind me where …"."""
 _CONJUNCTIONS: Final = frozenset({"que", "qu"})
 """Words that ask only with an accent, which tokens lack: "recuérdame que …" asks nothing, "recuérdame qué …" does."""
+_PARTICLES: Final = frozenset("吗呢么")
+"""Chinese words at the end that turn any sentence into a question, so that they ask for nothing in it."""
 
 
-def recalls(text: str, tokens: Sequence[Token]) -> bool:
-    """Return whether a message wants to be reminded of what was said: "remind me which wine", not "… to buy wine".
+def _is_polite(token: Token) -> bool:
+    """Return whether a phrase says nothing but that the person is polite."""
+    return "polite" in token.classes <= {"polite", "function"}
 
-    A word that asks follows one that wants to be reminded, with nothing but small words between them.
+
+def unwrap(text: str, tokens: Sequence[Token], code: str) -> Sequence[Token]:
+    """Return the question inside a request to tell it: of "could you please tell me where I live", "where I live".
+
+    Polite words and pronouns may stand anywhere before it. Any other message is returned as it is: "remind me to buy
+    wine" asks nothing.
     """
-    begun = False
-    for token in tokens:
-        if begun and "ask" in token.classes and (token.text not in _CONJUNCTIONS or "qué" in text.casefold()):
-            return True
-        begun = "remind" in token.classes or (begun and not token.classes.isdisjoint(_LINKS))
-    return False
+    is_begun = False
+    for place, token in enumerate(tokens):
+        if is_begun and code == "zh" and "polite" not in token.classes:
+            # the word that asks may come late: a Chinese question has the order of a statement
+            asks = any("ask" in one.classes and one.text not in _PARTICLES for one in tokens[place:])
+            return tokens[place:] if asks else tokens
+        asks = "ask" in token.classes and (token.text not in _CONJUNCTIONS or "qué" in text.casefold())
+        if is_begun and asks:
+            return tokens[place:]
+        if token.classes.isdisjoint(_FRAMES):
+            return tokens
+        is_begun = is_begun or not token.classes.isdisjoint(_INFORMS)
+    return tokens
 
 
 _MARK: Final = re.compile(r"[?\uff1f¿]")
@@ -236,13 +261,16 @@ _MARK: Final = re.compile(r"[?\uff1f¿]")
 def read(text: str, code: str) -> Reading:
     """Return how a message reads in a language."""
     spoken = language(code)
-    tokens = spoken.read(text)
+    said = spoken.read(text)
+    said = tuple(token for token in said if not _is_polite(token)) or said
+    tokens = tuple(unwrap(text, said, code))
     lead = next((token for token in tokens if not token.classes & {"lead", "greet"}), None)
     asks = (
         _MARK.search(text[-READ_CHARS:]) is not None
         or (lead is not None and "ask" in lead.classes)
         or (code == "zh" and any("ask" in token.classes for token in tokens))  # the place of the word does not matter
         or spoken.pattern("asks").search(text.strip()) is not None
-        or recalls(text, tokens)
+        or len(tokens) < len(said)
     )
-    return Reading(spoken, text, tokens, asks)
+    question = text[tokens[0].start :] if len(tokens) < len(said) else text
+    return Reading(spoken, text, tokens, asks, question)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from kept.agent.language import Reading, read, recalls
+from kept.agent.language import Reading, read
 from kept.core.text import WORD
 from kept.core.values import dataclass
 
@@ -103,9 +103,9 @@ def _forgets_that(reading: Reading) -> bool:
 
 def is_reminder(reading: Reading) -> bool:
     """Whether a message wants to be reminded of something at a time."""
-    if not reading.has("remind") or recalls(reading.text, reading.tokens):
-        return False
-    return reading.begins("remind", "can", "now", within=5) and not reading.begins("me", "ask")
+    return (
+        reading.has("remind") and reading.begins("remind", "can", "now", within=5) and not reading.begins("me", "ask")
+    )
 
 
 def _asks_about_the_person(reading: Reading) -> bool:
@@ -168,7 +168,7 @@ def is_task(reading: Reading) -> bool:
     if reading.begins("ask", "me", "save", "forget", "undo"):
         return False
     if reading.begins("can", within=2) and not reading.has("know", "save", "forget", "undo"):
-        return not reading.has("tell") or reading.has("task")
+        return not reading.has("tell", "inform") or reading.has("task")
     before = {"greet", "lead", "that", "function"} if reading.language.code == "zh" else {"greet", "lead"}
     begins = [token for token in reading.tokens if token.classes.isdisjoint(before)][:1]
     verbs = any("task" in token.classes for token in begins)

@@ -97,6 +97,43 @@ def test_to_be_reminded_of_what_was_said_is_a_question(said):
     assert split_lead(text, code) == (None, text)
 
 
+@pytest.mark.parametrize(
+    ("said", "question"),
+    [
+        ("en:Could you please remind me where I live?", "where I live?"),
+        ("en:Would you be so kind as to tell me where I live", "where I live"),
+        ("de:Könntest du mir bitte mal kurz sagen, wo ich wohne", "wo ich wohne"),
+        ("de:Wärst du so nett und sagst mir, wo ich wohne?", "wo ich wohne?"),
+        ("fr:Pourriez-vous me rappeler, s'il vous plaît, où j'habite", "où j'habite"),
+        ("es:¿Puedes por favor decirme dónde vivo?", "dónde vivo?"),
+        ("zh:麻烦你告诉我一下我住在哪里", "我住在哪里"), ("zh:请你提醒我一下我住在哪里", "我住在哪里"),
+    ],
+)  # fmt: skip
+def test_a_polite_request_to_tell_is_the_question_inside_it(said, question):
+    """Polite words may stand anywhere in it, so they are no part of the phrases of the tables."""
+    code, _, text = said.partition(":")
+    reading = read(text, code)
+
+    assert (reading.question, classify(reading)) == (question, Act.QUESTION)
+    assert not is_task(reading)
+    assert not is_reminder(reading)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "en:Could you please translate this into French", "de:Kannst du mir bitte mal einen Witz erzählen",
+        "fr:Peux-tu s'il te plaît traduire ça", "es:Puedes por favor traducir esto", "zh:可以请你帮我翻译一下吗",
+    ],
+)  # fmt: skip
+def test_a_polite_task_stays_a_task(said):
+    """Nothing is asked in it."""
+    code, _, text = said.partition(":")
+    reading = read(text, code)
+
+    assert (reading.question, is_task(reading)) == (text, True)
+
+
 @pytest.mark.parametrize("said", ["es:recuérdame que tengo cita", "fr:rappelle-moi que j'ai rendez-vous"])
 def test_to_be_reminded_that_something_will_be_is_a_reminder(said):
     """A conjunction asks nothing, though it is written like a word that does."""

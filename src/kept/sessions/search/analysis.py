@@ -247,42 +247,6 @@ def _cyrillic(word: str) -> str:
     return word
 
 
-CJK_STOP: Final[tuple[str, ...]] = (
-    "什么时候", "什麼時候", "为什么", "為什麼", "什么", "什麼", "怎么样", "怎么", "怎麼",
-    "哪里", "哪裡", "哪儿", "哪个",
-    "是不是", "有没有", "多少", "我们", "你们", "他们", "的", "了", "吗", "呢", "吧",
-    "いつ", "どこ", "なぜ", "どうして", "どんな", "どの", "誰が", "誰", "何を",
-    "ですか", "ますか", "でしたか", "ましたか",
-    "です", "ます", "でした", "ました", "は", "が", "を", "に", "の", "で", "と", "も", "へ",
-    "เมื่อไหร่", "เมื่อไร", "ที่ไหน", "อะไร", "ทำไม", "อย่างไร", "ใคร", "ครับ", "ค่ะ", "คะ",
-)  # fmt: skip
-"""Question words and particles of scripts without spaces, longest first where one holds another."""
-CJK_FRAME: Final[tuple[str, ...]] = (
-    "能不能", "可不可以", "你能", "你可以", "请问", "请", "告诉过", "告诉", "提醒", "一下", "我", "你", "您",
-)  # fmt: skip
-"""What frames a Chinese question or request, longest first: polite words, and the two who talk."""
-
-_SCAFFOLDING: Final = (
-    "kind kinds type types sort name names named mention mentioned mentions according recently recent "
-    "current currently likely consider considered specific specifically different various certain "
-    "particular describe described say said says tell told talk talked discuss discussed conversation "
-    "share shared thing things way ways go goes going come use used using make makes want wants like "
-    "likes new one two first last time times find found give gave given remember previous previously "
-    "earlier ago back know suggest suggestion suggestions recommend recommendation recommendations tip tips advice "
-    "idea ideas remind please "
-    "kannst könntest hast bitte sagen sag nochmal erinnere erzählt gesagt viel viele "
-    "puedes podrías recordarme recuérdame decirme dijiste peux pourrais rappeler rappelle dire dit"
-)
-SCAFFOLDING: Final[frozenset[str]] = frozenset(_SCAFFOLDING.split())
-"""Words that form a question rather than name its topic; they have less weight."""
-
-_ASKING: Final = (
-    "what which who whom whose when where why how did does do is are was were am has have had can could will would "
-    "shall should may might tell remind show list find give name describe remember please i we"
-)
-ASKING: Final[frozenset[str]] = frozenset(_ASKING.split())
-"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
-
 _IRREGULAR: Final[str] = (
     "go went gone;buy bought;bring brought;teach taught;think thought;catch caught;fight fought;seek sought;"
     "feel felt;keep kept;leave left;lose lost;make made;mean meant;meet met;pay paid;run ran;say said;see saw seen;"

@@ -3,18 +3,15 @@
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Final, TypeAlias
 
 from kept.core.clock import find_spans
 from kept.core.dates import DATE_NAMES, Span
-from kept.core.text import STOP_WORDS, WORD, stop_words
+from kept.core.text import STOP_WORDS, WORD, resource_text, stop_words
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import (
-    ASKING,
     CANONICAL,
-    CJK_FRAME,
-    CJK_STOP,
-    SCAFFOLDING,
     SPEAKER,
     UNSPACED,
     WHOLE,
@@ -28,7 +25,7 @@ MAX_CHARACTERS = 12_000
 MAX_TERMS = 32
 MAX_DEPTH = 12
 
-SCAFFOLDING_WEIGHT = 0.35
+FRAME_WEIGHT = 0.35
 DATE_WORD_WEIGHT = 0.35
 PART_WEIGHT = 0.6
 
@@ -88,16 +85,30 @@ class Query:
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
-_ASKING_BEYOND_ENGLISH: Final = (
-    "wer was wann wo warum wieso wie welche welcher welches wohin woher womit zeig sag nenn hast habe weißt weisst "
-    "kannst könntest erinnere quién qué cuándo dónde cómo cuál cuánto dime muestra quien que cuando donde como cual "
-    "sabes puedes podrías recuérdame qui quoi quand où ou comment pourquoi quel quelle combien dis montre est-ce "
-    "sais peux pourrais rappelle"
-)
-_ASKING_WORDS = ASKING.union(_ASKING_BEYOND_ENGLISH.split()).difference(
-    ["i", "we"]  # they begin statements far more often than questions
-)
-_ASKING_CHINESE = re.compile(r"[吗呢谁]|什么|哪|怎|为何|几[个点时]|多少|告诉我")
+
+
+@cache
+def _read_words(kind: str) -> frozenset[str]:
+    """Return the words of one kind in `question_words.txt`, of all languages."""
+    lines = resource_text("kept.sessions", "search/question_words.txt").splitlines()
+    return frozenset(
+        word
+        for name, colon, words in (line.partition(": ") for line in lines)
+        if colon and name.endswith(f" {kind}")
+        for word in words.split()
+    )
+
+
+_FRAMES: Final = _read_words("frames") | _read_words("requests") | _read_words("polite")
+"""Words that form a question rather than name its topic; they have less weight in it."""
+_BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
+"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
+_COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
+_POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+_UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
+_UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
+_UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
+"""What is dropped from scripts without spaces, longest first, because one may contain another."""
 _OF_ASKER = re.compile(
     r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
 )
@@ -131,10 +142,13 @@ def parse(text: str, now: float = 0.0) -> Query:
 def is_asking(text: str) -> bool:
     """Return whether a text is a question, or an order to tell something, in any of the languages."""
     stripped = text.strip()
-    if stripped.endswith(("?", "\uff1f")) or _ASKING_CHINESE.search(stripped):
+    if stripped.endswith(("?", "\uff1f")):
         return True
-    first = WORD.search(stripped)
-    return first is not None and first[0].lower() in _ASKING_WORDS
+    if not stripped.isascii() and any(word in stripped for word in _UNSPACED_ASKS):
+        return True
+    polite = _POLITE.match(stripped)
+    first = WORD.search(stripped, polite.end() if polite else 0)
+    return first is not None and first[0].lower() in _BEGINNINGS
 
 
 def find_role(question: str) -> str:
@@ -163,8 +177,8 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
-    is_asked = _is_question(text) or is_asking(text)
-    shaping = SCAFFOLDING.union(_ASKING_WORDS.intersection(words[:1])) if is_asked else frozenset[str]()
+    is_asked = "?" in text or is_asking(text)
+    shaping = _FRAMES.union(_BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
@@ -174,20 +188,15 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
-        terms += _split_unspaced(run, (*date_words, *CJK_STOP, *(CJK_FRAME if is_asked else ())))
+        terms += _split_unspaced(run, (*date_words, *(_UNSPACED_SHAPING if is_asked else _UNSPACED_STOPS)))
     return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
-
-
-def _is_question(text: str) -> bool:
-    first = WORD.search(UNSPACED.sub(" ", text))
-    return "?" in text or (first is not None and first[0].lower() in ASKING)
 
 
 def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
     if word in date_words:
         name = CANONICAL.get(word, word)
         return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
-    return Term(CANONICAL.get(word) or base(word), weight=SCAFFOLDING_WEIGHT if word in shaping else 1.0)
+    return Term(CANONICAL.get(word) or base(word), weight=FRAME_WEIGHT if word in shaping else 1.0)
 
 
 def _is_month(word: str, date_words: frozenset[str]) -> bool:
@@ -212,7 +221,8 @@ def _condition(text: str) -> Node | None:
     if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
         return None
     outside = _QUOTED.sub(" ", text)
-    if not text.startswith('"') and _is_question(outside) and not _EXPLICIT.search(outside):
+    is_asked = "?" in outside or is_asking(outside)
+    if not text.startswith('"') and is_asked and not _EXPLICIT.search(outside):
         return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
     return _Reader(tokens).read()
@@ -312,7 +322,7 @@ def _operand(word: str) -> Node:
     """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
     if _PREFIX.fullmatch(word):
         return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
-    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in ASKING:
+    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in _BEGINNINGS:
         return Term(CANONICAL.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
     terms = _plain(word, frozenset())
     if not terms:

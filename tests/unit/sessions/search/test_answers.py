@@ -114,11 +114,20 @@ def test_a_bare_correction_becomes_a_whole_statement() -> None:
         "Erinnere mich bitte, wo ich wohne",
         "puedes decirme dónde vivo",
         "rappelle-moi où j'habite",
+        "Please, tell me where I live",
+        "Por favor, dime dónde vivo",
+        "S'il te plaît, dis-moi où j'habite",
     ],
 )
 def test_questions_and_orders_to_tell_are_asking(text: str) -> None:
     """With or without a question mark."""
     assert is_asking(text)
+
+
+@pytest.mark.parametrize("text", ["Please call me Bob", "Bitte nenn mich Jörg", "por la mañana corro", "我住在成都"])
+def test_a_polite_statement_is_not_asking(text: str) -> None:
+    """A polite word begins orders of every kind."""
+    assert not is_asking(text)
 
 
 def say(store: SqliteSessionStore, name: str, at: float, *texts: str) -> None:
