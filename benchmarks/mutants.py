@@ -55,9 +55,9 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     ),
     "sessions": (
         (
-            "src/kept/sessions/sqlite/upkeep.py",
-            "src/kept/sessions/sqlite/removal.py",
-            "src/kept/sessions/sqlite/store.py",
+            "src/kept/sessions/rows/upkeep.py",
+            "src/kept/sessions/rows/removal.py",
+            "src/kept/sessions/rows/store.py",
         ),
         (
             "tests/unit/sessions/sqlite/test_upkeep.py",

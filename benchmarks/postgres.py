@@ -31,8 +31,9 @@ from kept.core.text import STOP_WORDS
 from kept.sessions.embedding.local import local_model
 from kept.sessions.postgres.semantic import ServerVectors
 from kept.sessions.postgres.store import PostgresSessionStore
+from kept.sessions.rows.store import RowStore
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import SemanticSearch
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.postgres.database import PostgresServer
 from kept.storage.postgres.schema import migrate
@@ -93,7 +94,7 @@ def compare_rankings(path: Path, server: EmbeddedServer, model: str | None = Non
                 fill(store, pool)
             if loaded is not None:
                 settings = EmbeddingSettings(provider="local", background=False)
-                file.meaning = SemanticSearch(file.database, settings, model=lambda: loaded, sink=ignore)
+                file.meaning = FileVectors(file.database, settings, model=lambda: loaded, sink=ignore)
                 meaning = ServerVectors(opened, settings, model=lambda: loaded, sink=ignore)
                 stores = (file, PostgresSessionStore(opened, clock=StoppedClock(), meaning=meaning))
                 for vectors in (file.meaning, meaning):
@@ -112,7 +113,7 @@ def compare_rankings(path: Path, server: EmbeddedServer, model: str | None = Non
     return same == asked
 
 
-def _read_names(store: SqliteSessionStore) -> dict[int, str]:
+def _read_names(store: RowStore) -> dict[int, str]:
     sessions = store.recent(limit=10_000)
     return {one.id: f"{one.session_id} {one.external_id}" for found in sessions for one in store.messages(found.id)}
 
@@ -132,7 +133,7 @@ def make_people(users: int, messages: int) -> Iterator[Person]:
         yield Person(UserId(f"user-{number:04d}"), list(corpus.messages(messages // users)))
 
 
-def store_all(store: SqliteSessionStore, person: Person) -> None:
+def store_all(store: RowStore, person: Person) -> None:
     """Store the conversations of a user, session by session."""
     for name, group in groupby(person.made, key=lambda made: made.session_id):
         items = list(group)
@@ -243,7 +244,7 @@ def measure_all(folder: Path, server: EmbeddedServer, asked: Sequence[Person], s
     if "empty" in shapes:
         nothing = (take_time(lambda: _ask_nothing(everybody)) for _ in range(ROUNDS))
         show_served("PostgreSQL, an empty transaction", server, nothing)
-    sides: tuple[tuple[str, Callable[[UserId], SqliteSessionStore]], ...] = (
+    sides: tuple[tuple[str, Callable[[UserId], RowStore]], ...] = (
         ("PostgreSQL", everybody.for_user),
         ("SQLite", files.__getitem__),
     )
@@ -268,14 +269,14 @@ def _ask_nothing(store: PostgresSessionStore) -> None:
         unit.execute("SELECT 1").fetchone()
 
 
-def _search_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore], kind: str) -> Iterator[Times]:
+def _search_all(people: Sequence[Person], find: Callable[[UserId], RowStore], kind: str) -> Iterator[Times]:
     for number, person in enumerate(people):
         store = find(person.user)
         for request in list_questions(person, number)[kind]:
             yield take_time(lambda store=store, request=request: store.search(request))  # type: ignore[misc]
 
 
-def _append_all(people: Sequence[Person], find: Callable[[UserId], SqliteSessionStore]) -> Iterator[Times]:
+def _append_all(people: Sequence[Person], find: Callable[[UserId], RowStore]) -> Iterator[Times]:
     for person in people:
         store = find(person.user)
         session_id = SessionId(f"{person.user}-more-{time.time_ns()}")

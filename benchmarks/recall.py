@@ -22,6 +22,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.core.text import STOP_WORDS
+from kept.sessions.rows.store import RowStore
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, Database, open_state
@@ -121,7 +122,7 @@ def pooled(messages: Path, questions: Path) -> list[Pool]:
     return [Pool(messages.stem, said, asked)]
 
 
-def fill(store: SqliteSessionStore, pool: Pool) -> None:
+def fill(store: RowStore, pool: Pool) -> None:
     by_session: dict[str, list[Said]] = {}
     for item in pool.said:
         by_session.setdefault(item.session_id, []).append(item)
@@ -205,13 +206,11 @@ def _embed(database: Database, model: str | None) -> "Callable[[str], Similarity
         return None
     from kept.sessions.embedding.local import local_model
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.semantic import SemanticSearch
+    from kept.sessions.sqlite.semantic import FileVectors
 
     settings = EmbeddingSettings(provider="local", background=False)
     chosen = None if model == "auto" else model
-    meaning = SemanticSearch(
-        database, settings, model=lambda: local_model(chosen, os.environ), sink=lambda _event: None
-    )
+    meaning = FileVectors(database, settings, model=lambda: local_model(chosen, os.environ), sink=lambda _event: None)
     meaning.embed_all()
     return lambda text: meaning.embed_question(database.connection, text)
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from kept.core.search import SearchRequest
+from kept.sessions.rows import vectors
+from kept.sessions.rows.vector_cache import compare
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import vectors
-from kept.sessions.sqlite.semantic import SemanticSearch
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.sqlite.vector_cache import compare
 from kept.storage.sqlite import Connection, open_state
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -95,7 +95,7 @@ def timed(name: str, act: Callable[[int], object]) -> None:
     )
 
 
-def lost(connection: Connection, meaning: SemanticSearch, numbers: Sequence[int]) -> float:
+def lost(connection: Connection, meaning: FileVectors, numbers: Sequence[int]) -> float:
     """Return the share of the best 50 messages that the short forms keep, over some questions."""
     shares = []
     for number in range(5):
@@ -119,14 +119,14 @@ def main() -> None:
         with database.writing() as connection:
             count = fill(connection, model)
         settings = EmbeddingSettings(provider="local", background=False)
-        meaning = SemanticSearch(database, settings, model=lambda: model, sink=print)
+        meaning = FileVectors(database, settings, model=lambda: model, sink=print)
         store = SqliteSessionStore(database)
         print(f"{count:,} messages (reference loop {reference_loop_processor_seconds():.3f} s)")
         begun = time.process_time()
         meaning.embed_question(database.connection, "the first question")
         print(f"  read in, put on file         {time.process_time() - begun:.2f} s")
         begun, start = time.process_time(), time.perf_counter()
-        meaning = SemanticSearch(database, settings, model=lambda: model, sink=print)
+        meaning = FileVectors(database, settings, model=lambda: model, sink=print)
         asked = meaning.embed_question(database.connection, "the first question")
         assert asked is not None
         asked.nearest(None)

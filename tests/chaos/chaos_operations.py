@@ -153,7 +153,7 @@ CREATE = tuple(
     for name in ("alpha", "beta", "gamma")
 )
 IMPORT = ("sessions", "import", "{files}/lines.jsonl")
-CONSTANTS = {"kept.sessions.sqlite.transfer.BATCH": 3, "kept.sessions.sqlite.index._REBUILD_BATCH": 4}
+CONSTANTS = {"kept.sessions.rows.transfer.BATCH": 3, "kept.sessions.sqlite.index._REBUILD_BATCH": 4}
 IMPORTED = (write_conversations, IMPORT)
 RESTORE = ("restore", "{files}/home.tar.gz", "--yes", "--no-backup")
 RESTORED = (PAGES, EDITS, ("--as", "ann", *PAGES), MESSAGES, SKILLS, ("skills", "log", "alpha", "--json"))

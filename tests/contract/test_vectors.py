@@ -7,7 +7,7 @@ import pytest
 from kept.core.ids import UserId
 from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import SemanticSearch
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.testing.vectors_contract import Topical, VectorsContract, find, say
 
@@ -22,7 +22,7 @@ class TestSqlite(VectorsContract):
         self.store.close()
 
     def open(self, settings, model, sink):
-        self.store.meaning = SemanticSearch(self.store.database, settings, model=lambda: model, sink=sink)
+        self.store.meaning = FileVectors(self.store.database, settings, model=lambda: model, sink=sink)
         return self.store, self.store.meaning
 
 

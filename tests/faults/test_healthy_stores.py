@@ -20,7 +20,7 @@ from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite import file
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.semantic import SemanticSearch
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database, open_state, state_migrations
@@ -102,7 +102,7 @@ def change(store, choose, database):
                 connection.execute(sql)
         case 4:
             settings = EmbeddingSettings(provider="local", background=False)
-            SemanticSearch(database, settings, model=Letters, sink=print).embed_all()
+            FileVectors(database, settings, model=Letters, sink=print).embed_all()
         case 5:
             store.upkeep.sweep(days=0)
         case 6:

@@ -18,7 +18,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import INDEX_DONE, Repair
-from kept.sessions.sqlite.semantic import SemanticSearch
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import PAGE_BYTES as PAGE
 from kept.storage.sqlite import open_state
@@ -306,7 +306,7 @@ class Letters:
 
 def open_semantic_search(database, sink=silent):
     settings = EmbeddingSettings(provider="local", background=False)
-    return SemanticSearch(database, settings, model=Letters, sink=sink)
+    return FileVectors(database, settings, model=Letters, sink=sink)
 
 
 ROUNDS = 16 if IS_HEAVY else 1

@@ -893,13 +893,14 @@ def test_everything_once_on_a_server(open_world_on_server):
 # Filters. Each is taken out in turn, and "everything once" must then find a leak.
 
 SQL_FILES = {
-    "sessions": ("kept.sessions.sqlite", "sessions.sql"),
-    "messages": ("kept.sessions.sqlite", "messages.sql"),
+    "sessions": ("kept.sessions.rows", "sessions.sql"),
+    "messages": ("kept.sessions.rows", "messages.sql"),
     "search": ("kept.sessions.sqlite", "search.sql"),
-    "transfer": ("kept.sessions.sqlite", "transfer.sql"),
-    "forgetting": ("kept.sessions.sqlite", "forgetting.sql"),
-    "upkeep": ("kept.sessions.sqlite", "upkeep.sql"),
-    "removal": ("kept.sessions.sqlite", "removal.sql"),
+    "transfer": ("kept.sessions.rows", "transfer.sql"),
+    "forgetting": ("kept.sessions.rows", "forgetting.sql"),
+    "upkeep": ("kept.sessions.rows", "upkeep.sql"),
+    "file_upkeep": ("kept.sessions.sqlite", "upkeep.sql"),
+    "removal": ("kept.sessions.rows", "removal.sql"),
     "outbox": ("kept.providers", "outbox.sql"),
     "audit": ("kept.providers", "audit.sql"),
     "facts": ("kept.providers.holographic", "store.sql"),

@@ -37,8 +37,9 @@ if TYPE_CHECKING:
     from kept.providers.loading import PluginSource
     from kept.sessions.ports import Sessions
     from kept.sessions.postgres.semantic import ServerVectors
+    from kept.sessions.postgres.store import PostgresSessionStore
     from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.semantic import SemanticSearch
+    from kept.sessions.sqlite.semantic import FileVectors
     from kept.sessions.sqlite.store import SqliteSessionStore
     from kept.storage.postgres.database import PostgresServer
     from kept.storage.sqlite import Database as SqliteDatabase
@@ -164,7 +165,7 @@ class App:
         return self._session_store.for_user(user, sink=sink)
 
     @cached_property
-    def _session_store(self) -> SqliteSessionStore:
+    def _session_store(self) -> SqliteSessionStore | PostgresSessionStore:
         if self.server is not None:
             from kept.sessions.postgres.store import PostgresSessionStore
 
@@ -186,19 +187,19 @@ class App:
         self._closing.callback(database.close)
         return self._store(database, open_semantic_search(self, database))
 
-    def _store(self, database: SqliteDatabase, semantic_search: SemanticSearch | None) -> SqliteSessionStore:
+    def _store(self, database: SqliteDatabase, semantic_search: FileVectors | None) -> SqliteSessionStore:
         from kept.sessions.sqlite.store import SqliteSessionStore
 
         settings = self.settings.sessions
         return SqliteSessionStore(database, settings, clock=self.clock, sink=self.report, meaning=semantic_search)
 
     @property
-    def semantic_search(self) -> SemanticSearch | ServerVectors | None:
+    def semantic_search(self) -> FileVectors | ServerVectors | None:
         """The semantic search of this home; None while `sessions.embeddings` is off."""
         return self._file_vectors if self.server is None else self._server_vectors
 
     @cached_property
-    def _file_vectors(self) -> SemanticSearch | None:
+    def _file_vectors(self) -> FileVectors | None:
         found = open_semantic_search(self, self.state_file)
         if found is not None:
             self._closing.callback(found.close)
@@ -335,15 +336,15 @@ DEFAULT_EMBEDDING_MODEL = "text-embedding-3-small"
 _OPENAI = "https://api.openai.com/v1"
 
 
-def open_semantic_search(app: App, database: SqliteDatabase) -> SemanticSearch | None:
+def open_semantic_search(app: App, database: SqliteDatabase) -> FileVectors | None:
     """Return the semantic search over `database`, None while vectors are off; the model is loaded on first use."""
     settings = app.settings.sessions.embeddings
     if settings.provider == "off":
         return None
-    from kept.sessions.sqlite.semantic import SemanticSearch
+    from kept.sessions.sqlite.semantic import FileVectors
 
     message, question = choose_models(app)
-    return SemanticSearch(database, settings, model=message, question=question, sink=app.report)
+    return FileVectors(database, settings, model=message, question=question, sink=app.report)
 
 
 def choose_models(app: App) -> tuple[Callable[[], Embeds], Callable[[], Embeds] | None]:

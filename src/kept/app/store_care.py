@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kept.core.ports import UnitOfWork
     from kept.sessions.ports import Sessions
     from kept.sessions.reports import Finding, Repaired
+    from kept.sessions.rows.database import Connection
     from kept.storage.postgres.database import PostgresServer
-    from kept.storage.sqlite import Connection
 
 _TRACES = (
     "memories/**/ledger.db",
@@ -63,7 +63,7 @@ def prepare_vectors(source: UnitOfWork, target: UnitOfWork, *, may_replace: bool
 
     With `may_replace` it takes them all the same, and loses its own: a server has one model for each user, a file one.
     """
-    from kept.sessions.sqlite import vectors
+    from kept.sessions.rows import vectors
 
     # what these functions need of a connection, every unit of work has
     there, here = cast("Connection", source), cast("Connection", target)

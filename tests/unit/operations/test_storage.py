@@ -17,7 +17,7 @@ from kept.operations.forget import forget, plan_forget_user, plan_forget_words
 from kept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
 from kept.operations.profiles import show_settings
 from kept.operations.users import create_user, list_users
-from kept.sessions.sqlite import vectors
+from kept.sessions.rows import vectors
 
 ANN = UserId("ann")
 

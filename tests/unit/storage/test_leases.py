@@ -13,7 +13,8 @@ from kept.core.errors import Busy
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.ports import ignore
-from kept.sessions.sqlite import index, session_rows
+from kept.sessions.rows import session_rows
+from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.leases import is_held, new_holder
 from kept.storage.sqlite import open_state

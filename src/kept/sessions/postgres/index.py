@@ -13,6 +13,8 @@ from itertools import islice
 from typing import NamedTuple, Protocol, cast
 
 from kept.sessions.records import MessageRow, Row
+from kept.sessions.rows import message_rows
+from kept.sessions.rows.database import TextIndex, find_index
 from kept.sessions.search import segments
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
@@ -88,7 +90,9 @@ def cut_substrings(text: str) -> frozenset[str]:
 
 
 class UnitIndex:
-    """The index as one transaction changes it; `sqlite/index.py` hands its work over to it."""
+    """The index as one transaction changes it."""
+
+    most_queued = 0
 
     def __init__(self, unit: Unit, user: str) -> None:
         self._unit = unit
@@ -127,8 +131,6 @@ class UnitIndex:
 
     def finish(self) -> None:
         """Do what the statements of this transaction made necessary; call it before the commit."""
-        from kept.sessions.sqlite import checksums
-
         if self.is_queued or any("UPDATE messages" in sql for sql in self._unit.ran):
             while waiting := self._unit.execute(SQL.waiting, {"user": self._user, "limit": _BATCH}).fetchall():
                 there: list[Row] = [row for row in waiting if row[1] is not None]
@@ -137,8 +139,14 @@ class UnitIndex:
                 ids = [int(str(row[0])) for row in there]
                 # a message that was removed before came back
                 self._unit.execute(SQL.not_gone, {"user": self._user, "ids": ids})
-                checksums.update(self._unit, ids)  # type: ignore[arg-type] # what it needs of a connection, a unit has
+                message_rows.update_checksums(self._unit, ids)
                 self._unit.execute(SQL.done, {"user": self._user, "ids": [int(str(row[0])) for row in waiting]})
+
+
+@find_index.register(Unit)
+def _find_unit_index(unit: Unit) -> TextIndex:
+    assert isinstance(unit.text_index, UnitIndex), "the store opens every transaction that changes sessions"
+    return unit.text_index
 
 
 def _texts(rows: Iterable[Row]) -> Iterable[IndexedText]:

@@ -7,19 +7,16 @@ question reads what was added since. No extension of the server is needed.
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
 
 from kept.core.ports import Embeds, EventSink
 from kept.core.values import replace
 from kept.sessions.embedding.backfill import Backfill
 from kept.sessions.embedding.cooldown import SharedModel
 from kept.sessions.postgres.store import PostgresSessionStore, SessionDatabase
+from kept.sessions.rows.database import Connection
+from kept.sessions.rows.semantic import QuestionVector, SemanticSearch
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import QuestionVector, SemanticSearch
 from kept.storage.postgres.database import PostgresServer, UserDatabase
-
-if TYPE_CHECKING:
-    from kept.storage.sqlite import Connection, Database
 
 _MOST_USERS = 64
 """Users whose vectors stay in memory, those that searched last: with 5,000 messages each about 100 MB."""
@@ -34,13 +31,14 @@ class UserVectors(SemanticSearch):
 
     def __init__(self, shared: "ServerVectors", rows: UserDatabase) -> None:
         settings = replace(shared.model.settings, background=False)
-        database = cast("Database", SessionDatabase(rows))  # what a search needs of a file, it has
-        super().__init__(database, settings, model=lambda: shared.model.of_messages, sink=shared.model.sink)
+        super().__init__(
+            SessionDatabase(rows), settings, model=lambda: shared.model.of_messages, sink=shared.model.sink
+        )
         self.model = shared.model
         self._shared = shared
         self._rows = rows
 
-    def embed_question(self, connection: "Connection", text: str) -> QuestionVector | None:
+    def embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
         """Return the vector of a question, and keep this user's vectors in memory longer than those of others."""
         self._shared.keep(self._rows.key, self)
         return super().embed_question(connection, text)
@@ -48,9 +46,6 @@ class UserVectors(SemanticSearch):
     def drop_cache(self) -> None:
         """Forget what was read; the next question reads it again."""
         self._caches.clear()
-
-    def _open_file(self, owner: str) -> None:
-        """Return no file: what a host keeps in one, another host would not know to remove."""
 
     def wake(self) -> None:
         """Tell the background thread that this user has new messages."""

@@ -1,8 +1,8 @@
 """The session store on PostgreSQL, bound to one user.
 
-Conversations are kept by the same rules on both databases: the modules of `sessions/sqlite` that read and write rows
-run here too, on the statements of their `.postgres.sql` files. What differs is here and beside: the index, the search,
-and what a file needs and a server does itself.
+Conversations are kept by the same rules on both databases (`sessions/rows`), here on the statements of their
+`.postgres.sql` files. What differs is here and beside: the index, the search, and what a file needs and a server does
+itself.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,10 @@ from kept.sessions.postgres import index
 from kept.sessions.postgres.index import UnitIndex
 from kept.sessions.postgres.postings import CACHE, PostgresCatalog, PostgresPostings
 from kept.sessions.redaction import Redaction
+from kept.sessions.rows import message_rows, removal, session_rows
+from kept.sessions.rows.store import RowStore
 from kept.sessions.search.engine import search
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import message_rows, removal, session_rows
-from kept.sessions.sqlite.file import SessionFile
-from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
 from kept.storage.postgres.database import PostgresServer, UserDatabase
 from kept.storage.postgres.unit import Unit
@@ -32,13 +31,12 @@ from kept.storage.postgres.unit import Unit
 if TYPE_CHECKING:
     from kept.sessions.postgres.semantic import ServerVectors
     from kept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
-    from kept.storage.sqlite import Connection, Database
 
 SQL = statements("kept.sessions.postgres", "store.sql")
 
 
 class SessionDatabase:
-    """The database of one user as the row modules use it: they need `execute`, `executemany` and `changes`."""
+    """The database of one user, whose write transactions index what they store."""
 
     is_empty = False
 
@@ -102,7 +100,7 @@ class SessionDatabase:
 
 
 class PostgresFile:
-    """In place of `SessionFile`: what all parts of a store share."""
+    """The open store: what all its parts and users share."""
 
     def __init__(
         self, rows: UserDatabase, settings: SessionSettings | None, *, clock: Clock | None, sink: EventSink
@@ -136,9 +134,6 @@ class PostgresFile:
         """Close the connections."""
         self.database.rows.server.close()
 
-    def tidy(self) -> None:
-        """Do nothing: the server vacuums by itself, and segments are merged while messages are stored."""
-
     def catch_up(self) -> None:
         """Do nothing: whatever is written is indexed in the same transaction."""
 
@@ -154,11 +149,8 @@ class PostgresFile:
         CACHE.clear()
 
 
-class PostgresSessionStore(SqliteSessionStore):
-    """Stores and finds the conversations of one user; implements `sessions.ports.Sessions`.
-
-    Inherits because every rule of the store is the same, and only what opens, indexes and searches differs.
-    """
+class PostgresSessionStore(RowStore):
+    """Stores and finds the conversations of one user; implements `sessions.ports.Sessions`."""
 
     def __init__(
         self,
@@ -173,10 +165,8 @@ class PostgresSessionStore(SqliteSessionStore):
         self.server = server
         self.sink = sink
         self.rows = server.for_user(user)
-        self.own_file = PostgresFile(self.rows, settings, clock=clock, sink=sink)
-        # the row modules use only what both have
-        self.file = cast(SessionFile, self.own_file)
-        self.database = cast("Database", self.own_file.database)
+        self.file: PostgresFile = PostgresFile(self.rows, settings, clock=clock, sink=sink)
+        self.database: SessionDatabase = self.file.database
         self.user = UserId(self.rows.key)
         self._vectors = meaning
         self.meaning = None if meaning is None else meaning.of(self.rows)
@@ -185,7 +175,7 @@ class PostgresSessionStore(SqliteSessionStore):
         """Return the sessions of a user in the same database; closing one closes all."""
         if user in {self.user, self.rows.user} and sink is None:
             return self
-        file = self.own_file
+        file = self.file
         return PostgresSessionStore(
             self.server, file.settings, user=user, clock=file.clock, sink=sink or ignore, meaning=self._vectors
         )
@@ -195,20 +185,18 @@ class PostgresSessionStore(SqliteSessionStore):
 
         def parent_of(session_id: SessionId) -> tuple[SessionId, Link | None] | None:
             with self.rows.reading() as unit:
-                return message_rows.lineage(cast("Connection", unit), user=self.user).parent_of(session_id)
+                return message_rows.lineage(unit, user=self.user).parent_of(session_id)
 
         def children_of(session_id: SessionId) -> list[tuple[SessionId, Link | None]]:
             with self.rows.reading() as unit:
-                return list(message_rows.lineage(cast("Connection", unit), user=self.user).children_of(session_id))
+                return list(message_rows.lineage(unit, user=self.user).children_of(session_id))
 
         return Lineage(parent_of, children_of)
 
     def search(self, request: SearchRequest) -> Found:
         """Return ranked sessions and messages; no query raises."""
         with self.rows.reading() as unit:
-            return search(
-                *self.open_index(unit), request, now=self.file.now(), embed=self._embed(cast("Connection", unit))
-            )
+            return search(*self.open_index(unit), request, now=self.file.now(), embed=self._embed(unit))
 
     def open_index(self, unit: Unit) -> tuple[PostgresPostings, PostgresCatalog]:
         """Return the search port in one transaction."""

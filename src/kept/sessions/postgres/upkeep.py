@@ -1,7 +1,6 @@
 """Upkeep and transfer on PostgreSQL: the rules of both databases, in transactions of the user who owns the rows."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, cast
 
 from kept.core.clock import from_epoch
 from kept.core.ids import OWNER, UserId
@@ -13,20 +12,18 @@ from kept.sessions.postgres import index
 from kept.sessions.postgres.postings import CACHE
 from kept.sessions.postgres.store import SQL, PostgresSessionStore
 from kept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
-from kept.sessions.sqlite import checksums, removal, session_rows
-from kept.sessions.sqlite.transfer import SqliteTransfer
-from kept.sessions.sqlite.upkeep import DAY_SECONDS, SqliteUpkeep
+from kept.sessions.rows import message_rows, removal, session_rows
+from kept.sessions.rows.database import Connection
+from kept.sessions.rows.transfer import RowTransfer
+from kept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
 from kept.storage.postgres.statements import list_user_tables
 from kept.storage.postgres.unit import Unit
-
-if TYPE_CHECKING:
-    from kept.storage.sqlite import Connection
 
 _PAGE = 1_000
 _RESTORE = "restore it from a backup of the server"
 
 
-class PostgresUpkeep(SqliteUpkeep):
+class PostgresUpkeep(RowUpkeep):
     """Implements `sessions.ports.Upkeep`: rows by the shared rules, the rest by the server."""
 
     def __init__(self, store: PostgresSessionStore) -> None:
@@ -53,7 +50,7 @@ class PostgresUpkeep(SqliteUpkeep):
             other = self._own.for_user(user)
             if other.user != self._user:
                 with other.rows.reading() as unit:
-                    due = session_rows.find_due(cast("Connection", unit), user=other.user, until=until)
+                    due = session_rows.find_due(unit, user=other.user, until=until)
                 removal.purge_sessions(other.database, due, keep_borrowed=True)
         return super().sweep(days=days)
 
@@ -63,7 +60,7 @@ class PostgresUpkeep(SqliteUpkeep):
         ids: set[int] = set()
         with self._own.rows.reading() as unit:
             last = 0
-            while rows := unit.execute(checksums.SQL.rows_after, (last, _PAGE)).fetchall():
+            while rows := unit.execute(message_rows.SQL.rows_after, (last, _PAGE)).fetchall():
                 last = int(str(rows[-1][0]))
                 ids.update(int(str(row[0])) for row in rows)
                 found += [
@@ -82,7 +79,7 @@ class PostgresUpkeep(SqliteUpkeep):
 
     def reindex(self) -> int:
         """Index every message of this user again, in one transaction; return how many."""
-        with self._own.own_file.database.writing() as unit:
+        with self._own.file.database.writing() as unit:
             # the server has no statistics of rows that this transaction writes, and would join row by row
             unit.execute("SET LOCAL enable_nestloop = off")
             count = index.rebuild(unit, self._user)
@@ -92,10 +89,10 @@ class PostgresUpkeep(SqliteUpkeep):
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:  # noqa: ARG002 - the server vacuums by itself
         """Merge segments, and write them anew without what was removed."""
         before = self._file_bytes()
-        self._own.own_file.erase()
+        self._own.file.erase()
         return {"caught_up": 0, "bytes_before": before, "bytes_after": self._file_bytes()}
 
-    def _table_bytes(self, connection: "Connection") -> dict[str, JSON]:
+    def _table_bytes(self, connection: Connection) -> dict[str, JSON]:
         """Return the size of the user's rows in each table, the largest first; how much others store is not told."""
         counted = (
             f"SELECT '{table}' AS name, sum(pg_column_size(t.*)) AS bytes FROM {table} AS t"  # noqa: S608 - constants
@@ -106,7 +103,7 @@ class PostgresUpkeep(SqliteUpkeep):
 
     def _file_bytes(self) -> int:
         with self._own.rows.reading() as unit:
-            return sum(int(str(size)) for size in self._table_bytes(cast("Connection", unit)).values())
+            return sum(int(str(size)) for size in self._table_bytes(unit).values())
 
 
 def _read_indexed(unit: Unit, user: str) -> set[int]:
@@ -117,7 +114,7 @@ def _read_indexed(unit: Unit, user: str) -> set[int]:
     return stored - gone | fresh
 
 
-class PostgresTransfer(SqliteTransfer):
+class PostgresTransfer(RowTransfer):
     """Implements `sessions.ports.Transfer`; the owner's import of other users' lines is one of each of these users."""
 
     def __init__(self, store: PostgresSessionStore) -> None:
@@ -137,7 +134,7 @@ class PostgresTransfer(SqliteTransfer):
             # an empty line is skipped, so that the numbers of bad lines stay right
             own = [line if owner == user else b"" for line, owner in zip(every, owners, strict=True)]
             store = self._store.for_user(user)
-            part = SqliteTransfer(store.file, user=store.user, sink=self._sink)
+            part = RowTransfer(store.file, user=store.user, sink=self._sink)
             _add(report, part.import_lines(own, source=source, total=total, is_own=is_own))
         report.problems = sorted(report.problems)[:MOST_REPORTED]
         return report

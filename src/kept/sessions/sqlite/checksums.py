@@ -1,13 +1,13 @@
 """Checksums of message rows: computed for rows that have none, and compared with the rows."""
 
-import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.values import dataclass
-from kept.sessions.damage import PARTS, Row, checksum, is_damaged
+from kept.sessions.damage import PARTS, Row, is_damaged
 from kept.sessions.records import blob_text, hash_blob, list_blobs
+from kept.sessions.rows import message_rows
 from kept.storage import row_checksums
 from kept.storage.connections import DamagedText, statements
 from kept.storage.sqlite import Connection, Database
@@ -37,7 +37,7 @@ def check_rows(connection: Connection) -> Iterator[DamagedMessage]:
     Reads all rows. Rows without a checksum are checked by their form only.
     """
     last = _BEFORE_ALL
-    while batch := connection.execute(SQL.rows_after, (last, _BATCH)).fetchall():
+    while batch := connection.execute(message_rows.SQL.rows_after, (last, _BATCH)).fetchall():
         last = int(str(batch[-1][0]))
         yield from (_describe(row) for row in batch if is_damaged(row))
     yield from _check_blobs(connection)
@@ -109,18 +109,6 @@ def correct_blobs(connection: Connection) -> int:
     return len(uses) + len(hashes)
 
 
-def update(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Compute the checksums of changed rows; a trigger has removed the old ones."""
-    rows = connection.execute(SQL.without_checksum, (json.dumps(list(message_ids)),)).fetchall()
-    _set(connection, rows)
-
-
-def _set(connection: Connection, rows: Iterable[Row]) -> None:
-    # a row that is damaged already gets none: it would count as whole
-    new = [(checksum(row), row[0]) for row in rows if row[-1] is None and not is_damaged(row)]
-    connection.executemany(SQL.set, new)
-
-
 def fill_missing(database: Database, *, seconds: float) -> int:
     """Compute the checksums of rows from before there were any, in steps, for about the given time; return how many."""
     deadline = time.monotonic() + seconds
@@ -138,8 +126,8 @@ def fill_missing(database: Database, *, seconds: float) -> int:
 def _fill_batch(connection: Connection) -> int:
     (end,) = connection.execute(SQL.missing_to).fetchone() or (0,)
     (last,) = connection.execute(SQL.filled_to).fetchone() or (_BEFORE_ALL,)
-    rows = connection.execute(SQL.rows_after, (last, _BATCH)).fetchall()
-    _set(connection, rows)
+    rows = connection.execute(message_rows.SQL.rows_after, (last, _BATCH)).fetchall()
+    message_rows.set_checksums(connection, rows)
     reached = int(str(rows[-1][0])) if rows else 0
     if len(rows) < _BATCH or reached >= int(str(end)):
         connection.execute(SQL.forget_progress)

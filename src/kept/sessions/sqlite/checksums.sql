@@ -1,16 +1,3 @@
--- name: rows_after
-SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE id > ? ORDER BY id LIMIT ?;
-
--- name: without_checksum
-SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND checksum IS NULL;
-
--- name: set
-UPDATE messages SET checksum = ? WHERE id = ?;
-
 -- name: missing_to
 SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'checksums_missing_to';
 

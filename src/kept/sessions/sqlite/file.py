@@ -51,11 +51,11 @@ def erase(database: Database) -> None:
 
     `finish_erasing` completes at the next open what could not be done now.
     """
-    from kept.sessions.sqlite import vector_cache
+    from kept.sessions.sqlite import semantic
 
     with database.writing() as connection:
         connection.execute(SQL.owe)
-    vector_cache.remove(database.path)
+    semantic.remove_file(database.path)
     merge_indexes(database)
     if not _empty_log(database):
         raise Busy(

@@ -11,14 +11,14 @@ in at the end.
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from kept.core.errors import Busy, Unreadable
 from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
+from kept.sessions.rows import message_rows, session_rows
+from kept.sessions.rows.database import find_index
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
-from kept.sessions.sqlite import checksums, session_rows
 from kept.storage import row_checksums
 from kept.storage.connections import statements
 from kept.storage.leases import new_holder
@@ -73,45 +73,40 @@ def drop(connection: Connection) -> None:
         connection.execute(sql)
 
 
-class OtherIndex(Protocol):
-    """The index of a database other than SQLite, which comes with its transaction as `text_index`."""
+class SqliteIndex:
+    """The indexes of a file as the open transaction changes them."""
+
+    most_queued = FEW
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     def add(self, rows: Sequence[tuple[int, MessageRow]]) -> None:
-        """Index inserted rows, each given with its id."""
-        ...
-
-    def remove(self, message_ids: Sequence[int]) -> None:
-        """Let no search find these messages any more."""
-        ...
-
-    def queue(self, message_ids: Sequence[int]) -> None:
-        """Index messages again, in their new state."""
-        ...
-
-
-def _find_other(connection: Connection) -> OtherIndex | None:
-    found: OtherIndex | None = getattr(connection, "text_index", None)
-    return found
-
-
-def add(connection: Connection, rows: Sequence[tuple[int, MessageRow]]) -> None:
-    """Index inserted rows, each given with its id, unless they are few: those were queued by the trigger of the table.
-
-    The caller's transaction is open.
-    """
-    if (other := _find_other(connection)) is not None:
-        other.add(rows)
-        return
-    if len(rows) <= FEW:
-        chars = _stored_chars.get(connection, 0) + sum([ROW_CHARS + len(row.content) for _, row in rows])
+        """Index inserted rows, each given with its id, unless they are few: the trigger of the table queued those."""
+        if len(rows) > FEW:
+            read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
+            add_texts(self._connection, texts(read))
+            return
+        chars = _stored_chars.get(self._connection, 0) + sum([ROW_CHARS + len(row.content) for _, row in rows])
         if chars >= MOST_WAITING_CHARS:
             chars = 0
             # twice as much: other processes store as well, and what they left must not pile up
-            _drain_batch(connection, 2 * MOST_WAITING_CHARS // ROW_CHARS, chars=2 * MOST_WAITING_CHARS)
-        _stored_chars[connection] = chars
-        return
-    read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
-    add_texts(connection, texts(read))
+            _drain_batch(self._connection, 2 * MOST_WAITING_CHARS // ROW_CHARS, chars=2 * MOST_WAITING_CHARS)
+        _stored_chars[self._connection] = chars
+
+    def remove(self, message_ids: Sequence[int]) -> None:
+        """Remove deleted messages from both indexes and from the queue; `merge` removes their bytes."""
+        if self._connection.execute(SQL.is_foreign).fetchone() is not None:
+            raise Unreadable(*_FOREIGN)
+        _unindex(self._connection, message_ids)
+        self._connection.executemany(SQL.done, [(number,) for number in message_ids])
+
+    def queue(self, message_ids: Sequence[int]) -> None:
+        """Queue messages to be indexed again, in their new state, before the next search."""
+        self._connection.executemany(SQL.again, [(number,) for number in message_ids])
+
+
+find_index.register(Connection, SqliteIndex)
 
 
 def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
@@ -165,28 +160,9 @@ def _join_blocks(parts: Mapping[int, str]) -> dict[int, str]:
     return {block: " ".join(some) for block, some in blocks.items()}
 
 
-def remove(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Remove deleted messages from both indexes and from the queue; `merge` removes their bytes."""
-    if (other := _find_other(connection)) is not None:
-        other.remove(message_ids)
-        return
-    if connection.execute(SQL.is_foreign).fetchone() is not None:
-        raise Unreadable(*_FOREIGN)
-    _unindex(connection, message_ids)
-    connection.executemany(SQL.done, [(number,) for number in message_ids])
-
-
 def _unindex(connection: Connection, message_ids: Sequence[int]) -> None:
     connection.executemany(SQL.remove_words, [(number,) for number in message_ids])
     _write_blocks(connection, dict.fromkeys(message_ids))
-
-
-def queue(connection: Connection, message_ids: Sequence[int]) -> None:
-    """Queue messages to be indexed again, in their new state, before the next search."""
-    if (other := _find_other(connection)) is not None:
-        other.queue(message_ids)
-        return
-    connection.executemany(SQL.again, [(number,) for number in message_ids])
 
 
 def drain(database: Database, *, seconds: float = 3.0) -> int:
@@ -226,16 +202,11 @@ def _drain_batch(connection: Connection, most: int, *, chars: int = _QUEUE_CHARS
     with row_checksums.pause(connection):
         connection.executemany(SQL.done, [(row[0],) for row in waiting])
     foreign = [row for row in there if row[-1]]
-    checksums.update(connection, [row[0] for row in foreign])
-    recount(connection, {row[1] for row in foreign})
+    message_rows.update_checksums(connection, [row[0] for row in foreign])
+    session_rows.recount(connection, {row[1] for row in foreign})
     if len(there) < len(waiting):  # another program removed rows, and nothing says of which sessions
         connection.execute(SQL.recount_all)
     return len(waiting)
-
-
-def recount(connection: Connection, session_ids: Iterable[str]) -> None:
-    """Set the message count and the last activity of sessions from their rows."""
-    connection.executemany(SQL.recount, [(session_id,) for session_id in session_ids])
 
 
 def texts(rows: Iterable[Row]) -> list[IndexedText]:

@@ -65,12 +65,6 @@ INSERT INTO index_queue (message_id) VALUES (?) ON CONFLICT DO NOTHING;
 -- name: done
 DELETE FROM index_queue WHERE message_id = ?;
 
--- name: recount
-UPDATE sessions SET
-  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
-  last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
-WHERE id = ?;
-
 -- name: recount_all
 UPDATE sessions SET
   message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound')

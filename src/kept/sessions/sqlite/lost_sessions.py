@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kept.sessions.reports import Salvaged
-from kept.sessions.sqlite.session_rows import NOBODY
+from kept.sessions.rows.session_rows import NOBODY
 from kept.storage.connections import statements
 from kept.storage.evidence import Evidence, Key, gather_evidence
 from kept.storage.pages import Value

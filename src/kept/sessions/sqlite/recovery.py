@@ -15,7 +15,8 @@ from kept.core.ports import EventSink
 from kept.sessions.damage import checksum, is_damaged
 from kept.sessions.records import MessageRow, hash_blob, source_id
 from kept.sessions.reports import Salvaged
-from kept.sessions.sqlite import checksums, index, vectors
+from kept.sessions.rows import vectors
+from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.lost_sessions import LostSessions
 from kept.storage.connections import statements
 from kept.storage.evidence import Key, gather_evidence, insert_row, key_of

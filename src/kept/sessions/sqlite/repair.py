@@ -10,8 +10,9 @@ from kept.core.errors import Busy, ForeignDatabase, StorageError, Unreadable
 from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
 from kept.sessions.reports import Repaired, Salvaged
+from kept.sessions.rows import vectors
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import checksums, index, index_check, vectors
+from kept.sessions.sqlite import checksums, index, index_check
 from kept.sessions.sqlite.check import check_file, has_unread_log
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore

@@ -1,207 +1,118 @@
-"""Semantic search: compares the vector of a question with those of messages, and makes missing vectors."""
+"""Semantic search in a session file, with a memory-mapped cache of quantised vectors beside it."""
 
+import json
 import logging
-import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property
+import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from kept.core.errors import Unreadable
-from kept.core.events import Progressed, Warned
-from kept.core.ports import Embeds, EventSink
-from kept.sessions.embedding.backfill import Backfill, passages
-from kept.sessions.embedding.cooldown import SharedModel, embed_in_batches
-from kept.sessions.search.analysis import clean, split_speaker
-from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import session_rows, vectors
-from kept.sessions.sqlite.vector_cache import NEAREST, VectorCache, VectorFile, compare
-from kept.storage.connections import explain_sql_errors
-from kept.storage.leases import new_holder
-from kept.storage.sqlite import Connection, Database
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from kept.core.errors import StorageError
+from kept.core.ids import random_hex
+from kept.sessions.rows import vectors
+from kept.sessions.rows.database import Connection
+from kept.sessions.rows.semantic import SemanticSearch
+from kept.sessions.rows.vector_cache import QuantisedVectors
+from kept.storage.files import explain_errors
 
 log = logging.getLogger(__name__)
-LEASE = "vectors"
-LEASE_SECONDS = 180.0
-_QUESTION_CHARACTERS = 2_000
+
+SUFFIX = "-vectors"
+FEWEST = 20_000
+"""Vectors from which on a file is worth it; fewer are read from the table quickly enough."""
+GROWTH = 0.04
+"""Share of new vectors from which on the file is written again."""
+_FORMAT = 1
+_HEADER_BYTES = 4_096
+_SAMPLES = 8
 
 
-class QuestionVector:
-    """The vector of one question. Where the vectors of messages cannot be read, nothing is similar."""
+class VectorFile:
+    """The cache file of one database and one model; a file that does not match the table is ignored."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        cache: VectorCache,
-        vector: "NDArray[Any]",
-        *,
-        damaged: Callable[[Unreadable], None],
-    ) -> None:
-        self._connection = connection
-        self._matrix = cache
-        self.vector = vector
-        self._damaged = damaged
+    def __init__(self, database: Path, model: str, *, may_write: bool) -> None:
+        self._path = database.with_name(f"{database.name}{SUFFIX}")
+        self._model = model
+        self._may_write = may_write
 
-    def nearest(self, allowed: Collection[int] | None) -> dict[int, float]:
-        """Return the messages most similar to the question, among `allowed` where that is given."""
-        near = self.of(self._matrix.nearest_candidates(self.vector, allowed))
-        best = sorted(near.items(), key=lambda item: -item[1])[:NEAREST]
-        return dict(best)
-
-    def of(self, ids: Iterable[int]) -> dict[int, float]:
-        """Return the similarity of each of these messages that has a vector."""
-        try:
-            with explain_sql_errors(Path(self._connection.filename)):
-                return compare(self._connection, self.vector, ids)
-        except Unreadable as error:
-            self._damaged(error)
-            return {}
-
-
-class SemanticSearch:
-    """The vectors of one database and the model that makes them. All their failures are handled here."""
-
-    def __init__(
-        self,
-        database: Database,
-        settings: EmbeddingSettings,
-        *,
-        model: Callable[[], Embeds],
-        question: Callable[[], Embeds] | None = None,
-        sink: EventSink,
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._sink = sink
-        self.model = SharedModel(settings, model=model, question=question, sink=sink)
-        self._caches: dict[int, VectorCache] = {}
-        self._backfill = Backfill(self.make_some) if settings.background and not database.is_read_only else None
-        self._has_begun = False
-        self._has_said = False
-
-    def embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
-        """Return the vector of a question; None without vectors, with another model's, or after a timeout."""
-        if not text.strip():
-            return None
-        try:
-            with explain_sql_errors(self._database.path):
-                return self._embed_question(connection, text)
-        except Unreadable as error:
-            self._warn_damaged(error)
-            return None
-
-    def _embed_question(self, connection: Connection, text: str) -> QuestionVector | None:
-        owner = vectors.stored_model(connection)
-        if owner is None:
-            self._warn_once("no message has vectors yet")
-            return None
-        vector = self.model.of_questions.vector(clean(text)[:_QUESTION_CHARACTERS])
-        if vector is None:
-            return None
-        if owner != vectors.mark(self.model.of_messages.name):
-            self._warn_once("the vectors of the messages are another model's")
-            return None
+    def load(self, connection: Connection, width: int) -> QuantisedVectors | None:
+        """Return the vectors in the file, or None where there is none that matches the table."""
         import numpy as np
 
-        asked = np.asarray(vector, np.float32)
-        cache = self._caches.get(len(asked))
-        if cache is None:
-            cache = self._caches.setdefault(len(asked), VectorCache(len(asked), self._open_file(owner)))
-        cache.follow(connection)
-        unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
-        return QuestionVector(connection, cache, unit, damaged=self._warn_damaged)
+        try:
+            with self._path.open("rb") as file:
+                header = json.loads(file.read(_HEADER_BYTES))
+            if (header["format"], header["model"], header["width"]) != (_FORMAT, self._model, width):
+                return None
+            if not _matches_table(connection, header["samples"]):
+                return None
+            short, count = int(header["short"]), int(header["count"])
+            at = [_HEADER_BYTES, _HEADER_BYTES + 4 * width * short]
+            at.append(at[1] + 8 * count)
+            basis = np.memmap(self._path, np.float32, "r", at[0], (width, short))
+            owners = np.memmap(self._path, np.int64, "r", at[1], (count,))
+            rows = np.memmap(self._path, np.int8, "r", at[2], (count, short))
+            return QuantisedVectors(basis, float(header["scale"]), int(header["newest"]), owners, rows)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.info("the vector cache is not used: %s", error)
+            return None
 
-    def _open_file(self, owner: str) -> VectorFile | None:
-        return VectorFile(self._database.path, owner, may_write=not self._database.is_read_only)
+    def is_worth_writing(self, count: int, known: int) -> bool:
+        """Whether `count` vectors, of which the file contains `known`, are worth writing."""
+        return self._may_write and count >= FEWEST and count - known > GROWTH * count
 
-    def _warn_damaged(self, error: Unreadable) -> None:
-        log.warning("the vectors cannot be read: %s", error)
-        self._warn_once("the vectors of the messages are damaged", "run: kept sessions repair")
-
-    def _warn_once(self, why: str, remedy: str = "run: kept sessions embed") -> None:
-        if not self._has_said:
-            self._has_said = True
-            self._sink(Warned(f"search uses words only: {why}", remedy))
-
-    def wake(self) -> None:
-        """Tell the background thread that there are new messages."""
-        if self._backfill is not None:
-            self._backfill.wake()
-
-    def close(self) -> None:
-        """Stop the background thread; the next process makes what is missing."""
-        if self._backfill is not None:
-            self._backfill.close()
-
-    def embed_all(self, *, anew: bool = False) -> int:
-        """Make the missing vectors, storing each batch as soon as it is ready; return how many messages."""
-        owner = self._begin()
-        with self._database.writing() as connection:
-            if anew:
-                vectors.drop(connection)
-            total = vectors.coverage(connection).waiting
-        done, below = 0, None
-        while rows := self._read_waiting(self._settings.batch, below):
-            self._store_vectors(owner, rows)
-            done, below = done + len(rows), rows[-1][0]
-            self._sink(Progressed("vectors", done, max(total, done)))
-            self._lease()
-        self._release()
-        return done
-
-    def _begin(self) -> str:
-        owner = vectors.mark(self.model.of_messages.name)
-        with self._database.writing() as connection:
-            if vectors.begin(connection, owner):
-                log.info("vectors of another model were deleted")
-        self._has_begun = True
-        return owner
-
-    def make_some(self) -> bool:
-        """Make one batch in the background; return whether there may be more."""
-        if not self._lease():
+    def save(self, connection: Connection, forms: QuantisedVectors) -> bool:
+        """Write the file again; False where that fails, which only costs time at the next start."""
+        header = json.dumps(
+            {
+                "format": _FORMAT,
+                "model": self._model,
+                "width": forms.basis.shape[0],
+                "short": forms.basis.shape[1],
+                "scale": forms.scale,
+                "newest": forms.newest,
+                "count": len(forms.owners),
+                "samples": _sample_rows(connection, forms.owners[:: max(1, len(forms.owners) // _SAMPLES)].tolist()),
+            }
+        ).encode()
+        temporary = self._path.with_name(f"{self._path.name}.{random_hex(8)}.tmp")
+        try:
+            with explain_errors("write", temporary), temporary.open("xb") as file:
+                temporary.chmod(0o600)
+                file.write(header.ljust(_HEADER_BYTES))
+                for part in (forms.basis, forms.owners, forms.rows):
+                    part.tofile(file)
+                file.flush()
+                os.fsync(file.fileno())
+                temporary.replace(self._path)
+        except StorageError as error:
+            temporary.unlink(missing_ok=True)
+            log.info("the vector cache is not written: %s", error)
             return False
-        # only a process that has just read the settings may delete the vectors of another model
-        owner = vectors.mark(self.model.of_messages.name) if self._has_begun else self._begin()
-        rows = self._read_waiting(min(16, self._settings.batch))
-        if not rows:
-            self._release()
-            return False
-        return self._store_vectors(owner, rows)
-
-    def _read_waiting(self, limit: int, below: int | None = None) -> list[tuple[int, str]]:
-        with self._database.reading() as connection:
-            return vectors.waiting(connection, limit=limit, below=below)
-
-    @cached_property
-    def _holder(self) -> str:
-        return new_holder()
-
-    def _lease(self) -> bool:
-        with self._database.writing() as connection:
-            return session_rows.take_lease(
-                connection, LEASE, holder=self._holder, now=time.time(), seconds=LEASE_SECONDS
-            )
-
-    def _release(self) -> None:
-        with self._database.writing() as connection:
-            session_rows.release_lease(connection, LEASE, holder=self._holder)
-
-    def _store_vectors(self, owner: str, rows: Sequence[tuple[int, str]]) -> bool:
-        cut = [passages(_without_speaker(text)) for _, text in rows]
-        flat = [passage for parts in cut for passage in parts]
-        found = iter(embed_in_batches(self.model.of_messages, flat, size=self._settings.batch))
-        made = [
-            (number, text, vectors.pack([one for _ in parts if (one := next(found))]))
-            for (number, text), parts in zip(rows, cut, strict=True)
-        ]
-        with self._database.writing() as connection:
-            return vectors.put(connection, owner, made)
+        return True
 
 
-def _without_speaker(text: str) -> str:
-    """Return the text without the name in front; the word index stores the speaker."""
-    return split_speaker(clean(text))[1]
+def remove_file(database: Path) -> None:
+    """Remove the file, so that it keeps nothing of what was forgotten."""
+    place = database.with_name(f"{database.name}{SUFFIX}")
+    with explain_errors("remove", place):
+        place.unlink(missing_ok=True)
+
+
+def _sample_rows(connection: Connection, owners: Sequence[int]) -> list[list[int]]:
+    rows = connection.execute(vectors.SQL.places, (json.dumps(list(owners)),))
+    return [[int(seq), int(number)] for seq, number in rows]
+
+
+def _matches_table(connection: Connection, samples: Sequence[Sequence[int]]) -> bool:
+    """Whether the sampled rows are still in the table; some of them may have been deleted."""
+    there = _sample_rows(connection, [number for _, number in samples])
+    return bool(there) and all(pair in samples for pair in there)
+
+
+class FileVectors(SemanticSearch):
+    """The vectors of one session file."""
+
+    def _open_file(self, owner: str) -> VectorFile:
+        return VectorFile(Path(str(self._database.path)), owner, may_write=not self._database.is_read_only)

@@ -12,7 +12,7 @@ from kept.storage.connections import statements
 _MOST_KEY_BYTES = 256
 """Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
 _HASH_MARK = "~sha256:"
-PACKAGES = ("kept.sessions.sqlite", "kept.providers", "kept.importers")
+PACKAGES = ("kept.sessions.rows", "kept.providers", "kept.importers")
 """Where `FILE.postgres.sql` may stand beside `FILE.sql`, with the statements that PostgreSQL needs in other words."""
 _CONFLICT = re.compile(r"ON CONFLICT \((?!tenant)(?:user_id, )?")
 _HOME_CONFLICT = re.compile(r"(INTO (?:platform_people|moved_chats) .*ON CONFLICT \()(?!tenant)", re.DOTALL)

@@ -246,7 +246,7 @@ def test_removed_messages_are_not_found(store: SqliteSessionStore) -> None:
 
     (number,) = say(store, "a", ["the xylophone sings"])
     with store.database.writing() as connection:
-        index.remove(connection, [number])
+        index.SqliteIndex(connection).remove([number])
 
     assert search(store, "xylophone").messages == ()
     assert search(store, "lophon").messages == ()

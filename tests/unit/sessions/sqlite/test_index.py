@@ -96,7 +96,7 @@ def test_merging_ends_and_leaves_no_bytes_of_what_was_removed(connection: Connec
     rows = [*fill(connection, 30), IndexedText(31, "unspeakablesecret here")]
     for row in rows:
         index.add_texts(connection, [row])
-    index.remove(connection, [31])
+    index.SqliteIndex(connection).remove([31])
 
     steps = 0
     pages = -500

@@ -89,7 +89,7 @@ def test_the_check_compares_what_does_not_wait(store: SqliteSessionStore) -> Non
     (number,) = say(store, "the okapi sleeps")
     store.search(SearchRequest("okapi"))
     with store.database.writing() as connection:
-        index.remove(connection, [number])
+        index.SqliteIndex(connection).remove([number])
     say(store, "the zebra waits")
 
     assert any("not in the word index" in one.what for one in store.upkeep.check())

@@ -9,8 +9,9 @@ from kept.core.clock import FixedClock
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, State
 from kept.core.search import SearchRequest
+from kept.sessions.rows import removal
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import index_check, removal
+from kept.sessions.sqlite import index_check
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 

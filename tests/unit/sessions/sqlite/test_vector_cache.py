@@ -6,8 +6,10 @@ import pytest
 
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite import file, vector_cache, vectors
-from kept.sessions.sqlite.vector_cache import FEWEST, VectorCache, VectorFile
+from kept.sessions.rows import vectors
+from kept.sessions.rows.vector_cache import VectorCache
+from kept.sessions.sqlite import file
+from kept.sessions.sqlite.semantic import FEWEST, VectorFile, remove_file
 
 np = pytest.importorskip("numpy")
 
@@ -113,4 +115,4 @@ def test_forgetting_takes_the_file_away(store, chance):
     file.erase(store.database)
 
     assert not file_of(store).exists()
-    vector_cache.remove(store.database.path)  # a second time there is nothing to do
+    remove_file(store.database.path)  # a second time there is nothing to do

@@ -13,13 +13,13 @@ from kept.core.text import dumps, find_quoted_messages, quotes_a_page
 from kept.sessions.damage import parse
 from kept.sessions.records import Row, fingerprint, source_id
 from kept.sessions.reports import BLANK, ForgetPlan, ForgetReport
-from kept.sessions.sqlite import message_rows, receipts, removal, session_rows
-from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.rows import message_rows, receipts, removal, session_rows
+from kept.sessions.rows.database import Connection
+from kept.sessions.rows.store import RowStore
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection
 from kept.storage.texts import Texts
 
-SQL = statements("kept.sessions.sqlite", "forgetting.sql")
+SQL = statements("kept.sessions.rows", "forgetting.sql")
 _PAGE = 2_000
 _PROBES = 12
 _WORD = re.compile(r"\w{4,40}")
@@ -73,10 +73,10 @@ def find_citing(
     return tuple(found)
 
 
-class SqliteForgetting:
-    """Implements `sessions.ports.Forgetting` on one file."""
+class RowForgetting:
+    """Implements `sessions.ports.Forgetting`."""
 
-    def __init__(self, store: SqliteSessionStore) -> None:
+    def __init__(self, store: RowStore) -> None:
         self._store = store
         self._database = store.database
         self._user = store.user

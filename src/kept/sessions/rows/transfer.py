@@ -28,10 +28,9 @@ from kept.sessions.lines import (
 )
 from kept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
 from kept.sessions.reports import ImportReport, UsageRow
-from kept.sessions.sqlite import index, message_rows, removal, session_rows
-from kept.sessions.sqlite.file import SessionFile
+from kept.sessions.rows import message_rows, removal, session_rows
+from kept.sessions.rows.database import Connection, OpenStore
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection
 
 TASK = "importing messages"
 BATCH = 2_000
@@ -53,7 +52,7 @@ class _ReadyMessage:
 class Importing:
     """One import: remembers what each session holds, so that every line is stored once."""
 
-    def __init__(self, file: SessionFile, *, user: UserId, source: str, sink: EventSink, is_own: bool = False) -> None:
+    def __init__(self, file: OpenStore, *, user: UserId, source: str, sink: EventSink, is_own: bool = False) -> None:
         self._file = file
         self._provenance = None if is_own else SourceName(f"import:{source.removeprefix('import:')}")
         """What every text counts as that names no source itself, whoever the file says has written it."""
@@ -280,14 +279,14 @@ def _read_stored(connection: Connection, session_id: SessionId) -> Stored:
     return stored
 
 
-SQL = statements("kept.sessions.sqlite", "transfer.sql")
+SQL = statements("kept.sessions.rows", "transfer.sql")
 _PAGE = 1_000
 
 
-class SqliteTransfer:
-    """Implements `sessions.ports.Transfer` on one file."""
+class RowTransfer:
+    """Implements `sessions.ports.Transfer`."""
 
-    def __init__(self, file: SessionFile, *, user: UserId, sink: EventSink = ignore) -> None:
+    def __init__(self, file: OpenStore, *, user: UserId, sink: EventSink = ignore) -> None:
         self._file = file
         self._user = user
         self._sink = sink
@@ -342,7 +341,7 @@ class SqliteTransfer:
         with self._file.writing(unit) as connection:
             found = message_rows.find_messages(connection, message_ids, user=self._user)
             removal.purge_messages(connection, [message.id for message in found])
-            index.recount(connection, {message.session_id for message in found})
+            session_rows.recount(connection, {message.session_id for message in found})
 
     def overwrite(self, message_id: MessageId, new: NewMessage, *, unit: UnitOfWork | None = None) -> None:
         """Give a message of this user new content in its place."""
@@ -364,7 +363,7 @@ class SqliteTransfer:
         with self._file.writing(unit) as connection:
             own = list(connection.execute(SQL.own_messages, (json.dumps(list(message_ids)), self._user)))
             removal.purge_messages(connection, [number for number, _ in own])
-            index.recount(connection, {session_id for _, session_id in own})
+            session_rows.recount(connection, {session_id for _, session_id in own})
             for row in usage:
                 counts = (row.calls, *astuple(row.usage))
                 connection.execute(SQL.less_usage, (*counts, self._user, row.session_id, row.day, row.model, row.task))

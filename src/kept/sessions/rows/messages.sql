@@ -222,3 +222,16 @@ WHERE id = ?1 AND user_id = ?2
 
 -- name: children
 SELECT id, link FROM sessions WHERE parent_session_id = ? AND user_id = ? ORDER BY rowid;
+
+-- name: rows_after
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+FROM messages WHERE id > ? ORDER BY id LIMIT ?;
+
+-- name: without_checksum
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+FROM messages WHERE id IN (SELECT value FROM json_each(?)) AND checksum IS NULL;
+
+-- name: set_checksum
+UPDATE messages SET checksum = ? WHERE id = ?;

@@ -8,8 +8,8 @@ import pytest
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Session
 from kept.sessions.receipts import NewReceipt, ShownMessage
+from kept.sessions.rows.receipts import MOST_QUERY_CHARS, MOST_WAITING
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.receipts import MOST_QUERY_CHARS, MOST_WAITING
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import BUSY_SECONDS, open_state
 

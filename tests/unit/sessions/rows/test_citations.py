@@ -4,7 +4,7 @@ import pytest
 
 from kept.core.ids import SessionId
 from kept.core.text import dumps
-from kept.sessions.sqlite.forgetting import Citations
+from kept.sessions.rows.forgetting import Citations
 
 OWN = SessionId("20261116_053226_4d2836")
 

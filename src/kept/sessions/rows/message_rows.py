@@ -22,12 +22,11 @@ from kept.sessions.records import (
     source_id,
     storable,
 )
-from kept.sessions.sqlite import checksums, index
-from kept.sessions.sqlite.session_rows import no_session
+from kept.sessions.rows.database import Connection, find_index
+from kept.sessions.rows.session_rows import no_session
 from kept.storage.connections import DamagedText, explain_sql_errors, statements
-from kept.storage.sqlite import Connection
 
-SQL = statements("kept.sessions.sqlite", "messages.sql")
+SQL = statements("kept.sessions.rows", "messages.sql")
 EVERYTHING = -1
 """SQLite reads a negative limit as none."""
 _NEWEST_ID = 9_223_372_036_854_775_807
@@ -66,13 +65,14 @@ def _insert(
 ) -> list[MessageId]:
     whole = [(message_id, *row) for message_id, (row, _) in zip(ids, rows, strict=True)]
     # an import is indexed as it is stored; the few rows of a turn are queued by a trigger
-    statement = SQL.insert_waiting if len(rows) <= index.FEW else SQL.insert
+    index = find_index(connection)
+    statement = SQL.insert_waiting if len(rows) <= index.most_queued else SQL.insert
     connection.executemany(statement, [(*values, damage.checksum(values)) for values in whole])
     for message_id, (_, blobs) in zip(ids, rows, strict=True):
         for blob in blobs:
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
-    index.add(connection, [(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
+    index.add([(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
     return ids
 
 
@@ -88,7 +88,7 @@ def set_sent_text(connection: Connection, message_id: MessageId, text: str, *, u
     connection.execute(SQL.set_sent_text, (text, message_id, user))
     if connection.changes() == 0:
         raise no_message(message_id)
-    checksums.update(connection, [message_id])
+    update_checksums(connection, [message_id])
     if not waits:
         connection.execute(SQL.leave_index, (message_id,))
 
@@ -101,6 +101,19 @@ def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageR
     for blob in blobs:
         connection.execute(SQL.insert_blob, (blob.hash, blob.data))
         connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
+
+
+def update_checksums(connection: Connection, message_ids: Sequence[int]) -> None:
+    """Compute the checksums of changed rows; a trigger has removed the old ones."""
+    rows = connection.execute(SQL.without_checksum, (json.dumps(list(message_ids)),)).fetchall()
+    set_checksums(connection, rows)
+
+
+def set_checksums(connection: Connection, rows: Iterable[Row]) -> None:
+    """Give rows their checksums, except those that have one and those that are damaged already."""
+    # a damaged row with a checksum would count as whole
+    new = [(damage.checksum(row), row[0]) for row in rows if row[-1] is None and not damage.is_damaged(row)]
+    connection.executemany(SQL.set_checksum, new)
 
 
 def no_message(message_id: int) -> NotFound:
@@ -283,7 +296,7 @@ def rewind(connection: Connection, session_id: SessionId, from_message: MessageI
         connection.execute(SQL.mark_rewound, (run, number, chain))
         gone[owner] += connection.changes()
     _recount(connection, gone, sign=-1)
-    index.queue(connection, [number for number, _ in taken])
+    find_index(connection).queue([number for number, _ in taken])
     return len(taken)
 
 
@@ -314,7 +327,7 @@ def restore_rewound(connection: Connection, session_id: SessionId) -> int:
         back[SessionId(owner)] += connection.changes()
     connection.execute(SQL.restore_carried, (session_id, run))
     _recount(connection, back, sign=1)
-    index.queue(connection, [number for number, _ in found])
+    find_index(connection).queue([number for number, _ in found])
     return len(found)
 
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from kept.sessions.embedding.models import unit
 from kept.sessions.reports import Coverage
+from kept.sessions.rows.database import Connection
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-SQL = statements("kept.sessions.sqlite", "vectors.sql")
+SQL = statements("kept.sessions.rows", "vectors.sql")
 RECIPE = "passages-1"
 """Version of how messages are cut into passages; vectors of another version are deleted."""
 _STEPS = 127.0

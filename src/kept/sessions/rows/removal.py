@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from kept.core.ids import OWNER, SessionId, UserId, random_hex
 from kept.sessions.reports import Removed
-from kept.sessions.sqlite import index, receipts, session_rows
+from kept.sessions.rows import receipts, session_rows
+from kept.sessions.rows.database import Connection, Database, find_index
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection, Database
 
-SQL = statements("kept.sessions.sqlite", "removal.sql")
+SQL = statements("kept.sessions.rows", "removal.sql")
 STEP = 1_000
 
 
@@ -45,7 +45,7 @@ def _give_away(connection: Connection, session_id: SessionId, going: Sequence[Se
         if number not in given:
             given[number] = heir
             connection.execute(SQL.give, (heir, number))
-    index.recount(connection, set(given.values()))
+    session_rows.recount(connection, set(given.values()))
 
 
 def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
@@ -57,7 +57,7 @@ def purge_messages(connection: Connection, ids: Sequence[int]) -> int:
     connection.executemany(SQL.uncarry, listed)
     connection.executemany(SQL.delete_message, listed)
     receipts.forget_messages(connection, ids)
-    index.remove(connection, ids)
+    find_index(connection).remove(ids)
     connection.executemany(SQL.drop_source, [(number,) for number in sources])
     gone = 0
     for digest in hashes:

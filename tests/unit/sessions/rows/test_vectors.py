@@ -7,10 +7,11 @@ import pytest
 from kept.core.errors import ModelBusy, ModelRefused
 from kept.core.search import SearchRequest
 from kept.sessions.reports import Coverage
+from kept.sessions.rows import vectors
+from kept.sessions.rows.semantic import LEASE
+from kept.sessions.rows.vector_cache import VectorCache, compare
 from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite import semantic, vectors
-from kept.sessions.sqlite.semantic import SemanticSearch
-from kept.sessions.sqlite.vector_cache import VectorCache, compare
+from kept.sessions.sqlite.semantic import FileVectors
 from kept.testing.vectors_contract import Refusing, Topical, say
 
 np = pytest.importorskip("numpy")
@@ -27,7 +28,7 @@ def equip(store, told):
 
     def equip(model=None, *, embed=True, **options):
         settings = EmbeddingSettings(provider="local", **{"background": False, **options})
-        store.meaning = SemanticSearch(store.database, settings, model=lambda: model or Topical(), sink=told.append)
+        store.meaning = FileVectors(store.database, settings, model=lambda: model or Topical(), sink=told.append)
         if embed:
             store.meaning.embed_all()
         return store.meaning
@@ -133,15 +134,15 @@ def test_one_process_at_a_time_makes_vectors_in_the_background(store, equip):
     """While another process has the lease nothing is made here; once it is given back, it is."""
     say(store, "a", "we took the hound outside")
     found = equip(embed=False, background=True)
-    assert store.lease(semantic.LEASE, holder="another", seconds=60)
+    assert store.lease(LEASE, holder="another", seconds=60)
 
     assert found.make_some() is False
-    store.release(semantic.LEASE, holder="another")
+    store.release(LEASE, holder="another")
     assert found.make_some() is True
 
     assert found.make_some() is False
     assert store.upkeep.coverage().waiting == 0
-    assert store.lease(semantic.LEASE, holder="another", seconds=60)
+    assert store.lease(LEASE, holder="another", seconds=60)
 
 
 def test_packed_vectors_are_nearly_the_same():

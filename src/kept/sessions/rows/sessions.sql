@@ -30,11 +30,6 @@ WHERE user_id = :user AND trashed IS NULL AND archived <= :archived
   AND (:since IS NULL OR last_active >= :since) AND (:until IS NULL OR last_active < :until)
 ORDER BY last_active DESC, id DESC LIMIT :limit OFFSET :offset;
 
--- name: activity
-SELECT date(last_active, 'unixepoch', 'localtime') AS day, source, count(*), sum(message_count) FROM sessions
-WHERE user_id = ? AND trashed IS NULL AND last_active >= ? AND source NOT IN ('subagent', 'tool', 'review')
-GROUP BY day, source ORDER BY day;
-
 -- name: totals
 SELECT count(*), coalesce(sum(message_count), 0) FROM sessions WHERE user_id = ? AND trashed IS NULL;
 
@@ -146,3 +141,9 @@ FROM sessions WHERE user_id = ? ORDER BY id;
 
 -- name: give
 UPDATE sessions SET user_id = ? WHERE id = ? AND user_id = ?;
+
+-- name: recount
+UPDATE sessions SET
+  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
+  last_active = coalesce((SELECT max(timestamp) FROM messages WHERE session_id = sessions.id), last_active)
+WHERE id = ?;

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -13,16 +13,21 @@ from kept.core.text import JSON, dumps
 from kept.core.values import replace
 from kept.sessions.damage import number_of, parse, text_of
 from kept.sessions.records import session_from, session_row, storable
+from kept.sessions.rows.database import Connection
 from kept.storage.connections import statements
 from kept.storage.leases import is_held
-from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
     from kept.sessions.reports import UsageRow
 
-SQL = statements("kept.sessions.sqlite", "sessions.sql")
+SQL = statements("kept.sessions.rows", "sessions.sql")
 NOBODY = UserId("")
 """Owns the sessions in quarantine, of which a repair could not tell whose they are. No user can have this id."""
+
+
+def recount(connection: Connection, session_ids: Iterable[str]) -> None:
+    """Set the message count and the last activity of sessions from their rows."""
+    connection.executemany(SQL.recount, [(session_id,) for session_id in session_ids])
 
 
 def no_session(session_id: str) -> NotFound:
@@ -104,12 +109,6 @@ def read_recent(  # noqa: PLR0913 - the conditions of the query
     bindings: dict[str, object] = {"limit": limit, "source": source, "project": project, "archived": int(archived)}
     bindings |= {"user": user, "offset": offset, "since": since, "until": until}
     return [session_from(row) for row in connection.execute(SQL.recent, bindings)]
-
-
-def read_activity(connection: Connection, *, user: UserId, since: float) -> list[tuple[str, str, int, int]]:
-    """Return for each local day and source how many sessions and messages were last active on it."""
-    rows = connection.execute(SQL.activity, (user, since))
-    return [(str(day), str(source), int(count), int(messages or 0)) for day, source, count, messages in rows]
 
 
 def read_totals(connection: Connection, *, user: UserId) -> tuple[int, int]:

@@ -56,3 +56,8 @@ SELECT id, link FROM sessions WHERE parent_session_id = ? AND user_id = ? ORDER 
 SELECT parent_session_id, link FROM sessions AS s
 WHERE id = ?1 AND user_id = ?2
   AND NOT EXISTS (SELECT 1 FROM session_owners AS p WHERE p.id = s.parent_session_id AND p.user_id <> ?2);
+
+-- name: without_checksum
+SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+FROM messages WHERE id IN (SELECT json_array_elements_text(?::json)::bigint) AND checksum IS NULL;

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kept.core.ids import SessionId
-from kept.sessions.sqlite import transfer
+from kept.sessions.rows import transfer
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 

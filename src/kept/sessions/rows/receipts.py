@@ -1,4 +1,4 @@
-"""Receipts in SQLite, bound to one user: a receipt waits for other writers no longer than its caller can."""
+"""Receipts, bound to one user: a receipt waits for other writers no longer than its caller can."""
 
 import json
 import logging
@@ -12,13 +12,13 @@ from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.values import replace
 from kept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId, Shown, ShownMessage, ShownPage, ShownSession
 from kept.sessions.records import storable
+from kept.sessions.rows.database import Connection
 from kept.storage.connections import statements
-from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
-    from kept.sessions.sqlite.store import SqliteSessionStore
+    from kept.sessions.rows.store import RowStore
 
-SQL = statements("kept.sessions.sqlite", "receipts.sql")
+SQL = statements("kept.sessions.rows", "receipts.sql")
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 0.02
@@ -35,10 +35,10 @@ _NEWEST = 2**63 - 1
 _SECONDS_PER_DAY = 86_400
 
 
-class SqliteReceipts:
-    """Implements `sessions.ports.Receipts` on one file."""
+class RowReceipts:
+    """Implements `sessions.ports.Receipts`."""
 
-    def __init__(self, store: "SqliteSessionStore") -> None:
+    def __init__(self, store: "RowStore") -> None:
         self._file = store.file
         self._user = store.user
         self._waiting: deque[tuple[float, NewReceipt]] = deque(maxlen=MOST_WAITING)
