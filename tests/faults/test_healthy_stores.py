@@ -17,7 +17,7 @@ from kept.core.errors import KeptError
 from kept.core.ids import SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
-from kept.sessions.sqlite import file
+from kept.sessions.sqlite import store as session_file
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import Repair
 from kept.sessions.sqlite.semantic import FileVectors
@@ -95,7 +95,7 @@ def change(store, choose, database):
                 connection.execute("DELETE FROM messages WHERE id % 3 = 0")
         case 2:
             with database.writing() as connection:
-                connection.execute(file.SQL.owe)  # an erasure that was interrupted
+                connection.execute(session_file.SQL.owe)  # an erasure that was interrupted
         case 3:
             with database.writing() as connection:  # another program
                 sql = "INSERT INTO messages (session_id, role, content, timestamp) SELECT id, 'user', 'other', 1 FROM sessions"

@@ -1,7 +1,6 @@
 """Sessions in SQLite: one file and its indexes. The rules of its rows are in `sessions/rows`.
 
-store         the port, bound to one user: what differs from PostgreSQL
-file          the open database: opening, tidying, erasing deleted bytes
+store         the open file: opening, tidying, erasing deleted bytes; the port, bound to one user
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
 index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
 postings      what `sessions.search` reads: posting lists, lengths, texts, metadata · fts5: its tokenizer and language

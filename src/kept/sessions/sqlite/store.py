@@ -1,23 +1,246 @@
-"""The session store in SQLite, bound to one user."""
+"""The session store in SQLite: the open file with its transactions, tidying and erasing, and the store of one user."""
 
+import logging
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from kept.core.clock import SystemClock
+from kept.core.errors import Busy, StorageError
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Lineage
-from kept.core.ports import Clock, EventSink, ignore
+from kept.core.ports import Clock, EventSink, UnitOfWork, ignore
 from kept.core.search import Found, SearchRequest
 from kept.sessions.rows import message_rows
 from kept.sessions.rows.store import RowStore, retry_after_rebuild
 from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.file import SessionFile
-from kept.storage.sqlite import Database
+from kept.sessions.sqlite import checksums, index
+from kept.storage.connections import explain_sql_errors, statements
+from kept.storage.sqlite import STATE_NAME, Connection, Database, open_state
 
 if TYPE_CHECKING:
+    from kept.sessions.redaction import Redaction
     from kept.sessions.rows.semantic import SemanticSearch
     from kept.sessions.rows.transfer import RowTransfer
     from kept.sessions.sqlite.upkeep import SqliteUpkeep
+
+SQL = statements("kept.sessions.sqlite", "store.sql")
+log = logging.getLogger(__name__)
+
+PAGES = 500
+"""Pages that one merge step may write; other writers get their turn between the steps."""
+MOST_STEPS = 100_000
+SMALL_BYTES = 16_000_000
+"""Up to this size a rewrite takes a fraction of a second; in larger files the unused share is small."""
+FRAGMENTED_SHARE = 1 / 8
+"""Share of an index outside its largest segment above which merging is worth it."""
+FREE_SHARE = 1 / 25
+"""Share of free pages above which a vacuum is worth it."""
+WAIT_SECONDS = 0.1
+_UNTIL_DONE = 3_600.0
+CHECKSUM_SECONDS = 0.2
+"""What the end of a command may take longer until every row of an old file has its checksum."""
+TRIGRAM_SECONDS = 0.5
+"""The same until an old file has the trigrams of all its messages: some 5,000 of them."""
+
+
+_MERGED_PAGES = 64
+"""Pages of small segments that are merged after the queue: a term is looked up in every segment.
+
+FTS5 itself waits for sixteen segments, with which the list of a rare word takes four times as long to read.
+"""
+_CATCH_UP_WAIT_SECONDS = 3.0
+"""How long a search waits for another writer before it does without the newest messages."""
+
+
+def erase(database: Database) -> None:
+    """Remove every deleted byte from the file and its write-ahead log; raise Busy while a reader holds the log.
+
+    `finish_erasing` completes at the next open what could not be done now.
+    """
+    from kept.sessions.sqlite import semantic
+
+    with database.writing() as connection:
+        connection.execute(SQL.owe)
+    semantic.remove_file(database.path)
+    merge_indexes(database)
+    if not _empty_log(database):
+        raise Busy(
+            f"another process is reading {str(database.path)!r}, so its log could not be emptied yet",
+            "the content cannot be found any more; its last bytes are removed when kept is next opened",
+        )
+    _settle(database)
+
+
+def merge_indexes(database: Database) -> None:
+    """Merge both indexes into one segment each, in small steps, so that others can write in between."""
+    pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
+    for _ in range(MOST_STEPS):
+        with database.writing() as connection:
+            changed = index.merge(connection, pages)
+        if not changed:
+            return
+        pages = PAGES
+
+
+def finish_erasing(database: Database) -> None:
+    """Complete an interrupted `erase`; while the file is busy or the disk refuses, leave it for the next open."""
+    if database.connection.execute(SQL.owed).fetchone() is None:
+        return
+    try:
+        merge_indexes(database)
+        if _empty_log(database):
+            _settle(database)
+    except StorageError as error:
+        log.warning("erasing what was forgotten is not finished: %s", error.message)
+
+
+def _settle(database: Database) -> None:
+    with database.writing() as connection:
+        connection.execute(SQL.settle)
+    # this write adds a frame to the log, without any removed content
+
+
+def _empty_log(database: Database) -> bool:
+    with database.reading() as connection:  # a checkpoint writes, and its errors are explained here as well
+        if connection.pragma("journal_mode") != "wal":
+            return True
+        ((busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return busy == 0
+
+
+def tidy(database: Database) -> None:
+    """Merge the indexes and release free pages, if the file is small and it is worth it.
+
+    Does nothing while another process writes.
+    """
+    try:
+        with database.limit_wait(WAIT_SECONDS) as connection:
+            if not _is_small(connection):
+                return
+            if _fragmented_share(connection) > FRAGMENTED_SHARE:
+                merge_indexes(database)
+            if _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
+                connection.execute("VACUUM")
+    except Busy:
+        return
+    except StorageError as error:  # best effort: the next use of the file reports the fault
+        log.warning("cannot tidy the store: %s", error)
+
+
+def fill_missing(database: Database, *, sink: EventSink) -> None:
+    """Add some of what an older version did not write, checksums and trigrams, unless another process writes now."""
+    try:
+        with database.limit_wait(WAIT_SECONDS):
+            checksums.fill_missing(database, seconds=CHECKSUM_SECONDS)
+            index.fill_trigrams(database, seconds=TRIGRAM_SECONDS, sink=sink)
+    except StorageError as error:  # best effort: the next close continues
+        log.warning("cannot bring the store up to date: %s", error)
+
+
+def _is_small(connection: Connection) -> bool:
+    return _number(connection, "page_count") * _number(connection, "page_size") <= SMALL_BYTES
+
+
+def _fragmented_share(connection: Connection) -> float:
+    """Return the share of the indexes' pages outside the largest segment of each."""
+    ((pages, largest),) = connection.execute(SQL.pieces).fetchall()
+    return 1 - largest / pages if isinstance(pages, int) and isinstance(largest, int) else 0.0
+
+
+def _number(connection: Connection, name: str) -> int:
+    number = connection.pragma(name)
+    assert isinstance(number, int)
+    return number
+
+
+class SessionFile:
+    """Owns the database: opens it and prepares the index, tidies and closes it."""
+
+    def __init__(
+        self,
+        place: Database | Path | str,
+        settings: SessionSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        sink: EventSink = ignore,
+    ) -> None:
+        self.settings = settings or SessionSettings()
+        self.clock = clock or SystemClock()
+        self.sink = sink
+        self.database = _open(place, self.settings, sink)
+        if self.database.is_empty:
+            index.create(self.database.connection)  # a search then finds nothing instead of failing
+        elif not self.database.is_read_only:
+            with explain_sql_errors(self.database.path):
+                index.make_ready(self.database, sink=sink, clock=self.clock)
+                finish_erasing(self.database)
+
+    def close(self) -> None:
+        """Tidy and close the database; a caller that shares it with others closes it there instead."""
+        self.tidy()
+        self.database.close()
+
+    def tidy(self) -> None:
+        """Release unused space if that is quick; call it before closing."""
+        if self.database.has_written:
+            try:
+                self.catch_up(wait_seconds=WAIT_SECONDS)
+            except StorageError as error:  # best effort: the next search indexes what waits, or reports the fault
+                log.warning("cannot index what waits for it: %s", error)
+            tidy(self.database)
+            fill_missing(self.database, sink=self.sink)
+
+    def now(self) -> float:
+        """Return the present in epoch seconds."""
+        return self.clock.now().timestamp()
+
+    @cached_property
+    def redaction(self) -> "Redaction":
+        """Removes credentials from everything that is stored; loaded at the first write."""
+        from kept.sessions.redaction import Redaction
+
+        return Redaction(is_on=self.settings.redact)
+
+    def writing(
+        self, unit: UnitOfWork | None = None, *, with_checksums: bool = True
+    ) -> AbstractContextManager[Connection]:
+        """Give the connection inside a transaction: the caller's unit, or a new one."""
+        if unit is not None:
+            return nullcontext(cast(Connection, unit))
+        return self.database.writing(with_checksums=with_checksums)
+
+    def catch_up(self, *, wait_seconds: float = _CATCH_UP_WAIT_SECONDS) -> None:
+        """Index what waits for it; while another process keeps the file busy, leave it for the next search."""
+        with self.database.reading() as connection:
+            is_waiting = connection.execute(index.SQL.is_waiting).fetchone() is not None
+        if not is_waiting or self.database.is_read_only:
+            return
+        with suppress(Busy), self.database.limit_wait(wait_seconds):
+            if index.drain(self.database):
+                with self.database.writing() as connection:
+                    index.merge(connection, _MERGED_PAGES)
+
+    def erase(self) -> None:
+        """Remove every byte of what was deleted from index and file; raise Busy while a reader holds the log."""
+        index.drain(self.database, seconds=_UNTIL_DONE)
+        erase(self.database)
+
+    def rebuild_damaged(self) -> bool:
+        """Rebuild damaged derived tables; False if the damage is elsewhere or the file is read-only."""
+        from kept.sessions.sqlite import repair
+
+        return not self.database.is_read_only and bool(
+            repair.rebuild_damaged(self.database, sink=self.sink, clock=self.clock)
+        )
+
+
+def _open(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
+    if isinstance(place, Database):
+        return place
+    path = Path(place)
+    return open_state(path / STATE_NAME if path.is_dir() else path, settings.durability, sink=sink)
 
 
 class SqliteSessionStore(RowStore):

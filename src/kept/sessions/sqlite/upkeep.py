@@ -6,9 +6,9 @@ from kept.sessions.reports import Finding, Removed
 from kept.sessions.rows import removal, session_rows
 from kept.sessions.rows.database import Connection
 from kept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
-from kept.sessions.sqlite import checksums, file, index
+from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.check import check_store
-from kept.sessions.sqlite.store import SqliteSessionStore
+from kept.sessions.sqlite.store import SqliteSessionStore, merge_indexes
 from kept.storage.connections import statements
 from kept.storage.sqlite import Database
 
@@ -63,7 +63,7 @@ class SqliteUpkeep(RowUpkeep):
         caught_up = index.drain(self._database, seconds=_UNTIL_DONE)
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
         index.fill_trigrams(self._database, seconds=_UNTIL_DONE, sink=self._file.sink)
-        file.merge_indexes(self._database)
+        merge_indexes(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
             if vacuum:

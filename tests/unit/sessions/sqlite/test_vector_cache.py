@@ -8,8 +8,8 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.rows import vectors
 from kept.sessions.rows.vector_cache import VectorCache
-from kept.sessions.sqlite import file
 from kept.sessions.sqlite.semantic import FEWEST, VectorFile, remove_file
+from kept.sessions.sqlite.store import erase
 
 np = pytest.importorskip("numpy")
 
@@ -112,7 +112,7 @@ def test_forgetting_takes_the_file_away(store, chance):
     cache(store)
     assert file_of(store).exists()
 
-    file.erase(store.database)
+    erase(store.database)
 
     assert not file_of(store).exists()
     remove_file(store.database.path)  # a second time there is nothing to do
