@@ -172,7 +172,7 @@ def test_a_chat_outlives_a_fault_of_its_server(tmp_path, embedded, environ, monk
     talk.close()
 
 
-@pytest.mark.parametrize("fault", ["down", "out of connections"])
+@pytest.mark.parametrize("fault", ["down", "out of connections", "no login"])
 def test_a_chat_may_begin_while_its_server_cannot_be_used(tmp_path, embedded, environ, monkeypatch, fault):
     """It says so in one line; conversation and pages are there when the server is."""
     shorten_waits(monkeypatch)

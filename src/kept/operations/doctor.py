@@ -200,15 +200,32 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
     if is_exposed(home.env_file):
         remedy = f"run: chmod 600 {home.env_file}"
         yield Check("secrets", Health.ERROR, f"{home.env_file} can be read by others", remedy)
-    yield from check_pages(caller.space.memory, caller.space.approvals)
-    found = check_store(app)
-    yield from check_sessions(found, () if found is None or found else describe_limits(app))
-    yield _check_vectors(caller, offline=offline)
+    server = _check_server(caller)
+    if server is not None:
+        yield server
+    if server is None or server.health is Health.OK:
+        yield from check_pages(caller.space.memory, caller.space.approvals)
+        found = check_store(app)
+        yield from check_sessions(found, () if found is None or found else describe_limits(app))
+        yield _check_vectors(caller, offline=offline)
     yield _check_engine(caller)
     yield from _check_skills(caller)
     yield from _check_providers(caller)
     yield _check_backups(caller)
     yield _check_model(caller, offline=offline)
+
+
+def _check_server(caller: Caller) -> Check | None:
+    """Check that the server of this home answers and may be used; None if the home is stored in files."""
+    server = caller.app.server
+    if server is None:
+        return None
+
+    def read() -> str:
+        with server.for_tenant().reading():
+            return f"{server.place}, database {server.place.database!r}"
+
+    return run_probe("storage", read)
 
 
 def _check_vectors(caller: Caller, *, offline: bool) -> Check:

@@ -13,6 +13,7 @@ from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Target, replay
 from kept.operations import storage
+from kept.operations.doctor import Health, check_everything
 from kept.operations.forget import forget, plan_forget_user, plan_forget_words
 from kept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
 from kept.operations.profiles import show_settings
@@ -348,6 +349,21 @@ def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_s
         app.close()
 
     assert ["is read-only" in one.what for one in found] == [True]
+
+
+def test_the_doctor_goes_on_without_the_server(tmp_path):
+    """It names what is wrong with the server, once, and checks the rest."""
+    pytest.importorskip("psycopg")
+    app = open_app(str(tmp_path / "home"), environ={"KEPT_STORAGE__URL": "postgresql://kept:s3cr3t@127.0.0.1:9/kept"})
+    checks = list(check_everything(app.caller(), offline=True))
+    app.close()
+
+    assert [one.said for one in checks if one.health is Health.ERROR] == [
+        "PostgreSQL at 127.0.0.1:9 does not answer: connection refused"
+    ]
+    assert {"scanner: an attack is blocked, a fact passes", "storage", "skills", "model"} <= {
+        one.name for one in checks
+    }
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import psycopg
 
@@ -61,6 +61,8 @@ _IDLE_SECONDS = 300.0
 _READ_ONLY = "25006"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+_ENCODE = f"{_FORM}; in a password, / is %2F, ? is %3F and # is %23"
+_OPTIONS = "take it out; the names are those of libpq, such as sslmode"
 Result = TypeVar("Result")
 
 
@@ -72,8 +74,8 @@ def parse_url(url: str) -> tuple[str, Place]:
     try:
         parts = urlsplit(url.strip())
         hosts = [_parse_host(part) for part in parts.netloc.rpartition("@")[2].split(",")]
-    except ValueError as error:
-        raise ConfigError(f"storage.url is not a URL: {error}", _FORM) from None
+    except ValueError:  # what it says may be a piece of the password
+        raise ConfigError("storage.url has a port that is no number, or a host that is no name", _ENCODE) from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise ConfigError(f"storage.url begins with {parts.scheme or url[:12]!r}, not with 'postgresql'", _FORM)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -86,12 +88,19 @@ def parse_url(url: str) -> tuple[str, Place]:
             raise ConfigError(f"storage.url names no {name}", _FORM)
     if "\0" in unquote(url):
         raise ConfigError("storage.url contains a NUL character", _FORM)
+    unknown = options.keys() - {known.keyword.decode() for known in psycopg.pq.Conninfo.get_defaults()} - {"ssl"}
+    if unknown:
+        raise ConfigError(f"storage.url has an unknown option: {min(unknown)!r}", _OPTIONS)
     options.setdefault("connect_timeout", str(_CONNECT_SECONDS))
     options.setdefault("application_name", "kept")
     if "," in host:
         options.setdefault("target_session_attrs", "read-write")
     place = Place(host=host, port=port or options.get("port", "5432"), database=database, role=role)
-    return parts._replace(query=urlencode(options)).geturl(), place
+    who, at, where = parts.netloc.rpartition("@")
+    # the driver reads a URL by other rules: for it, the first @ ends the password
+    who = ":".join(quote(unquote(part), safe="") for part in who.split(":", 1))
+    path = quote(unquote(parts.path))
+    return parts._replace(netloc=f"{who}{at}{where}", path=path, query=urlencode(options)).geturl(), place
 
 
 def _parse_host(text: str) -> tuple[str, str]:
@@ -257,8 +266,6 @@ class PostgresServer:
             connection = _Connection.connect(self.address, autocommit=True, cursor_factory=ClientCursor)
         except psycopg.Error as error:
             failure = translate(error, self.place)
-            if isinstance(failure, ConfigError) and not self._unchecked:
-                failure = StorageError(failure.message, failure.remedy)  # it was right before: the server has changed
             if time.monotonic() - began > 1:  # whoever waits for it once need not wait with every statement of a turn
                 self._hanging = (time.monotonic() + _REST_SECONDS, failure)
             raise failure from error

@@ -6,21 +6,22 @@ from contextlib import contextmanager
 
 import psycopg
 
-from kept.core.errors import Busy, ConfigError, KeptError, StorageError, Unreadable, UsageError
+from kept.core.errors import Busy, KeptError, StorageError, Unreadable, UsageError
 
 _CHECK_SERVER = "check that it is running and that storage.url is right; `kept storage status` tries again"
-_MIGRATE = "run `kept storage migrate` as the owner of its tables"
+MIGRATE = "run `kept storage migrate --owner-url-env NAME`; the variable NAME contains the URL of the tables' owner"
 _GRANT = "grant what `kept storage create-role` prints"
+_LOG_IN = "`kept config secret KEPT_STORAGE__URL` stores another address; `kept storage create-role` creates a role"
 _SOON = "try again in a moment"
 
 _BY_STATE: dict[str, tuple[type[KeptError], str, str]] = {
-    "28P01": (ConfigError, "{where} refused the password of {role}", "correct it in storage.url"),
-    "28000": (ConfigError, "{where} does not let {role} in: {error}", "check the role in storage.url and pg_hba.conf"),
-    "3D000": (ConfigError, "{where} has no database {database}", "correct storage.url, or create the database"),
-    "3F000": (StorageError, "{database} has no tables of kept", _MIGRATE),
-    "42P01": (StorageError, "{database} lacks a table: {error}", _MIGRATE),
-    "42703": (StorageError, "{database} lacks a column: {error}", _MIGRATE),
-    "42883": (StorageError, "{database} lacks a function: {error}", _MIGRATE),
+    "28P01": (StorageError, "{where} refused the password of {role}, or has no such role", _LOG_IN),
+    "28000": (StorageError, "{where} does not let {role} in: {error}", "check the role in storage.url and pg_hba.conf"),
+    "3D000": (StorageError, "{where} has no database {database}", "correct storage.url, or create the database"),
+    "3F000": (StorageError, "{database} has no tables of kept", MIGRATE),
+    "42P01": (StorageError, "{database} lacks a table: {error}", MIGRATE),
+    "42703": (StorageError, "{database} lacks a column: {error}", MIGRATE),
+    "42883": (StorageError, "{database} lacks a function: {error}", MIGRATE),
     "42501": (StorageError, "{role} may not do this: {error}", _GRANT),
     "25006": (StorageError, "{where} is read-only", "point storage.url at the primary, or wait for the failover"),
     "53100": (StorageError, "the disk of {where} is full", "free some space there, then try again"),
@@ -54,7 +55,10 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("session is read-only|not available for writing|hot standby", "25006"),
 )
 _UNREACHABLE: tuple[tuple[str, str], ...] = (
-    ("could not translate host name|name or service not known|failed to resolve|nodename nor servname", "is unknown"),
+    (
+        "could not translate host name|name or service not known|failed to resolve|nodename nor servname",
+        "cannot be found: unknown host name",
+    ),
     ("connection refused|no such file or directory", "does not answer: connection refused"),
     ("timeout expired|timed out", "does not answer in time"),
     ("no route to host|network is unreachable|host is unreachable", "cannot be reached"),
@@ -77,6 +81,8 @@ def translate(error: psycopg.Error, place: Place) -> KeptError:
     text = _first_line(error)
     state = error.sqlstate or _find_state(text)
     kind, message, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (None, "", "")
+    if state == "42501" and re.search("for database|must be owner", text):
+        remedy = MIGRATE
     if kind is not None:
         names = {"where": place, "role": repr(place.role), "database": repr(place.database), "error": text}
         return kind(message.format(**names), remedy)

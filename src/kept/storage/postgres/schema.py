@@ -17,7 +17,7 @@ from kept.core.errors import NewerDatabase, StorageError, UsageError
 from kept.core.text import JSON, resource_path
 from kept.core.values import dataclass
 from kept.storage.postgres.database import SCHEMA, PostgresServer, connect_as_owner, parse_url
-from kept.storage.postgres.errors import Place
+from kept.storage.postgres.errors import MIGRATE, Place
 from kept.storage.postgres.unit import Unit
 
 OLDEST_SERVER = 14
@@ -152,7 +152,7 @@ def check_server(connection: Driver, place: Place) -> None:
 
 
 def _lacks_tables(place: Place) -> StorageError:
-    return StorageError(f"{place.database!r} lacks tables of this kept", "run `kept storage migrate` as their owner")
+    return StorageError(f"{place.database!r} lacks tables of this kept", MIGRATE)
 
 
 def describe_server(server: PostgresServer) -> dict[str, JSON]:

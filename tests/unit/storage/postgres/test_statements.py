@@ -199,8 +199,8 @@ def failure(state, text="said\nDETAIL: a text of somebody"):
 @pytest.mark.parametrize(
     ("state", "kind", "said"),
     [
-        ("28P01", ConfigError, "PostgreSQL at db.example:5432 refused the password of 'anna'"),
-        ("3D000", ConfigError, "has no database 'kept'"),
+        ("28P01", StorageError, "PostgreSQL at db.example:5432 refused the password of 'anna'"),
+        ("3D000", StorageError, "has no database 'kept'"),
         ("42P01", StorageError, "'kept' lacks a table: said"),
         ("42501", StorageError, "'anna' may not do this: said"),
         ("53300", Busy, "is out of connections"),
@@ -227,14 +227,14 @@ def test_an_error_of_the_server_is_one_line_in_our_words(state, kind, said):
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        ('connection failed: FATAL:  password authentication failed for user "anna"', ConfigError, "refused the password"),
-        ('FATAL:  role "anna" does not exist', ConfigError, "does not let 'anna' in: role \"anna\" does not exist"),
+        ('connection failed: FATAL:  password authentication failed for user "anna"', StorageError, "refused the password"),
+        ('FATAL:  role "anna" does not exist', StorageError, "does not let 'anna' in: role \"anna\" does not exist"),
         ("FATAL:  sorry, too many clients already", Busy, "out of connections"),
         ("FATAL:  the database system is starting up", Busy, "starting or stopping"),
         ("session is read-only", StorageError, "is read-only"),
         ("Connection refused\n\tIs the server running?", StorageError, "does not answer: connection refused"),
         ("timeout expired", StorageError, "does not answer in time"),
-        ("Name or service not known", StorageError, "is unknown"),
+        ("Name or service not known", StorageError, "cannot be found: unknown host name"),
         ("no route to host", StorageError, "cannot be reached"),
         ("server closed the connection unexpectedly", StorageError, "is gone"),
         ("odd", StorageError, "cannot be used: odd"),
