@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kept.core.ids import OWNER
 from kept.core.search import SearchRequest
 from kept.core.values import replace
-from kept.sessions.search.candidates import EXHAUSTIVE
+from kept.sessions.search.candidates import DEFAULT_BUDGET, EXHAUSTIVE
 from kept.sessions.search.engine import _Search
 from kept.sessions.search.filters import Filters
 from kept.sessions.search.query import parse
@@ -114,7 +114,12 @@ def _record_question(
     query = parse(question.text, now)
     request = SearchRequest(question.text, limit=_EVERY)
     search = Recorder(
-        postings, query, look_up_terms(postings, query), request=request, filters=Filters(request, catalog)
+        postings,
+        query,
+        look_up_terms(postings, query),
+        request=request,
+        filters=Filters(request, catalog),
+        budget=DEFAULT_BUDGET,
     )
     sessions = search.record(sorted(places))
     ranking = search.ranking

@@ -933,8 +933,8 @@ def taken_out(name: str, monkeypatch):
             BINDINGS[name](patch)
         else:
             file, statement, place = name.split(".")
-            by_name = statements(*SQL_FILES[file]).by_name
-            patch.setitem(by_name, statement, without_condition(by_name[statement], int(place)))
+            texts = statements(*SQL_FILES[file])
+            patch.setattr(texts, statement, without_condition(getattr(texts, statement), int(place)))
         yield
 
 

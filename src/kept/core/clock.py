@@ -84,8 +84,10 @@ def parse_span(text: str, *, now: float) -> "Span | None":
 
 def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
     """Return the times that a question names, in the local zone, each with its words."""
-    from kept.core.dates import find_dates
+    from kept.core.dates import find_dates, may_hold_date
 
+    if not may_hold_date(text):
+        return ()  # most queries: the local clock is not asked
     try:
         return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
     except (ValueError, OverflowError, OSError):

@@ -271,7 +271,7 @@ def parse_date(text: str, now: float) -> Span | None:
     return None
 
 
-def _may_hold_date(folded: str) -> bool:
+def _may_hold_english_date(folded: str) -> bool:
     return any(word in _ANCHORS or any(map(str.isdigit, word)) for word in WORD.findall(folded))
 
 
@@ -282,13 +282,19 @@ def _anchor(language: Language) -> re.Pattern[str]:
     return re.compile(words if language is CHINESE else rf"\b(?:{words})\b")
 
 
+def may_hold_date(text: str) -> bool:
+    """Return whether a text has a word or a digit without which it names no date in any of the known languages."""
+    folded = text.lower()
+    return _may_hold_english_date(folded) or any(_anchor(language).search(folded) for language in LANGUAGES)
+
+
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question in any of the known languages, each with its words."""
     folded = text.lower()
     codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
     found = find_phrases(folded, codes) if codes else ()
     read = [(start, end, parse_date(english, now)) for start, end, english in found]
-    if _may_hold_date(folded):
+    if _may_hold_english_date(folded):
         for pattern, reader in _readers():
             read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
     # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; of equals the first reader

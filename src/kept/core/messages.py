@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.text import JSON
-from kept.core.values import dataclass, field
+from kept.core.values import dataclass, field, unguarded
 
 if TYPE_CHECKING:
     from kept.core.tools import ToolSchema  # most readers of messages call no tool
@@ -139,6 +139,7 @@ class NewMessage:
     """Where the text of a tool or an import came from, or what a model had read before it wrote; None: its own."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A message in the store."""
@@ -167,6 +168,7 @@ class Link(StrEnum):
     IMPORT = "import"
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Session:
     """A conversation, without its messages."""
@@ -190,6 +192,7 @@ class Session:
     """Data of a platform or another program: chat keys, import fields."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Passage:
     """A message in its session: the messages around it, and the first and last ones of the session."""

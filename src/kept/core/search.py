@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.values import dataclass, field
+from kept.core.values import dataclass, field, unguarded
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
     """A query with its filters."""
@@ -40,6 +41,7 @@ class Period:
     """Whether only the first of them was asked for: "what was the first thing I said"."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
     """A message that matched; `parts` are the components of its score."""
@@ -51,6 +53,7 @@ class FoundMessage:
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class FoundSession:
     """A session that matched, with its best message and the parts of that message's score."""
@@ -94,6 +97,7 @@ class Explained:
     """All ranked sessions in order."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Found:
     """Ranked sessions and messages; also filled if `abstained` says that none is good enough."""

@@ -9,12 +9,14 @@ decorator work on it: what they read is built when they ask for it. Type checker
 from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, ClassVar, get_origin
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_origin
 
 if TYPE_CHECKING:
     from dataclasses import asdict, astuple, dataclass, field, fields, is_dataclass, replace
 
-__all__ = ["asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace"]
+__all__ = ["asdict", "astuple", "dataclass", "field", "fields", "is_dataclass", "replace", "unguarded"]
+
+T = TypeVar("T")
 
 _ABSENT: Any = object()
 
@@ -182,7 +184,10 @@ def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     """Return the function that reads these attributes of an instance."""
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda instance: tuple([getattr(instance, name) for name in names])
+    if names:
+        only = attrgetter(names[0])
+        return lambda instance: (only(instance),)
+    return lambda _: ()
 
 
 def _make_guards(cls: type, found: Mapping[str, Field]) -> dict[str, Any]:
@@ -205,7 +210,18 @@ def _make_guards(cls: type, found: Mapping[str, Field]) -> dict[str, Any]:
     return {"__setattr__": refuse, "__delattr__": refuse, "__getstate__": read_state, "__setstate__": write_state}
 
 
+def unguarded(cls: type[T]) -> type[T]:
+    """Let only the type checker refuse assignments to instances of a frozen class, which are made three times as fast.
+
+    For values that one answer makes by the dozen. What plugins are handed keeps its guard.
+    """
+    assert {"__setattr__", "__delattr__"} <= cls.__dict__.keys(), f"{cls.__name__} is not frozen"
+    del cls.__setattr__, cls.__delattr__
+    return cls
+
+
 def _compile_init(cls: type, found: Mapping[str, Field], *, frozen: bool) -> Callable[..., None]:
+    frozen = frozen and "__setattr__" in cls.__dict__
     namespace: dict[str, Any] = {"_absent": _ABSENT, "_set": object.__setattr__}
     parameters, named, body = ["self"], list[str](), list[str]()
     for name, each in found.items():

@@ -7,7 +7,7 @@ from kept.core.clock import parse_moment
 from kept.core.errors import Reason, Refused
 from kept.core.ids import SessionId
 from kept.core.text import JSON
-from kept.core.values import dataclass
+from kept.core.values import dataclass, unguarded
 from kept.sessions import moments
 from kept.sessions.records import storable
 
@@ -20,6 +20,7 @@ ROLES = ("user", "assistant", "tool", "system")
 _GREATEST_ID = 2**63 - 1
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Asker:
     """Who searches: `hidden` are the messages that their context shows already."""
@@ -27,6 +28,7 @@ class Asker:
     hidden: frozenset[int]
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The arguments of one call; absent ones are None or their default."""

@@ -104,7 +104,7 @@ def text_of(value: object) -> str:
 
 def text_or_none(value: object) -> str | None:
     """Return a column that should hold text or nothing."""
-    return None if value is None else text_of(value)
+    return value if value is None or type(value) is str else text_of(value)
 
 
 def number_of(value: object) -> float:

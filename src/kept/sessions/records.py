@@ -354,27 +354,30 @@ def session_row(session: Session) -> SessionRow:
 
 def session_from(values: Row) -> Session:
     """Return the session of a row with the columns of SessionRow; damaged columns give what can be read of them."""
-    row = SessionRow._make(values)
+    (
+        name, source, started, user_id, profile, project, model, title, parent, link, ended, end_reason, archived,
+        last_active, message_count, metadata,
+    ) = values  # fmt: skip
     text, number = damage.text_or_none, damage.number_of
-    metadata = damage.parse(row.metadata) if row.metadata else {}
-    parent = text(row.parent_session_id)
+    described = damage.parse(metadata) if metadata else {}
+    parent = text(parent)
     return Session(
-        id=SessionId(damage.text_of(row.id)),
-        source=damage.text_of(row.source),
-        started=number(row.started),
-        user_id=damage.text_of(row.user_id),
-        profile=text(row.profile),
-        project=text(row.project),
-        model=text(row.model),
-        title=text(row.title),
-        parent_session_id=None if parent is None else SessionId(parent),
-        link=_LINKS.get(row.link or ""),
-        ended=None if row.ended is None else number(row.ended),
-        end_reason=text(row.end_reason),
-        archived=bool(row.archived),
-        last_active=None if row.last_active is None else number(row.last_active),
-        message_count=int(number(row.message_count)),
-        metadata=metadata if isinstance(metadata, dict) else {},
+        SessionId(damage.text_of(name)),
+        damage.text_of(source),
+        number(started),
+        damage.text_of(user_id),
+        text(profile),
+        text(project),
+        text(model),
+        text(title),
+        None if parent is None else SessionId(parent),
+        _LINKS.get(link or ""),
+        None if ended is None else number(ended),
+        text(end_reason),
+        bool(archived),
+        None if last_active is None else number(last_active),
+        int(number(message_count)),
+        described if isinstance(described, dict) else {},
     )
 
 

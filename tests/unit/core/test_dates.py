@@ -139,4 +139,4 @@ def test_no_date_is_without_an_anchor(text: str) -> None:
     """A text in which an expression matches is one that the expressions are tried on."""
     found = any(pattern.search(text) for pattern, _ in dates._readers())
 
-    assert not found or dates._may_hold_date(text)
+    assert not found or dates._may_hold_english_date(text)

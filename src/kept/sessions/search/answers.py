@@ -12,7 +12,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.core.text import UNSPACED, WORD, resource_text
-from kept.core.values import dataclass, field, replace
+from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.search.analysis import base
 from kept.sessions.search.occurrences import content_words
 from kept.sessions.search.query import is_asking
@@ -316,6 +316,7 @@ def is_bare_correction(text: str) -> bool:
     return any(0 < len(WORD.findall(text[lead.end() :])) <= 3 for lead in leads) and not is_asking(text)
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Answers:
     """What a search found, corrections before what they correct."""

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from kept.core.text import WORD
-from kept.core.values import dataclass
+from kept.core.values import dataclass, unguarded
 from kept.sessions.search.analysis import clean, split
 from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from kept.sessions.search.query import All, Any, Kind, Node, Not, Term
@@ -26,6 +26,7 @@ _ENOUGH_OF_STOP_WORDS = 3
 """The same for a phrase of stop words alone, for each message that is asked for."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What a message must fulfil."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.search import FoundSession, SearchRequest
 from kept.core.text import dumps, one_line
-from kept.core.values import dataclass, field, replace
+from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
@@ -40,6 +40,7 @@ _NOT_GOOD_ENOUGH = (
 _NOTHING_OF_TIME = "no message matches these words well enough; `nearest` lists the conversations of that time"
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Match:
     """One conversation that was found, with its best message."""
@@ -61,6 +62,7 @@ class Match:
         return self.passage.match
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Conversations:
     """The answer to a question, the same for every surface."""

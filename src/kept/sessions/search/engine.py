@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
-from kept.sessions.search.candidates import Budget, find_candidates, list_few, read_lists
+from kept.sessions.search.candidates import DEFAULT_BUDGET, Budget, find_candidates, list_few, read_lists
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Filters, Scope
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
@@ -57,11 +57,11 @@ def search(
         explained = Explained("no_candidate", terms=tuple(TermMatch(word, 0.0, is_held=False) for word in words))
         found = Found(abstained=True, terms=words, explained=None if request.explain is None else explained)
         return add_time(found, catalog, request, query.dates) if query.dates else found
-    budget = budget or Budget().fitting(
-        request.limit, postings.documents, frequencies=[term.frequency for term in terms]
-    )
-    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog))
-    found = run.answer(similarity, budget)
+    if budget is None:
+        frequencies = [term.frequency for term in terms]
+        budget = DEFAULT_BUDGET.fitting(request.limit, postings.documents, frequencies=frequencies)
+    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
+    found = run.answer(similarity)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
 
@@ -84,13 +84,14 @@ class _Search:
         *,
         request: SearchRequest,
         filters: Filters,
+        budget: Budget,
     ) -> None:
         self._postings = postings
         self._query = query
         self._terms = terms
         self._request = request
         self._filters = filters
-        self._budget = Budget()
+        self._budget = budget
         self._speakers = find_speakers(terms)
         self._turns = Turns(request.query)
         stats = [(term.text, term.weight, term.frequency, term.speaker_frequency) for term in terms]
@@ -109,12 +110,11 @@ class _Search:
         self._meanings = Meanings(None, self._ranking.weights)
         self._known_parts: dict[int, dict[str, float]] = {}
 
-    def answer(self, similarity: Similarity | None, budget: Budget) -> Found:
+    def answer(self, similarity: Similarity | None) -> Found:
         """Run the search."""
         self._meanings = Meanings(similarity, self._ranking.weights)
-        self._budget = budget
         scope = self._scope()
-        read_lists(self._postings, self._terms, budget=budget, scope=scope)
+        read_lists(self._postings, self._terms, budget=self._budget, scope=scope)
         few = None if self._meanings.are_used else list_few(self._terms, scope, most=self._count_rankable())
         if few is not None:
             heads = self._load_hits(few)
@@ -266,13 +266,16 @@ class _Search:
         # what answers a question may say it in other words; keywords are looked for as they are
         read = [line.message_id for line in lines if line.mask or line.similarity or self._turns.is_asked]
         texts = self._postings.texts(read[: self._budget.texts])
-        repetition = Repetition(self._request.query)
+        repetition = Repetition(self._request.query, is_asked=self._turns.is_asked)
+        # a filter by role must not show neighbours of matches that it excludes
+        needs_match, matching = self._needs_term or bool(self._request.roles), self._matching
         for line in lines:
             head, text = passing.get(line.message_id), texts.get(line.message_id)
             if head is not None and text and repetition.matches(head, text):
                 self._repeating.add(line.message_id)
                 head = None
-            if head is None or not self._may_be_shown(line):
+            is_hidden = needs_match and not line.mask and not line.similarity
+            if head is None or is_hidden or (matching is not None and line.message_id not in matching):
                 line.factor = 0.0
                 continue
             if head.role == "tool":
@@ -301,12 +304,6 @@ class _Search:
                 line.gap, line.wording, line.small = found.closeness, found.quoted, found.stop_words
                 line.related = found.related
                 line.mask |= found.terms & unread
-
-    def _may_be_shown(self, line: Line) -> bool:
-        # a filter by role must not show neighbours of matches that it excludes
-        if (self._needs_term or self._request.roles) and not line.mask and not line.similarity:
-            return False
-        return self._matching is None or line.message_id in self._matching
 
     def _date(self, mask: int, moment: float) -> float:
         """Return how near a message is to a date of the question: sent on it, or naming it in its words."""
@@ -346,7 +343,7 @@ class _Search:
 
     def _session(self, score: float, best: Scored, session: SessionLines) -> FoundSession:
         name = session.session_id
-        has_parent = self._filters.sessions[name].has_parent
+        has_parent = bool(self._filters.sessions[name].has_parent)
         return FoundSession(
             SessionId(name), score, MessageId(best.line.message_id), self._parts(best, session), has_parent
         )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from kept.core.search import SearchRequest
-from kept.core.values import dataclass
+from kept.core.values import dataclass, unguarded
 from kept.sessions.search.postings import Catalog, Lookup, MessageHead, SessionFilter, SessionHead
 from kept.sessions.search.ranking import WEIGHTS
 
@@ -29,6 +29,7 @@ _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Where to look."""
@@ -199,11 +200,11 @@ class Filters:
         found: dict[str, list[int]] = {name: [] for name, _ in chosen}
         found |= self._catalog.ids_by_session(short)
         for name, hits in chosen:
-            known = found[name]
-            if self.sessions[name].message_count > LONG_SESSION:
-                for hit in sorted(hits)[-_WINDOWS:]:
-                    known += self._catalog.ids_near(name, hit - _WINDOW, hit + _WINDOW)
-            found[name] = sorted({*known, *hits})
+            known, is_long = found[name], self.sessions[name].message_count > LONG_SESSION
+            for hit in sorted(hits)[-_WINDOWS:] if is_long else ():
+                known += self._catalog.ids_near(name, hit - _WINDOW, hit + _WINDOW)
+            if is_long or any(hit not in known for hit in hits):
+                found[name] = sorted({*known, *hits})
         return found
 
     def source_factor(self, session_id: str) -> float:

@@ -143,9 +143,9 @@ def _distance(left: Sequence[int], right: Sequence[int]) -> int | None:
 class Repetition:
     """Tells which messages only repeat a question or quote memory, so that they cannot answer it."""
 
-    def __init__(self, question: str) -> None:
-        self._is_asked = is_asking(question)
-        self._words = content_words(question) if self._is_asked else frozenset[str]()
+    def __init__(self, question: str, *, is_asked: bool) -> None:
+        self._is_asked = is_asked
+        self._words = content_words(question) if is_asked else frozenset[str]()
         self._most = 2 * len(question) + 40
 
     def matches(self, head: MessageHead, text: str) -> bool:
@@ -223,7 +223,7 @@ class Turns:
 
     def __init__(self, query: str) -> None:
         self.is_asked = is_asking(query)
-        self._role = find_role(query)
+        self._role = find_role(query) if self.is_asked else ""
 
     def mark(
         self,

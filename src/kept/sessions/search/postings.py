@@ -4,12 +4,14 @@ Everything else in this package is shared by all databases. A message is known b
 "newest" means the highest ids, and the messages stored next to one have the ids next to its own.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from kept.core.values import dataclass
+from kept.core.values import dataclass, unguarded
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Word:
     """Messages that contain the token of this word."""
@@ -24,6 +26,7 @@ class Prefix:
     text: str
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class AllOf:
     """Messages that every part matches."""
@@ -31,6 +34,7 @@ class AllOf:
     parts: tuple["Lookup", ...]
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class AnyOf:
     """Messages that at least one part matches."""
@@ -239,9 +243,12 @@ class Similarity(Protocol):
         ...
 
 
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
+
+
 def phrase_pattern(phrase: str) -> str:
     """Return a LIKE pattern that every ASCII text matches which holds a folded phrase; "%" if there is none."""
-    return f"%{''.join(one if one.isalnum() else '%' for one in phrase)}%" if phrase else "%"
+    return f"%{_NOT_ALPHANUMERIC.sub('%', phrase)}%" if phrase else "%"
 
 
 def substring_pattern(text: str) -> str:

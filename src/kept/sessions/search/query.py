@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from kept.core.clock import find_spans
 from kept.core.dates import DATE_NAMES, Span
 from kept.core.text import STOP_WORDS, WORD, resource_text, stop_words
-from kept.core.values import dataclass
+from kept.core.values import dataclass, unguarded
 from kept.sessions.search.analysis import (
     CANONICAL,
     SPEAKER,
@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PHRASE = "phrase"
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Term:
     """One thing to look for, and its weight relative to the others."""
@@ -73,6 +74,7 @@ class Not:
 Node: TypeAlias = Term | All | Any | Not
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class Query:
     """The terms that rank, the condition that must hold (None for plain words), the dates mentioned."""

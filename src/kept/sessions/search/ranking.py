@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from typing import NamedTuple
 
-from kept.core.values import dataclass, field
+from kept.core.values import dataclass, field, unguarded
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +98,7 @@ FEW_TERMS = 2
 """Terms up to which the stop words of a question count."""
 
 
+@unguarded
 @dataclass(frozen=True, slots=True)
 class RankedTerm:
     """One term of the question with its weight in this store."""

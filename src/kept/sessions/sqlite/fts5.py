@@ -12,6 +12,8 @@ TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn M
 _QUERY = 0x0001
 """FTS5_TOKENIZE_QUERY."""
 _TRIGRAMS = 8
+_MOST_STEMS = 4_096
+"""Words whose stems are remembered: one search asks for the stem of each of its words several times."""
 ONE_BYTE: Final = 0x80
 """A number below it takes one byte in a record."""
 
@@ -31,6 +33,7 @@ class Fts5Analyzer:
 
     def __init__(self, connection: Connection) -> None:
         self._tokenize = cast(Tokenize, connection.fts5_tokenizer("porter", list(TOKENIZER)))
+        self._stems: dict[str, str] = {}
 
     @cached_property
     def stop_tokens(self) -> frozenset[str]:
@@ -39,27 +42,30 @@ class Fts5Analyzer:
 
     def stem(self, word: str) -> str:
         """Return the token of one word; empty when it has none."""
-        tokens = self.tokens(word)
-        return tokens[0] if tokens else ""
+        known = self._stems.get(word)
+        if known is None:
+            known = next(iter(self.tokens(word)), "")
+            if len(self._stems) >= _MOST_STEMS:
+                self._stems.clear()
+            self._stems[word] = known
+        return known
 
     def tokens(self, text: str) -> list[str]:
         """Return the tokens of `text` in order."""
         try:
-            return self._tokens(text)
+            utf8 = text.encode("utf-8", "replace")
+            # without offsets and synonyms the answer is a plain list of tokens
+            return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
         except UnicodeDecodeError:
             # the stemmer works on bytes and may cut a character of another script in two: leave that word out
             return [token for word in text.split() for token in self._tokens_or_none(word)]
 
     def _tokens_or_none(self, word: str) -> list[str]:
+        utf8 = word.encode("utf-8", "replace")
         try:
-            return self._tokens(word)
+            return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
         except UnicodeDecodeError:
             return []
-
-    def _tokens(self, text: str) -> list[str]:
-        utf8 = text.encode("utf-8", "replace")
-        # without offsets and synonyms the answer is a plain list of tokens
-        return self._tokenize(utf8, _QUERY, None, include_offsets=False, include_colocated=False)
 
 
 def match_expression(lookup: Lookup) -> str:

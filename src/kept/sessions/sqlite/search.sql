@@ -71,13 +71,13 @@ WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound' AND origin
 ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
-SELECT sessions.id, CAST(source AS TEXT), CAST(project AS TEXT), CAST(started AS REAL), CAST(coalesce(last_active, started) AS REAL),
+SELECT sessions.id, CAST(source AS TEXT), CAST(project AS TEXT), coalesce(CAST(started AS REAL), 0.0),
+  coalesce(CAST(coalesce(last_active, started) AS REAL), 0.0), coalesce(CAST(message_count AS INTEGER), 0),
   -- compared as text: damaged metadata must not end a search
-  CAST(message_count AS INTEGER), instr(coalesce(metadata, ''), '"headless": true') > 0,
-  parent_session_id IS NOT NULL
+  instr(coalesce(metadata, ''), '"headless": true') > 0, parent_session_id IS NOT NULL
 -- without CROSS, SQLite reads every session of the user instead
-FROM json_each(:ids) CROSS JOIN sessions ON sessions.id = value
-WHERE user_id = :user AND trashed IS NULL;
+FROM json_each(?1) CROSS JOIN sessions ON sessions.id = value
+WHERE user_id = ?2 AND trashed IS NULL;
 
 -- name: session_count
 SELECT count(*) FROM sessions;
