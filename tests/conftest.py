@@ -3,6 +3,7 @@
 import gc
 import ipaddress
 import os
+import signal
 import socket
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.forks import VARIABLE, Server
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SPEED = os.environ.get("KEPT_SPEED") == "1"
@@ -30,6 +32,12 @@ settings.register_profile("heavy", parent=settings.get_profile("kept"), max_exam
 settings.load_profile("heavy" if HEAVY else "kept")
 
 
+# A shell without job control starts what is in the background with Ctrl-C ignored, and every program of a test would
+# inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 # Rewriting the `assert`s of all tests takes 14 s. The first worker stores what it has rewritten, also where the system
 # asks for no bytecode, and the others follow it.
 sys.dont_write_bytecode = False
@@ -41,6 +49,22 @@ def pytest_collection():
     is_first = os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0"
     if not is_first and not any(Path(__file__).with_name("unit").rglob("*-pytest-*.pyc")):
         time.sleep(LEAD_SECONDS)
+
+
+_forks = []
+
+
+def pytest_configure(config):
+    """One server of forks for all workers of this run; without workers, programs are started as usual."""
+    if not hasattr(config, "workerinput") and getattr(config.option, "numprocesses", None):
+        _forks.append(Server())
+        os.environ[VARIABLE] = _forks[0].path
+
+
+def pytest_unconfigure():
+    while _forks:
+        _forks.pop().close()
+        del os.environ[VARIABLE]
 
 
 # Collection makes millions of objects that live to the end. Without this the garbage collector walks them again and

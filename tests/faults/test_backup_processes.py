@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept.app import open_app
 from kept.core.errors import Refused
@@ -27,7 +28,7 @@ def writers(home):
     """Four processes that write to the home, each at its third round."""
     open_app(str(home), environ={}).close()
     started = [
-        subprocess.Popen([sys.executable, str(WRITER), str(home), name], stdout=subprocess.PIPE, text=True)
+        forks.Popen([sys.executable, str(WRITER), str(home), name], stdout=subprocess.PIPE, text=True)
         for name in ("ant", "bee", "cat", "dog")
     ]
     for process in started:
@@ -97,10 +98,10 @@ def test_a_disk_that_takes_no_more_leaves_no_partial_file(home, tmp_path):
     """A limit of the size of files stands for a full disk: a clear error, and nothing of the backup stays."""
     environment = {**os.environ, "KEPT_HOME": str(home)}
     kept = [sys.executable, "-m", "kept"]
-    subprocess.run([*kept, "run", "hello"], env=environment, check=True, capture_output=True)
+    forks.run([*kept, "run", "hello"], env=environment, check=True, capture_output=True)
     (tmp_path / "target").mkdir()
 
-    done = subprocess.run(
+    done = forks.run(
         [*kept, "backup", str(tmp_path / "target" / "a.tar.gz")],
         env=environment, capture_output=True, text=True, check=False, preexec_fn=limit_file_size,
     )  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import pytest
+from tests import forks
 
 from kept.agent.agent import Opening
 from kept.app import open_app
@@ -116,7 +117,7 @@ def _killed(session_id: str, endpoint: Endpoint, environment: dict[str, str], *,
 def _started(session_id: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
     command = [sys.executable, "-m", "kept", "sessions", "compress", session_id]
     own = {**os.environ, **environment}
-    return subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return forks.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def _checked(home: Path, session_id: SessionId, before: dict[int, str], environment: dict[str, str]) -> str:

@@ -1,11 +1,11 @@
 """A forget that is killed at any write leaves the old state, or the next command completes it."""
 
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept.app import open_app
 from kept.core.ids import SessionId
@@ -53,7 +53,7 @@ def holding(home):
 
 
 def kill(home, number):
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, str(KILLER), str(home), WORD, str(number)], capture_output=True, text=True, check=False
     )
     return done.stdout.split()

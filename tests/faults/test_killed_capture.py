@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept.app import open_app
 from kept.operations.capture import capture_transcript
@@ -43,7 +44,7 @@ def kill_in_rounds(home, path, rounds):
     for number in range(rounds):
         write_turns(path, range(number * 300, number * 300 + 300))
         running = [
-            subprocess.Popen(
+            forks.Popen(
                 [sys.executable, "-c", CAPTURE, str(home), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
             )
             for _ in range(2)  # two hooks at the same moment

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 KEPT = Path(sys.executable).with_name("kept")
 STORAGE, BUSY = 74, 75
@@ -43,7 +44,7 @@ as_a_person = pytest.mark.skipif(
 
 def kept(home, *arguments, prefix=(), **environment):
     """Run the real command and return (exit code, stdout, stderr); a traceback fails at once."""
-    done = subprocess.run(
+    done = forks.run(
         [*prefix, str(KEPT), "--home", str(home), *arguments],
         capture_output=True,
         text=True,
@@ -164,7 +165,7 @@ print(json.dumps([len(accepted), failed]))
 def test_a_disk_that_fills_at_any_point_of_the_write(tmp_path):
     """With every amount of room left the edit is on the page or was refused; the ledger agrees in the end."""
     script = f'mount -t tmpfs -o size=600k tmpfs {tmp_path} && exec {sys.executable} -c "$FILLING" {tmp_path}'
-    done = subprocess.run(
+    done = forks.run(
         ["unshare", "-rm", "sh", "-c", script],
         capture_output=True,
         text=True,
@@ -287,7 +288,7 @@ def test_the_wrong_kind_of_thing_in_a_place(tmp_path, place):
 def test_a_lock_held_by_a_living_process(home):
     """After the time-out its pid is named; the page is untouched; readers never wait."""
     sidecar = home / "memories" / "MEMORY.md.lock"
-    holder = subprocess.Popen([sys.executable, "-c", HELD, str(sidecar)], stdout=subprocess.PIPE)
+    holder = forks.Popen([sys.executable, "-c", HELD, str(sidecar)], stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b"held\n"
         answer = kept(home, "memory", "add", "x", KEPT_MEMORY__LOCK_TIMEOUT_SECONDS="0.2")

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept.memory.edits import Add, Remove, Target, replay
 from kept.memory.history import History
@@ -35,7 +36,7 @@ store.close()
 
 def writers(folder, processes, count):
     running = [
-        subprocess.Popen([sys.executable, "-c", ADDER, str(folder), str(name), str(count)], stderr=subprocess.PIPE)
+        forks.Popen([sys.executable, "-c", ADDER, str(folder), str(name), str(count)], stderr=subprocess.PIPE)
         for name in range(processes)
     ]
     for process in running:

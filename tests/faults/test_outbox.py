@@ -10,6 +10,7 @@ import time
 
 import apsw
 import pytest
+from tests import forks
 
 from kept.providers.writes import FinishedTurn
 from kept.testing.provider_contract import Bench, RecordingProvider, eventually
@@ -56,7 +57,7 @@ def finished(bench):
 
 
 def run_until_killed(home, first, last, *, rng):
-    child = subprocess.Popen([sys.executable, "-c", CHILD, str(home), str(first), str(last)], stdout=subprocess.PIPE)
+    child = forks.Popen([sys.executable, "-c", CHILD, str(home), str(first), str(last)], stdout=subprocess.PIPE)
     child.stdout.readline()
     time.sleep(rng.uniform(0.01, 0.2))
     os.kill(child.pid, signal.SIGKILL)

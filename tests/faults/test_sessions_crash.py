@@ -1,19 +1,17 @@
 """Processes that are killed while they store conversations."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 KILLER = Path(__file__).with_name("sessions_killer.py")
 
 
 def killed(path: Path, rounds: int) -> dict:
-    done = subprocess.run(
-        [sys.executable, str(KILLER), str(path), str(rounds)], capture_output=True, text=True, check=True
-    )
+    done = forks.run([sys.executable, str(KILLER), str(path), str(rounds)], capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 

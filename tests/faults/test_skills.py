@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from skills_ref.validator import validate
+from tests import forks
 
 from kept.core.tools import ToolContext
 from kept.skills.changes import Author, Changed, Create
@@ -35,7 +36,7 @@ def library(home):
 
 
 def start(home, mark, rounds):
-    return subprocess.Popen(
+    return forks.Popen(
         [sys.executable, str(WRITER), str(home), mark, str(rounds)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -3,10 +3,10 @@
 import json
 import os
 import re
-import subprocess
 import sys
 
 import pytest
+from tests import forks
 
 from kept.operations.doctor import check_special_files
 
@@ -37,7 +37,7 @@ for arguments in json.loads(sys.argv[1]):
 def _run(*commands):
     """Return the exit code and the messages of each command."""
     program = [sys.executable, "-c", DRIVER, json.dumps(commands)]
-    done = subprocess.run(program, capture_output=True, timeout=60, check=True)
+    done = forks.run(program, capture_output=True, timeout=60, check=True)
     return [(int(code), err) for err, code in re.findall(r"(.*?)<(\d+)>\n", done.stderr.decode(), re.DOTALL)]
 
 

@@ -3,12 +3,12 @@
 import io
 import json
 import os
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 
 import pytest
+from tests import forks
 
 from kept.cli import terminal
 from kept.cli.entry import main
@@ -62,7 +62,7 @@ def kept_process(home, work):
     """Runs `kept` in a process of its own."""
 
     def run(*arguments, env=None, stdin="", timeout=90):
-        done = subprocess.run(
+        done = forks.run(
             [sys.executable, "-m", "kept", *arguments],
             input=stdin if isinstance(stdin, bytes) else stdin.encode(),
             capture_output=True,

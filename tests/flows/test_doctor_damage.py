@@ -2,18 +2,17 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
+
+from tests import forks
 
 KEPT = Path(sys.executable).with_name("kept")
 
 
 def run(home, *arguments, given=""):
     environment = {**os.environ, "KEPT_HOME": str(home), "HOME": str(home.parent)}
-    return subprocess.run(
-        [str(KEPT), *arguments], env=environment, input=given, capture_output=True, text=True, check=False
-    )
+    return forks.run([str(KEPT), *arguments], env=environment, input=given, capture_output=True, text=True, check=False)
 
 
 def damage(path, text):

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import anyio
 import pytest
+from tests import forks
 
 from kept.agent.agent import Agent, Opening
 from kept.app import App, open_app
@@ -268,4 +269,4 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
 def _resumed(talk: Talk, session_id: str, text: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "kept", "run", "--resume", session_id, "--json", "--", text]
     own = {**os.environ, **talk.server.environment, "KEPT_HOME": str(talk.home)}
-    return subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return forks.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

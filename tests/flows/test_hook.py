@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept import operations
 from kept.app import open_app
@@ -33,7 +34,7 @@ def world(tmp_path, home, monkeypatch):
 def hook(client, event, *, words=(), **environment):
     """Run the hook as a client does; it must end with 0 and print nothing to stderr."""
     text = event if isinstance(event, bytes) else json.dumps(event).encode()
-    done = subprocess.run(
+    done = forks.run(
         [*KEPT, "hook", client, *words], input=text, capture_output=True, env={**os.environ, **environment}, check=False
     )
     assert done.returncode == 0
@@ -285,7 +286,7 @@ def _lock(home):
         f"c = sqlite3.connect({str(home / 'state.db')!r}, isolation_level=None)\n"
         "c.execute('BEGIN EXCLUSIVE')\nprint('locked', flush=True)\ntime.sleep(60)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    process = forks.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"locked\n"
     return process
 
@@ -434,10 +435,10 @@ def test_a_hook_that_is_killed_loses_nothing(world, home):
     """The next session start of the client finds the turn in its transcripts."""
     folder = world / "person" / ".claude" / "projects" / "p"
     folder.mkdir(parents=True)
-    subprocess.run([*KEPT, "connect", "claude-code", "--yes"], check=True, capture_output=True)
+    forks.run([*KEPT, "connect", "claude-code", "--yes"], check=True, capture_output=True)
     write_turn(world)
     (world / "s1.jsonl").rename(folder / "s1.jsonl")
-    process = subprocess.Popen([*KEPT, "hook", "claude-code"], stdin=subprocess.PIPE)
+    process = forks.Popen([*KEPT, "hook", "claude-code"], stdin=subprocess.PIPE)
     process.kill()
     process.communicate()
     hook("claude-code", event(world, "SessionStart", "s2", source="startup"))
@@ -470,9 +471,7 @@ def test_odd_transcripts_are_said_in_the_log_and_the_status(kind, world, home):
     assert answer is None
     if kind in {"missing", "folder"}:
         assert "s1.jsonl" in log_of(home)
-        status = subprocess.run(
-            [*KEPT, "connect", "status", "--json"], capture_output=True, text=True, check=True
-        ).stdout
+        status = forks.run([*KEPT, "connect", "status", "--json"], capture_output=True, text=True, check=True).stdout
         assert "s1.jsonl" in json.loads(status)[0]["errors"][-1]
     if kind == "cut":
         assert stored(home) == [PROMPT, "I noted heron-42."]

@@ -6,13 +6,13 @@ import pty
 import select
 import signal
 import sqlite3
-import subprocess
 import sys
 import time
 from contextlib import suppress
 
 import anyio
 import pytest
+from tests import forks
 
 from kept.agent.agent import Opening
 from kept.app import open_app
@@ -189,7 +189,7 @@ class Terminal:
         self.near, far = pty.openpty()
         variables = {**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "30", **env}
         command = [sys.executable, "-c", IN_TERMINAL, "chat", "--model", "openai/loopback"]
-        self.process = subprocess.Popen(
+        self.process = forks.Popen(
             command, stdin=far, stdout=far, stderr=far, env=variables, cwd=work, start_new_session=True
         )
         os.close(far)

@@ -9,6 +9,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from tests import forks
 
 from kept.llm.scripted import Says
 from kept.testing.loopback_servers import LoopbackOpenAI
@@ -21,11 +22,11 @@ def started(home, work):
     """Starts `kept` in a process of its own, with pipes."""
     running = []
 
-    def start(*arguments, server=None, **pipes):
+    def start(*arguments, server=None, popen=forks.Popen, **pipes):
         variables = {**os.environ, **(server.environment if server is not None else {})}
         command = [sys.executable, "-m", "kept", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
-        running.append(subprocess.Popen(command, env=variables, cwd=work, **pipes))
+        running.append(popen(command, env=variables, cwd=work, **pipes))
         return running[-1]
 
     yield start
@@ -49,7 +50,9 @@ def test_a_reader_that_went_away_is_no_error(started, arguments):
     reading, writing = os.pipe()
     os.close(reading)
 
-    process = started(*arguments, stdout=writing, stderr=writing if arguments == ("nonsense",) else subprocess.PIPE)
+    complaints = writing if arguments == ("nonsense",) else subprocess.PIPE
+    # an interpreter of its own, because its last words are those that find the pipe broken
+    process = started(*arguments, stdout=writing, stderr=complaints, popen=subprocess.Popen)
     os.close(writing)
     said = process.communicate(timeout=60)[1]
 

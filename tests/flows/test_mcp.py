@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from tests import forks
 
 from kept.agent.workspace import Workspace
 from kept.cli.chat.loop import approver
@@ -62,6 +63,12 @@ GARBAGE = "import time\nprint('welcome to my server!', flush=True)\nprint('{not 
 MODEL = ("--model", "openai/loopback-model", "--json")
 
 
+def started_by(script):
+    """The settings of a server that is a Python program."""
+    command, *arguments = forks.command(script)
+    return {"command": command, "args": arguments}
+
+
 @pytest.fixture
 def tracker(home, tmp_path):
     """Configures servers by name; `closed` is what was done."""
@@ -70,7 +77,7 @@ def tracker(home, tmp_path):
     home.mkdir(exist_ok=True)
 
     def configure(settings="", **more):
-        known = {"command": sys.executable, "args": [str(script)], "env": {"TRACKER_FILE": str(closed)}}
+        known = {**started_by(str(script)), "env": {"TRACKER_FILE": str(closed)}}
         servers = {"tracker": {**known, **more.pop("tracker", {})}, **more}
         (home / "config.yaml").write_text(json.dumps({"mcp_servers": servers, **json.loads(settings or "{}")}))
 
@@ -186,9 +193,8 @@ def test_servers_that_cannot_be_used_cost_a_warning(kept, tracker, tmp_path, mon
 
 def test_names_that_collide_are_left_out_with_a_warning(kept, tracker):
     """Two servers whose names end up the same keep the first one's tools."""
-    script = str(tracker.script)
-    tracker(**{"my.server": {"command": sys.executable, "args": [script], "approve": True},
-               "my_server": {"command": sys.executable, "args": [script], "approve": True}})  # fmt: skip
+    one = {**started_by(str(tracker.script)), "approve": True}
+    tracker(**{"my.server": one, "my_server": one})
     ran, server = ask(kept, call("mcp_my_server_look", number=2))
 
     names = [tool["function"]["name"] for tool in server.bodies[0]["tools"]]
@@ -211,7 +217,7 @@ def test_a_server_over_http(kept, tracker):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, str(tracker.script), "--http", str(port)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:

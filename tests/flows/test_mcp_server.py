@@ -14,6 +14,7 @@ pytest.importorskip("mcp", reason="the extra kept[mcp] is not installed")
 
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from tests import forks
 
 KEPT = [sys.executable, "-m", "kept"]
 HANDSHAKE = [
@@ -39,14 +40,15 @@ def lines(*messages):
 
 
 def start(*arguments, **more):
-    return subprocess.Popen(
+    return forks.Popen(
         [*KEPT, *arguments, "mcp"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **more
     )
 
 
 async def use(mode, errors, *arguments):
     """Call every tool well and badly, read the resources and fill the prompts; return what was seen."""
-    command = StdioServerParameters(command=KEPT[0], args=[*KEPT[1:], *arguments, "mcp"], env=dict(os.environ))
+    python, *rest = forks.command("-m", "kept", *arguments, "mcp")
+    command = StdioServerParameters(command=python, args=rest, env=dict(os.environ))
     seen = {}
     async with Client(stdio_client(command, errlog=errors), mode=mode) as client:
         seen["version"], seen["instructions"] = client.protocol_version, client.instructions
@@ -151,7 +153,7 @@ def opener():
 
 serve(opener)
 """
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     call = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "memory_read"}}
@@ -182,7 +184,7 @@ def test_a_signal_ends_it_cleanly(work, home, number):
 
 def test_a_signal_that_the_main_thread_does_not_notice_ends_it_too(work, home):
     """A signal just before a blocking read is not handled until the next line; the process ends all the same."""
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, "-c", DEAF], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     process.stdin.write(lines(*HANDSHAKE))

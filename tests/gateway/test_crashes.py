@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests import forks
 
 from kept.gateway import streams
 from kept.llm.scripted import Says
@@ -56,7 +57,7 @@ def run_server(home, environ):
     """Run `kept serve` as a process; yield it with a client."""
     command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
     own = {"KEPT_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ["PATH"], **environ}
-    process = subprocess.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, text=True)
+    process = forks.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, text=True)
     try:
         ready = json.loads(process.stdout.readline())
         with httpx2.Client(base_url=ready["url"], timeout=60) as client:
@@ -246,7 +247,7 @@ def test_many_chats_at_once():
     """The small form of the load test: no error, no answer that is not complete."""
     program = Path(__file__).parents[2] / "benchmarks" / "gateway.py"
     command = [sys.executable, str(program), "--chats", "10", "--seconds", "5", "--users", "5"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = forks.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 errors" in done.stdout
 
@@ -289,7 +290,7 @@ def test_a_stop_delivers_the_outbox_within_its_limit(home, model, seconds, deliv
         lasted = time.monotonic() - start
     file = home / "delivered.txt"
     command = [sys.executable, "-m", "kept", "--home", str(home), "providers", "outbox", "--json"]
-    waiting = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    waiting = json.loads(forks.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert code == 0
     assert lasted < 30

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests import forks
 
 from kept.app import open_app
 from kept.gateway.server import bind
@@ -32,7 +33,7 @@ def environment(home, **more):
 
 def kept(home, *arguments, **more):
     """Run a command and return what happened."""
-    return subprocess.run(
+    return forks.run(
         [sys.executable, "-m", "kept", *arguments],
         env=environment(home, **more), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
@@ -62,7 +63,7 @@ def process(home, *arguments, **more):
     """Run the server, and yield it with the line that it printed when it was ready."""
     command = [sys.executable, "-m", "kept", "serve", *(arguments or ("--port", "0")), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    running = subprocess.Popen(command, env=environment(home, **more), **pipes)
+    running = forks.Popen(command, env=environment(home, **more), **pipes)
     try:
         yield running, json.loads(running.stdout.readline())
     finally:
@@ -180,9 +181,7 @@ def test_a_taken_port_is_told_and_the_next_is_used(home):
         assert str(port) in json.loads(asked.stdout)["error"]
         command = [sys.executable, "-m", "kept", "serve"]
         variables = environment(home, KEPT_SERVE__PORT=str(port), PYTHONUNBUFFERED="1")
-        with subprocess.Popen(
-            command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as running:
+        with forks.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             said = running.stdout.readline()
             running.send_signal(signal.SIGTERM)
             _, noted = running.communicate(timeout=40)
@@ -219,7 +218,7 @@ def test_the_unit_runs_this_home(home, tmp_path):
     path.write_text(json.loads(kept(home, "serve", "install-service", "--dry-run", "--json").stdout)["unit"])
     if shutil.which("systemd-analyze"):
         variables = {**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)}
-        checked = subprocess.run(
+        checked = forks.run(
             ["systemd-analyze", "verify", "--user", str(path)],
             env=variables,
             capture_output=True,
@@ -263,11 +262,11 @@ def test_the_entry_point_asks_for_a_token(home, tmp_path):
     variables = environment(home, PATH=f"{program.parent}:{os.environ['PATH']}")
     script = ["sh", str(ROOT / "docker-entrypoint.sh")]
     serve = [*script, "serve", "--host", "0.0.0.0", "--port", "0", "--json"]
-    first = subprocess.run(serve, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    first = forks.run(serve, env=variables, capture_output=True, text=True, timeout=60, check=False)
     assert first.returncode == 2
     assert "token create" in first.stderr
     create_token(home)
-    with subprocess.Popen(serve, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with forks.Popen(serve, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert json.loads(running.stdout.readline())["pid"] == running.pid  # in place of the shell
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=40)

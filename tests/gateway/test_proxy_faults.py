@@ -4,7 +4,6 @@ import json
 import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
+from tests import forks
 
 from kept.agent.offload import MAX_THREADS
 from kept.core.errors import ConfigError
@@ -219,7 +219,7 @@ def test_a_wrong_address_ends_the_start(tmp_path):
     """With exit code 2."""
     environment = {**os.environ, "KEPT_HOME": str(tmp_path), "KEPT_SERVE__PROXY__UPSTREAMS": '{"x": "ftp://host"}'}
     command = [str(Path(sys.executable).with_name("kept")), "serve", "--proxy", "--port", "0"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = forks.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
     assert "no address of an endpoint" in done.stderr
     assert "Traceback" not in done.stderr
@@ -329,7 +329,7 @@ def test_the_key_of_a_client_stays_nowhere(tmp_path):
         environment = {**os.environ, "KEPT_HOME": str(tmp_path / "home"), "KEPT_SERVE__PROXY__UPSTREAMS": upstreams}
         command = [str(Path(sys.executable).with_name("kept")), "--debug", "serve", "--proxy", "--port", "0", "--json"]
         with (tmp_path / "err").open("wb") as err, (tmp_path / "out").open("wb") as out:
-            server = subprocess.Popen(command, env=environment, stdout=out, stderr=err)
+            server = forks.Popen(command, env=environment, stdout=out, stderr=err)
             try:
                 url = wait_for_url(tmp_path / "out")
                 told = []

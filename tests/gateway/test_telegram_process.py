@@ -10,6 +10,7 @@ import time
 from contextlib import contextmanager
 
 import pytest
+from tests import forks
 
 from kept.app import open_app
 from kept.operations import conversation_keys, pairing, sessions, users
@@ -40,9 +41,9 @@ def machine(home, more=""):
 
 
 @contextmanager
-def running(environ, *options):
+def running(environ, *options, popen=forks.Popen):
     command = [sys.executable, "-m", "kept", *options, "serve", "--port", "0", "--json"]
-    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert json.loads(process.stdout.readline())["pid"] == process.pid
         yield process
@@ -55,7 +56,7 @@ def pair(environ, api):
     """Let the person in with the commands that the documentation names."""
     told = api.wait_texts(1)[-1]
     code = told.split("kept serve pair ")[1].split()[0]
-    done = subprocess.run(
+    done = forks.run(
         [sys.executable, "-m", "kept", "serve", "pair", code, "--json"],
         env=environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
@@ -120,7 +121,8 @@ def hold_call(api, number):
 
 def test_a_stopped_server_leaves_no_token_behind(home):
     """With --debug, which logs everything: not in a file but .env, not on a terminal, not in the list of processes."""
-    with machine(home) as (api, _, _, environ), running(environ, "--debug") as process:
+    own = subprocess.Popen  # only a process that is started has its own arguments in the list
+    with machine(home) as (api, _, _, environ), running(environ, "--debug", popen=own) as process:
         api.say("let me in")
         pair(environ, api)
         api.faults["sendMessage"].append((400, f"Bad Request: {TOKEN}"))

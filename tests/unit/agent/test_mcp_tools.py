@@ -1,8 +1,7 @@
 """Tools of real MCP servers, over stdio."""
 
-import sys
-
 import pytest
+from tests import forks
 
 from kept.agent.mcp_tools import McpTools
 from kept.core.events import Warned
@@ -41,7 +40,8 @@ def server_file(tmp_path):
 def test_tools_of_a_stdio_server_are_called(server_file):
     """A server's tools get our names, its results our shape, its errors are answers."""
     told = []
-    servers = McpTools({"calc": {"command": sys.executable, "args": [str(server_file)]}}, told.append)
+    command, *arguments = forks.command(str(server_file))
+    servers = McpTools({"calc": {"command": command, "args": arguments}}, told.append)
     try:
         servers.connect()
         tools = {tool.schema.name: tool for tool in servers.tools}

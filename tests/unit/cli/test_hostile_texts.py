@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from tests import forks
 
 EVIL = "owned\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x08\x7f"
 """A word that must be shown, and controls that must not arrive: OSC, CSI, C1, a bidirectional override, backspace."""
@@ -77,7 +78,7 @@ def fill_sessions(home, work):
     ]  # fmt: skip
     file = work / "evil.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    subprocess.run([sys.executable, "-m", "kept", "sessions", "import", str(file)], check=True, capture_output=True)
+    forks.run([sys.executable, "-m", "kept", "sessions", "import", str(file)], check=True, capture_output=True)
     with sqlite3.connect(home / "state.db") as database:
         database.execute("UPDATE sessions SET title = ?", (EVIL,))
 
@@ -85,10 +86,8 @@ def fill_sessions(home, work):
 def run_in_terminal(commands):
     """Return the output of each command in a pseudo terminal."""
     near, far = pty.openpty()
-    variables = {**os.environ, "TERM": "dumb", "COLUMNS": "400", "LINES": "50", "PYTHONIOENCODING": "utf-8"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=far, stderr=far, env=variables
-    )
+    variables = {**os.environ, "TERM": "dumb", "COLUMNS": "400", "LINES": "50"}
+    process = forks.Popen([sys.executable, "-c", DRIVER], stdin=subprocess.PIPE, stdout=far, stderr=far, env=variables)
     os.close(far)
     process.stdin.write(json.dumps(commands).encode() + b"\n")
     process.stdin.close()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import forks
 
 from kept import operations
 from kept.app import open_app
@@ -163,7 +164,7 @@ def test_the_watching_command_follows_until_it_is_stopped(run, home, person):
     whole = rollout.read_bytes().splitlines(keepends=True)
     rollout.write_bytes(b"".join(whole[:9]))
     command = [sys.executable, "-m", "kept", "--home", str(home), "import", "codex", "--watch", "--no-backup"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watch:
+    with forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watch:
         try:
             told = [next(line for line in watch.stdout if "watching codex" in line)]
             rollout.write_bytes(b"".join(whole))

@@ -7,6 +7,7 @@ import sys
 from datetime import date
 
 import pytest
+from tests import forks
 
 from kept.llm.scripted import Says
 from kept.testing.loopback import Status
@@ -14,7 +15,7 @@ from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 
 def kept(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return forks.run(
         [sys.executable, "-m", "kept", *arguments],
         capture_output=True,
         check=False,

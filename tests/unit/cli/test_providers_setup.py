@@ -4,12 +4,12 @@ import json
 import os
 import pty
 import select
-import subprocess
 import sys
 import time
 from unittest.mock import patch
 
 import pytest
+from tests import forks
 
 from kept.config.load import read_secrets
 from kept.testing.http_double import Fault, HttpDouble
@@ -139,7 +139,7 @@ def test_a_mode_without_tools_offers_none(run, home, server):
 def test_a_person_is_asked_and_a_wrong_answer_is_asked_again(home, server):
     """In a terminal: the address wants a scheme, the number a number, and Enter keeps the default."""
     near, far = pty.openpty()
-    process = subprocess.Popen(
+    process = forks.Popen(
         [sys.executable, "-m", "kept", "providers", "setup", "retaindb"], stdin=far, stdout=far, stderr=far
     )
     os.close(far)
