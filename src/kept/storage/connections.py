@@ -8,15 +8,16 @@ from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import apsw
 
-from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.errors import StorageError, Unreadable
 from kept.core.text import resource_path, resource_text
 from kept.core.values import dataclass
 from kept.storage.files import explain_errors
+from kept.storage.sql_errors import explain, is_full
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +27,13 @@ RESTART_PAGES = 12_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
 _BETWEEN_CHECKPOINTS = 1_000
-_ROOM_BYTES = 64 * 1024
-"""Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""
 
 
 Value: TypeAlias = int | float | bytes | str | None
 Values: TypeAlias = tuple[Value, ...]
 
 
+T = TypeVar("T")
 _NO_ROW: Final = object()
 """What no row is equal to: the rows end where SQLite says so."""
 
@@ -132,92 +132,27 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     return connection
 
 
-_SIGNS_OF_DAMAGE = (
-    "fts5",  # a damaged configuration of an index ("no such table", "invalid fts5 file format")
-    "no such table",
-    "no such column",
-    "already exists",  # a version in the header that is older than the schema
-    "duplicate column name",
-    "malformed database schema",
-    "unsupported file format",
-    # a damaged declaration of an index, as FTS5 reports its parts
-    "parse error in",
-    "no such tokenizer",
-    "error in tokenizer constructor",
-    "unrecognized option",
-    "vtable constructor failed",
-)
-"""SQLite reports damage to the schema as an error of the statement."""
+class explain_sql_errors(Generic[T]):  # noqa: N801 - reads as a verb where it is used
+    """Turn SQLite's errors about `path` in a block into StorageErrors that say what to do next.
 
+    The block is given `value`. A class, because a search begins a dozen such blocks and a generator takes longer.
+    """
 
-class explain_sql_errors:  # noqa: N801 - reads as a verb where it is used; a class, because a generator takes longer
-    """Turn SQLite's errors about `path` into StorageErrors that say what to do next."""
+    __slots__ = ("_path", "_value")
 
-    __slots__ = ("_path",)
-
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, value: T = None) -> None:  # type: ignore[assignment]  # most blocks need no value
         self._path = path
+        self._value = value
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> T:
         """Begin the block."""
+        return self._value
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise what explains an error of the block, if it is one of SQLite's."""
         explained = None if error is None else explain(error, self._path)
         if explained is not None:
             raise explained from error
-
-
-def explain(error: BaseException, path: Path) -> StorageError | None:
-    """Return what an error of SQLite about `path` means and what to do next; None for any other error."""
-    match error:
-        case apsw.BusyError() | apsw.LockedError():
-            return Busy(f"{str(path)!r} is busy: {error}", "another process is writing: try again in a moment")
-        case apsw.FullError() | apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.IOError():
-            return _describe_refusal(error, path)
-        case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
-            return Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair")
-        case apsw.SQLError() if any(sign in str(error) for sign in _SIGNS_OF_DAMAGE):
-            return Unreadable(f"{str(path)!r} is damaged: {error}", "run `kept doctor`; it names the repair")
-        case apsw.PermissionsError() | apsw.AuthError():
-            return StorageError(f"cannot use {str(path)!r}: {error}", "check the disk and the permissions")
-        case _:
-            return None
-
-
-def _describe_refusal(error: apsw.Error, path: Path) -> StorageError:
-    """Return why `path` cannot be used; the state of the disk is more precise than SQLite's error code."""
-    where = repr(str(path))
-    if _is_read_only(path):
-        remedy = "choose another folder with --home, or remount it"
-        return StorageError(f"cannot write {where}: the file system is read-only", remedy)
-    if isinstance(error, apsw.FullError) or _is_full(path):
-        return StorageError(f"cannot write {where}: the disk is full", "free some space, then try again")
-    if isinstance(error, apsw.ReadOnlyError):
-        return StorageError(f"cannot write {where}: it is read-only", "check the permissions of the file")
-    if isinstance(error, apsw.CantOpenError):
-        return StorageError(f"cannot open {where}: {error}", "check the folder and its permissions")
-    return StorageError(f"cannot use {where}: {error}", "check the disk and the permissions")
-
-
-def find_refusal(path: Path) -> StorageError | None:
-    """Return why a file cannot be written, as far as that shows without writing; None if nothing speaks against it."""
-    if _is_read_only(path) or _is_full(path):
-        return _describe_refusal(apsw.IOError(), path)
-    if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):
-        return _describe_refusal(apsw.ReadOnlyError(), path)
-    return None
-
-
-def _is_read_only(path: Path) -> bool:
-    with explain_errors("reach", path.parent):
-        return bool(os.statvfs(path.parent).f_flag & os.ST_RDONLY)
-
-
-def _is_full(path: Path) -> bool:
-    with explain_errors("reach", path.parent):
-        room = os.statvfs(path.parent)
-    return room.f_blocks > 0 and room.f_bavail * room.f_frsize < _ROOM_BYTES  # some file systems report no blocks
 
 
 def connect_read_only(path: Path) -> apsw.Connection:
@@ -228,7 +163,7 @@ def connect_read_only(path: Path) -> apsw.Connection:
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
         connection.close()
-        writable = os.access(path.parent, os.W_OK) and not _is_full(path)
+        writable = os.access(path.parent, os.W_OK) and not is_full(path)
         if writable or _has_log(path):
             raise
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI

@@ -19,7 +19,6 @@ from kept.storage.connections import (
     EmptyDatabase,
     Migration,
     connect_read_only,
-    explain,
     explain_sql_errors,
     is_absent,
     is_without_content,
@@ -41,23 +40,6 @@ BUSY_SECONDS = 10.0
 PAGE_BYTES = 2_048
 """Page size of new files. Half of SQLite's default: each of some forty tables and indexes takes a page when empty."""
 _HEADER_BYTES = 100
-
-
-class _Reading:
-    """A block that reads. A class, because a search begins a dozen such blocks and a generator takes longer."""
-
-    __slots__ = ("_database",)
-
-    def __init__(self, database: "Database") -> None:
-        self._database = database
-
-    def __enter__(self) -> Connection:
-        return self._database.connection
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        explained = None if error is None else explain(error, self._database.path)
-        if explained is not None:
-            raise explained from error
 
 
 class Database:
@@ -119,9 +101,9 @@ class Database:
         """Whether there is no file and reads go to an empty in-memory database."""
         return self._empty is not None
 
-    def reading(self) -> "_Reading":
-        """Return this thread's connection for reads in a block; SQLite's errors become StorageErrors."""
-        return _Reading(self)
+    def reading(self) -> AbstractContextManager[Connection]:
+        """Give this thread's connection for reads in a block; SQLite's errors become StorageErrors."""
+        return explain_sql_errors(self.path, self.connection)
 
     @contextmanager
     def writing(self, *, with_checksums: bool = True) -> Iterator[Connection]:

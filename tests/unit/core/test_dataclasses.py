@@ -196,3 +196,29 @@ def test_a_method_is_compiled_with_the_first_instance():
     )
     subprocess.run([sys.executable, "-c", code], check=True)
     assert list(inspect.signature(Sent("a").__init__).parameters) == ["text"]
+
+
+def test_an_unguarded_value_is_like_a_frozen_one_but_for_assignments():
+    """It compares, hashes and copies as before; only the type checker refuses to change it."""
+
+    @values.unguarded
+    @values.dataclass(frozen=True, slots=True)
+    class Point:
+        x: int
+        y: int = 2
+
+    point = Point(1)
+    assert (point, hash(point), copy.copy(point)) == (Point(1, 2), hash(Point(1, 2)), Point(1, 2))
+    point.x = 5
+    assert point == Point(5, 2)
+
+
+def test_only_a_frozen_class_can_be_unguarded():
+    """A class without a guard has nothing to take away."""
+
+    @values.dataclass(slots=True)
+    class Point:
+        x: int
+
+    with pytest.raises(AssertionError, match="Point is not frozen"):
+        values.unguarded(Point)

@@ -51,6 +51,14 @@ def test_a_loop_continues_after_fetchone(database: Database) -> None:
     assert tuple(cursor) == ROWS[1:]
 
 
+def test_the_rest_is_fetched_after_fetchone(database: Database) -> None:
+    """`fetchall` gives what `fetchone` left, damaged rows included."""
+    cursor = database.connection.execute("SELECT id, text FROM items ORDER BY id")
+
+    assert cursor.fetchone() == ROWS[0]
+    assert tuple(cursor.fetchall()) == ROWS[1:]
+
+
 @pytest.mark.parametrize("bindings", [("x\0y", 1e-17, b"\0'"), {"a": "x\0y", "b": 1e-17, "c": b"\0'"}])
 def test_bindings_are_used_again(database: Database, bindings: tuple[object, ...] | dict[str, object]) -> None:
     """The second reading has exactly the bindings of the first."""

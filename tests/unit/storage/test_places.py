@@ -20,13 +20,13 @@ from kept.storage.connections import (
     EmptyDatabase,
     Migration,
     connect_read_only,
-    find_refusal,
     is_emptied,
     is_without_content,
     migrate,
     sql_migrations,
     use_wal,
 )
+from kept.storage.sql_errors import find_refusal
 from kept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
 
 MARK = 0x6B657074
@@ -124,7 +124,7 @@ class TestReadOnly:
 
             monkeypatch.setattr(apsw, "Connection", connect)
             monkeypatch.setattr(os, "access", lambda _path, _mode: is_writable)
-            monkeypatch.setattr(connections, "_is_full", lambda _path: is_full)
+            monkeypatch.setattr(connections, "is_full", lambda _path: is_full)
             return opened
 
         return set_up
