@@ -80,7 +80,7 @@ def check_store(app: App) -> list[Finding] | None:
     from kept.storage.sql_errors import find_refusal
 
     if app.server is not None:
-        return [*_find_read_only(app.server), *app.owner.sessions.upkeep.check()]
+        return [*_find_refusals(app.server), *app.owner.sessions.upkeep.check()]
     path = app.home.database
     emptied = _find_emptied(path)
     if not path.exists() or is_emptied(path):
@@ -97,11 +97,18 @@ def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
     return Finding(what, remedy, is_lost=is_lost)
 
 
-def _find_read_only(server: PostgresServer) -> list[Finding]:
-    if not server.for_tenant().is_read_only:
-        return []
-    remedy = "point storage.url at the primary, or wait for the failover"
-    return [_finding(f"{server.place} is read-only, so nothing can be stored", remedy)]
+def _find_refusals(server: PostgresServer) -> list[Finding]:
+    """Return why a server would refuse to store what it lets us read."""
+    from kept.storage.postgres.schema import find_missing_rights
+
+    found = []
+    if server.for_tenant().is_read_only:
+        remedy = "point storage.url at the primary, or wait for the failover"
+        found.append(_finding(f"{server.place} is read-only, so nothing can be stored", remedy))
+    if missing := find_missing_rights(server):
+        what = f"{server.place.role!r} may not read or change {', '.join(missing)}"
+        found.append(_finding(what, "grant what `kept storage create-role` prints"))
+    return found
 
 
 def _find_emptied(path: Path) -> list[Finding]:

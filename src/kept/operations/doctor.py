@@ -170,10 +170,12 @@ def _page(store: MemoryStore, target: Target) -> str:
     return page.usage
 
 
-def check_sessions(findings: Sequence[Finding] | None, limits: Sequence[str] = ()) -> Iterator[Check]:
+def check_sessions(
+    findings: Sequence[Finding] | None, limits: Sequence[str] = (), *, parts: str = "file, log, rows and index"
+) -> Iterator[Check]:
     """Return one check per finding in the session store; `findings` is None if nothing was ever stored.
 
-    `limits` says what the check could not see.
+    `parts` says what was checked, and `limits` what the check could not see.
     """
     if findings is None:
         yield ok_check("sessions", "no conversation is stored yet")
@@ -182,7 +184,7 @@ def check_sessions(findings: Sequence[Finding] | None, limits: Sequence[str] = (
         health = Health.WARNING if finding.is_lost else Health.ERROR
         yield Check("sessions", health, finding.what, finding.remedy)
     if not findings:
-        yield ok_check("sessions", "; ".join(("file, log, rows and index are in order", *limits)))
+        yield ok_check("sessions", "; ".join((f"{parts} are in order", *limits)))
 
 
 def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check]:
@@ -206,7 +208,9 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
     if server is None or server.health is Health.OK:
         yield from check_pages(caller.space.memory, caller.space.approvals)
         found = check_store(app)
-        yield from check_sessions(found, () if found is None or found else describe_limits(app))
+        limits = () if found is None or found else describe_limits(app)
+        parts = "file, log, rows and index" if server is None else "rows and index"
+        yield from check_sessions(found, limits, parts=parts)
         yield _check_vectors(caller, offline=offline)
     yield _check_engine(caller)
     yield from _check_skills(caller)

@@ -14,7 +14,7 @@ from kept.app.caller import Scope
 from kept.core.clock import iso
 from kept.core.errors import NotFound, Reason, Refused, UsageError
 from kept.core.ids import OWNER, UserId
-from kept.core.text import JSON, dumps
+from kept.core.text import JSON, dumps, is_encodable
 from kept.memory.approval import Approvals
 from kept.memory.edits import Target, undone_ids
 from kept.memory.history import History
@@ -131,7 +131,8 @@ def write_card(caller: Caller, user: UserId, created: str) -> None:
 
 def check_user_id(text: str) -> UserId:
     """Return the id, or raise UsageError for an invalid one."""
-    if not text.strip() or len(text) > _MOST_CHARACTERS or any(ord(each) < 32 for each in text):
+    is_plain = is_encodable(text) and all(ord(each) >= 32 for each in text)
+    if not text.strip() or len(text) > _MOST_CHARACTERS or not is_plain:
         raise UsageError(
             f"{text[:40]!r} cannot be a user id", f"use 1 to {_MOST_CHARACTERS} printable characters, like alice"
         )

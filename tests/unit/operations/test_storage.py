@@ -2,6 +2,7 @@
 
 import json
 import threading
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -349,6 +350,22 @@ def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_s
         app.close()
 
     assert ["is read-only" in one.what for one in found] == [True]
+
+
+def test_a_missing_right_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
+    """The first message would be refused."""
+    name = urlsplit(url["KEPT_STORAGE__URL"]).path.lstrip("/")
+    app = open_app(str(tmp_path / "home"), environ=url)
+    before = check_store(app)
+    postgres_server.run_sql(name, "REVOKE INSERT ON kept.messages FROM kept_serving")
+    try:
+        found = check_store(app)
+    finally:
+        postgres_server.run_sql(name, "GRANT INSERT ON kept.messages TO kept_serving")
+        app.close()
+
+    assert before == []
+    assert [one.what for one in found] == ["'kept_serving' may not read or change messages"]
 
 
 def test_the_doctor_goes_on_without_the_server(tmp_path):

@@ -6,10 +6,11 @@ from base64 import b64decode
 import pytest
 
 from kept.app import open_app
+from kept.core.errors import UsageError
 from kept.core.ids import OWNER, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Target
-from kept.operations.users import export_lines, export_user
+from kept.operations.users import check_user_id, export_lines, export_user
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.skills.changes import Author as By
 from kept.skills.changes import Create
@@ -85,3 +86,10 @@ def test_the_own_skills_are_in_it(app):
     assert b64decode(skill["binary"]["assets/leaf.png"]) == b"\x89PNG\0\xff"
     assert not [line for line in export_user(app.caller()).lines if line.get("type") == "skill"]
     assert space.sessions.transfer.import_lines([json.dumps(line).encode() for line in lines], source="x").bad == 0
+
+
+@pytest.mark.parametrize("name", ["", "  ", "nul\0", "line\nbreak", "\ud800", "x" * 300])
+def test_an_id_that_no_database_could_store_is_refused(name):
+    """A lone surrogate can come in as JSON."""
+    with pytest.raises(UsageError, match="cannot be a user id"):
+        check_user_id(name)

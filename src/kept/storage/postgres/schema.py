@@ -117,6 +117,13 @@ SELECT current_user, rolsuper, rolbypassrls, EXISTS (
 """
 
 
+_MISSING_RIGHTS = """
+SELECT tablename FROM pg_tables, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS needed
+WHERE schemaname = :schema AND NOT has_table_privilege(format('%I.%I', schemaname, tablename), needed)
+GROUP BY tablename ORDER BY tablename
+"""
+
+
 def read_role(connection: Driver) -> Role:
     """Return the role of a connection."""
     row = connection.execute(_READ_ROLE.encode(), {"schema": SCHEMA}).fetchone()
@@ -164,6 +171,12 @@ def describe_server(server: PostgresServer) -> dict[str, JSON]:
         ).fetchone() or (0, 0)
     shown = f"{version // 10_000}.{version % 10_000}"
     return {"version": shown, "bytes": int(str(size)), "migrations": int(str(applied))}
+
+
+def find_missing_rights(server: PostgresServer) -> list[str]:
+    """Return the tables that the serving role may not read and change."""
+    with server.for_tenant().reading() as unit:
+        return [str(name) for (name,) in unit.execute(_MISSING_RIGHTS, {"schema": SCHEMA})]
 
 
 def role_statements(role: str, *, database: str, password: str | None = None) -> Sequence[str]:
