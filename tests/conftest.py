@@ -25,7 +25,7 @@ CERTIFICATE = Path(__file__).with_name("corpora") / "certificate.pem"
 settings.register_profile(
     "kept",
     deadline=None,
-    max_examples=100,
+    max_examples=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.register_profile("heavy", parent=settings.get_profile("kept"), max_examples=3_000)

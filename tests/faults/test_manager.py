@@ -62,8 +62,8 @@ def leave_the_program():
     raise SystemExit(3)
 
 
-def a_whole_life(bench, provider, healthy, settings):
-    """Run every boundary once, as the agent does; return what was recalled and answered."""
+def a_whole_life(bench, provider, healthy, settings, *, is_over=lambda _manager: True):
+    """Run every boundary once, as the agent does, until `is_over`; return what was recalled and answered."""
     ledger = ListedLedger()
     context = bench.context(several=True, ledger=ledger)
     manager = bench.manager(provider, healthy, context=context, **settings)
@@ -78,7 +78,7 @@ def a_whole_life(bench, provider, healthy, settings):
     manager.switch_session("s1", "compression")
     manager.writes.queue_session_end("s1", MESSAGES)
     # a short time-out of the exit is for the provider that hangs, and no race for the other one
-    eventually(lambda: healthy.calls_of("sync_turn"), seconds=60)
+    eventually(lambda: healthy.calls_of("sync_turn") and is_over(manager), seconds=60)
     manager.shutdown()
     return manager, recalled, answers
 
@@ -92,7 +92,14 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
         RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
     )
     broken.faults[hook] = fault
-    manager, recalled, answers = a_whole_life(bench, broken, healthy, PATIENT)
+
+    def has_failed(manager):
+        """A recall is warmed only while nothing else is to be done: an exit that comes first leaves it out."""
+        return hook != "queue_prefetch" or next(
+            each.health.last_error for each in manager.status() if each.name == "broken"
+        )
+
+    manager, recalled, answers = a_whole_life(bench, broken, healthy, PATIENT, is_over=has_failed)
 
     status = {each.name: each for each in manager.status()}
     assert recalled == "known"

@@ -43,7 +43,7 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-@settings(max_examples=settings.default.max_examples // 4)  # every write waits for the disk
+@settings(max_examples=settings.default.max_examples // 2)  # every write waits for the disk
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_a_replace_is_whole(tmp_path, old, new):
     """After a write the file holds exactly the new bytes, and nothing else lies beside it."""

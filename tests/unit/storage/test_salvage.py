@@ -68,7 +68,7 @@ def wanted(connection, salvage, table):
     return sorted((tuple(row) for row in connection.execute(f"SELECT {columns} FROM {table}")), key=repr)
 
 
-@settings(max_examples=settings.default.max_examples // 6)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(
     seed=st.integers(0, 2**32),
     page_bytes=st.sampled_from([512 << power for power in range(8)]),

@@ -4,7 +4,7 @@ import threading
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
@@ -100,7 +100,6 @@ odd_ids = st.text(min_size=1, max_size=400) | st.sampled_from(
 )
 
 
-@settings(max_examples=settings.default.max_examples // 2)
 @given(odd_ids, odd_ids)
 def test_two_users_never_share_a_key(one, other):
     """Keys fit an index, hold no NUL, and are as different as the ids."""
