@@ -21,12 +21,14 @@ from kept.storage.sql_errors import explain, is_full
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_PAGES = 2_000
-"""About 4 MB. A checkpoint makes one writer wait for the disk, so it must not run too often."""
+CHECKPOINT_PAGES = 4_000
+"""About 8 MB: a checkpoint makes one writer wait for the disk, one append in 500 where several processes append."""
 RESTART_PAGES = 12_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
-_BETWEEN_CHECKPOINTS = 1_000
+_BETWEEN_CHECKPOINTS = 4_000
+_BETWEEN_RESTARTS = 1_000
+"""Pages until a log that a reader kept from being begun anew is tried again."""
 
 
 Value: TypeAlias = int | float | bytes | str | None
@@ -242,12 +244,12 @@ class Checkpointer:
         if pages < CHECKPOINT_PAGES:
             self._next = CHECKPOINT_PAGES
         elif pages >= self._next:
-            self._next = pages + _BETWEEN_CHECKPOINTS
+            self._next = pages + (_BETWEEN_CHECKPOINTS if pages < RESTART_PAGES else _BETWEEN_RESTARTS)
             try:
-                if pages >= RESTART_PAGES:
-                    _restart_log(connection, name)
-                elif pages - connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)[1] >= _BETWEEN_CHECKPOINTS:
+                if pages - connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)[1] >= _BETWEEN_CHECKPOINTS:
                     connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
+                if pages >= RESTART_PAGES:
+                    _restart_log(connection, name)  # the others wait for what is left to copy, not for everything
             except (apsw.BusyError, apsw.LockedError):
                 pass  # a reader holds an older snapshot: try again later
             except apsw.Error as error:

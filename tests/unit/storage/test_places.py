@@ -480,7 +480,7 @@ class TestCheckpointer:
         connection, checkpointer = self.Recorder(), Checkpointer()
         passive = ("main", apsw.SQLITE_CHECKPOINT_PASSIVE)
         counts = []
-        for pages in (CHECKPOINT_PAGES - 1, CHECKPOINT_PAGES, CHECKPOINT_PAGES + 999, CHECKPOINT_PAGES + 1_000, 10):
+        for pages in (CHECKPOINT_PAGES - 1, CHECKPOINT_PAGES, CHECKPOINT_PAGES + 3_999, CHECKPOINT_PAGES + 4_000, 10):
             assert checkpointer(connection, "main", pages) == apsw.SQLITE_OK
             counts.append(len(connection.calls))
         checkpointer(connection, "main", CHECKPOINT_PAGES)
@@ -490,7 +490,7 @@ class TestCheckpointer:
 
     def test_what_another_process_has_just_copied_is_not_copied_again(self):
         """Of four writers one waits for the disk, not each in turn."""
-        connection = self.Recorder(copied=CHECKPOINT_PAGES - 999)
+        connection = self.Recorder(copied=CHECKPOINT_PAGES - 3_999)
         Checkpointer()(connection, "main", CHECKPOINT_PAGES)
         assert connection.calls == []
 
@@ -501,7 +501,7 @@ class TestCheckpointer:
     @pytest.mark.parametrize("error", [None, apsw.BusyError("reader"), apsw.LockedError("reader"), apsw.IOError("x")])
     def test_a_long_log_makes_others_wait_briefly(self, error, caplog):
         """The usual time to wait is restored, and no error reaches the commit."""
-        connection = self.Recorder(error)
+        connection = self.Recorder(error, copied=RESTART_PAGES)
 
         assert Checkpointer()(connection, "main", RESTART_PAGES) == apsw.SQLITE_OK
 

@@ -9,6 +9,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -154,6 +155,24 @@ def test_writers_that_collide_return_after_different_waits(open_database, tmp_pa
     assert all(0.0001 <= wait <= 0.015 for wait in waits)
     assert max(waits) > 0.003
     assert len(set(waits)) > 1
+
+
+def test_who_has_waited_longer_than_an_append_asks_more_often(open_database, tmp_path, monkeypatch):
+    """Whoever has just written asks again at once; after a hundredth of a second the lock is not for an append."""
+    connection = open_database().connection
+    other = apsw.Connection(str(tmp_path / "state.db"))
+    other.execute("BEGIN IMMEDIATE")
+    moments = [0.0, 0.0, 0.002, 0.02, 60.0]
+    now, waits = iter([*moments, 100.0]), []
+    monkeypatch.setattr(ours, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=waits.append))
+    with pytest.raises(apsw.BusyError):
+        ours._begin_immediate(connection, 99.0)
+    other.close()
+
+    first, aged, last, longest = waits
+    assert aged < 0.0001 <= first < 0.0004
+    assert 0.0003 <= last < longest
+    assert longest >= 0.005
 
 
 def test_a_unit_of_work_is_whole_or_nothing(open_database):
