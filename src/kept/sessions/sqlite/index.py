@@ -52,8 +52,8 @@ _OLD_BATCH = 1_000
 """Messages of an old file whose blocks one transaction indexes: about a twentieth of a second."""
 BLOCK_BITS = 3
 """Bits of an id that count the messages of a block. The statements repeat it."""
-_stored_chars: WeakKeyDictionary[Connection, int] = WeakKeyDictionary()
-"""What each connection has stored since it last indexed the queue."""
+_stored: WeakKeyDictionary[Connection, tuple[int, int]] = WeakKeyDictionary()
+"""How many rows, and how much text, each connection has stored since it last looked at the queue."""
 _FOREIGN = (
     "rows of another table are in the place of the queue of messages to index",
     "run `kept sessions repair`; it puts them back",
@@ -87,12 +87,16 @@ class SqliteIndex:
             read = ((number, row.role, row.content, row.origin, row.tool_name, row.tool_calls) for number, row in rows)
             add_texts(self._connection, texts(read))
             return
-        chars = _stored_chars.get(self._connection, 0) + sum([ROW_CHARS + len(row.content) for _, row in rows])
+        count, chars = _stored.get(self._connection, (0, 0))
+        count += len(rows)
+        chars += sum([ROW_CHARS + len(row.content) for _, row in rows])
         if chars >= MOST_WAITING_CHARS:
-            chars = 0
-            # twice as much: other processes store as well, and what they left must not pile up
-            _drain_batch(self._connection, 2 * MOST_WAITING_CHARS // ROW_CHARS, chars=2 * MOST_WAITING_CHARS)
-        _stored_chars[self._connection] = chars
+            # of several processes that store, one indexes what all have left: the others find less than their own rows
+            if self._connection.execute(SQL.are_more_waiting, (count // 2,)).fetchone() is not None:
+                # twice as much, so that what the others store meanwhile does not pile up
+                _drain_batch(self._connection, 2 * MOST_WAITING_CHARS // ROW_CHARS, chars=2 * MOST_WAITING_CHARS)
+            count = chars = 0
+        _stored[self._connection] = count, chars
 
     def remove(self, message_ids: Sequence[int]) -> None:
         """Remove deleted messages from both indexes and from the queue; `merge` removes their bytes."""

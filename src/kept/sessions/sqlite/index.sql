@@ -47,6 +47,9 @@ INSERT INTO message_trigrams (message_trigrams, rank) VALUES ('merge', ?);
 -- name: is_waiting
 SELECT 1 FROM index_queue LIMIT 1;
 
+-- name: are_more_waiting
+SELECT 1 FROM index_queue LIMIT 1 OFFSET ?;
+
 -- name: waiting
 -- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
 SELECT q.message_id, m.session_id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,

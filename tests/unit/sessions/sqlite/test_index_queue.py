@@ -66,6 +66,20 @@ def test_the_queue_stays_short_without_any_search(store: SqliteSessionStore) -> 
     assert store.upkeep.check() == []
 
 
+def test_one_of_several_writers_indexes_what_all_have_stored(store: SqliteSessionStore, tmp_path: Path) -> None:
+    """A writer whose rows another one has just indexed leaves the few that came since to the next."""
+    half = "x" * (index.MOST_WAITING_CHARS // 2)
+    with closing(SqliteSessionStore(tmp_path / "state.db")) as other:
+        say(other, *["okapi"] * 10, half)
+        say(store, half, half)
+        assert count(store, "index_queue") == 0
+        (later,) = say(store, "later")
+        say(other, half)
+        assert count(store, "index_queue") == 2
+
+        assert other.search(SearchRequest("later")).messages[0].message_id == later
+
+
 def test_many_messages_of_one_call_are_indexed_at_once(store: SqliteSessionStore) -> None:
     """An import waits for no search."""
     say(store, *(f"word{number}" for number in range(index.FEW + 1)))
