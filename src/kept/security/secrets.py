@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
-from kept.core.text import JSON, expression, resource_text
+from kept.core.text import JSON, expression, has_long_word, resource_text
 from kept.core.values import dataclass
 
 _BARE = r"(?i)(?:^|[^a-z])$"
@@ -248,7 +248,13 @@ def _possible(text: str, lowered: str, vocabulary: str | None) -> list[Shape]:
     """Return the shapes of which an anchor occurs."""
     anchors = _anchors()
     found = anchors.in_text(lowered, vocabulary)
-    long = [word for word in text.split() if len(word) >= _LONG_WORD and _may_be_random(word)]
+    long = [
+        word
+        for line in text.split("\n")
+        if has_long_word(line, _LONG_WORD)  # most have none
+        for word in line.split()
+        if len(word) >= _LONG_WORD and _may_be_random(word)
+    ]
     return [*found, *anchors.in_words(" ".join(long))] if long else found
 
 

@@ -217,6 +217,8 @@ def _clean(text: str | None) -> str | None:
 def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blob]]:
     """Return the text to index, the JSON that restores the structure, and the blobs."""
     if isinstance(content, str):
+        if len(content) < LEAST_CHARS:
+            return storable(content), None, []
         text, blobs = cut_blobs(storable(content))
         shape: list[JSON] = [{"type": "string", "blobs": [blob.hash for blob in blobs]}]
         return text, dumps(shape) if blobs else None, blobs

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.text import Written, dumps, find_quoted_messages, message_source, quote, quotes_a_page
+from kept.core.text import (
+    Written,
+    dumps,
+    find_quoted_messages,
+    has_long_word,
+    message_source,
+    quote,
+    quotes_a_page,
+)
 
 names = st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"]), min_size=1, max_size=30)
 
@@ -37,3 +45,12 @@ def test_an_object_that_was_written_is_not_written_again():
     assert dumps(Written(value)) == Written(value).text == dumps(value)
     assert Written(value) == value
     assert dumps(Written(value), indent=1) == dumps(value, indent=1)
+
+
+@given(st.text("ab \t\n\x0b\x1c.é中\u3000", max_size=60), st.integers(1, 12))
+def test_no_long_word_is_missed(text, length):
+    """Other scripts may seem longer than they are; in ASCII the answer is exact."""
+    longest = max(map(len, text.split()), default=0)
+
+    assert has_long_word(text, length) or longest < length
+    assert not text.isascii() or has_long_word(text, length) == (longest >= length)

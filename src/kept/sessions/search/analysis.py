@@ -10,7 +10,7 @@ from struct import unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.messages import SUMMARY_MARKER, Origin
-from kept.core.text import STOP_WORDS, WORD, resource_path
+from kept.core.text import STOP_WORDS, WORD, has_long_word, resource_path
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -38,7 +38,7 @@ _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0
 _COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
 _CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
 _JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
-_SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum()}
+_LOWER_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else ord(" ") for code in range(256))
 _HUMP = re.compile("[a-z0-9][A-Z]")
 _CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _COMPOUND_CHARACTERS = 80
@@ -107,7 +107,7 @@ def clean(text: str) -> str:
 def remove_noise(text: str) -> str:
     """Return `text` without base64 and long hexadecimal runs, which nobody types into a search box."""
     # every stored message comes through here, and few have a word that is long enough
-    if len(text) < _LEAST_NOISE or ("base64," not in text and max(map(len, text.split()), default=0) < _LEAST_NOISE):
+    if len(text) < _LEAST_NOISE or ("base64," not in text and not has_long_word(text, _LEAST_NOISE)):
         return text
     return _NOISE.sub(" ", text)
 
@@ -131,7 +131,9 @@ def compounds(text: str) -> list[str]:
     found: list[str] = []
     # every stored message comes through here and most have neither: these checks cost a tenth of the search
     if _JOINT.search(text):
-        wholes = (whole for whole in _COMPOUND.findall(text) if len(whole) <= _COMPOUND_CHARACTERS)
+        # the expression tries every word to its end and back
+        parts = (part for part in text.split() if _JOINT.search(part))
+        wholes = (whole for part in parts for whole in _COMPOUND.findall(part) if len(whole) <= _COMPOUND_CHARACTERS)
         found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
     if not text[1:].islower() and _HUMP.search(text):  # one capital at the beginning is the usual
         for camel in _CAMEL.findall(text):
@@ -141,8 +143,8 @@ def compounds(text: str) -> list[str]:
 
 def find_words(text: str) -> list[str]:
     """Return the words of `text` in lower case."""
-    # the table takes a fifth of the time of the expression
-    return text.lower().translate(_SEPARATORS).split() if text.isascii() else WORD.findall(text.lower())
+    # the table takes a tenth of the time of the expression
+    return text.encode().translate(_LOWER_WORDS).decode().split() if text.isascii() else WORD.findall(text.lower())
 
 
 def split(text: str) -> tuple[str, list[str]]:
@@ -159,15 +161,14 @@ def split(text: str) -> tuple[str, list[str]]:
         text = UNSPACED.sub(" ", text)
     marks += compounds(text)
     words = find_words(text)
-    distinct = set(words)
-    if not _CANONICAL_FORMS.isdisjoint(distinct):
-        marks += {CANONICAL[word] for word in _CANONICAL_FORMS & distinct}
+    if not _CANONICAL_FORMS.isdisjoint(words):
+        marks += {CANONICAL[word] for word in _CANONICAL_FORMS.intersection(words)}
+    said = words
     if not text.isascii() and CYRILLIC.search(text):
-        bases = {base(word) for word in distinct}
-        marks += bases - distinct
-        distinct = bases
+        said = [base(word) for word in words]
+        marks += set(said).difference(words)
     if len(words) <= STRONG_WORDS:
-        marks += [STRONG + word for word in distinct - STOP_WORDS]
+        marks += [STRONG + word for word in set(said) - STOP_WORDS]
     return (f"{text} {' '.join(pairs)}" if pairs else text), marks
 
 
