@@ -68,7 +68,6 @@ class Budget:
         middle = min(1.0, documents / _MIDDLE) if documents > _SMALL and not is_one_common else 1.0
         return replace(
             self,
-            blocks=self.blocks // 2 if is_one_common else self.blocks,
             looked=round(self.looked * (0.13 + 0.2 * middle + 0.67 * large)),
             pool=max(round(self.pool * (0.35 + 0.5 * middle + 0.15 * large)), 6 * limit),
             sessions=max(self.sessions - round(5 * (1.0 - middle) + 4 * (1.0 - large)), limit),
@@ -304,7 +303,7 @@ def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget:
     long = [term for term in terms if len(term.ids or ()) > budget.per_list]
     if len(long) > _FEW_TERMS:
         return set()
-    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list // 2)}
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list)}
 
 
 class _Blocks:
@@ -312,19 +311,24 @@ class _Blocks:
 
     def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
         read = lists if lists and len(lists[-1][0]) > shortest else []
+        self._lists, self._ranking = [ids for ids, _ in read], ranking
         # next to rarer terms, a very common one adds little and costs most
-        counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
-        use = ranking.weights
-        self._lists = [ids for ids, _ in read]
-        self._hits = _hits(counted)
-        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in _fullest(self._hits)]
-        self._scores = _span_scores(spans, counted, ranking)
-        full = use.session * (1.0 + use.session_saturation) * min((weight for _, weight in counted), default=0.0)
-        self._gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+        self._counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
+        # of one term the short messages are better candidates, so that its hits need not be counted by blocks
+        self._hits = _hits(self._counted) if len(read) > 1 else Counter[int]()
+        self._scores = self._score(sorted(self._hits, key=self._hits.__getitem__)[-_FULLEST:])  # of equals the newest
+
+    def _score(self, blocks: Iterable[int]) -> dict[int, float]:
+        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in blocks]
+        return _span_scores(spans, self._counted, self._ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return the score of each block; for the less full ones as if all hits were of the lightest term."""
-        gains, hits = self._gains, self._hits.get
+        """Return the score of each block; of several terms, as if all hits in a less full one were of the lightest."""
+        if not self._hits:
+            return self._score(blocks)
+        use, hits = self._ranking.weights, self._hits.get
+        full = use.session * (1.0 + use.session_saturation) * min(weight for _, weight in self._counted)
+        gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
 
     def messages(self, blocks: int) -> Iterable[int]:
@@ -344,11 +348,6 @@ def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
         times = max(1, min(_HEAVIEST, round(weight / lightest)))
         hits.update([number >> _BLOCK_BITS for number in ids] * times)
     return hits
-
-
-def _fullest(hits: Counter[int]) -> Sequence[int]:
-    """Return the blocks with most hits, of equal ones the newest."""
-    return list(hits) if len(hits) <= _FULLEST else sorted(hits, key=hits.__getitem__)[-_FULLEST:]
 
 
 def _span_scores(
