@@ -2,13 +2,17 @@
 
 python benchmarks/scale.py 20000 100000 1000000 [--overlap 15] [--shapes phrase …] [--keep FOLDER]
 python benchmarks/scale.py 100000 1000000 --growth [--shapes phrase …] --keep FOLDER
+python benchmarks/scale.py 1000000 --exact FILE --overlap 100 --seed 12 [--shapes phrase …] --keep FOLDER
 
 Times are processor milliseconds, which other work on the machine moves little, and beside them those of the clock.
 A target is met when the processor's p50 keeps it and p95 keeps four times as much. With `--growth` the same kinds of
-queries are asked of two stores in turns, which the speed of the machine moves least, and the ratios are printed.
+queries are asked of two stores in turns, which the speed of the machine moves least, and the ratios are printed. With
+`--exact` only the overlap is counted; exhaustive answers, seconds each, are kept in FILE, so that a run that was
+stopped goes on where it was, and another state of the candidate search is compared with the same answers at once.
 """
 
 import argparse
+import json
 import os
 import random
 import resource
@@ -20,7 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, islice
+from itertools import groupby, islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -28,6 +32,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.core.text import STOP_WORDS
+from kept.core.values import replace
 from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
 from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -39,6 +44,13 @@ from benchmarks.corpus import SECONDS_BETWEEN, START, Corpus, Made
 
 BATCH = 2_000
 ROUNDS = 40
+SEED = 11
+REFERENCE = replace(EXHAUSTIVE, pool=12_000, sessions=800, texts=1_500)
+"""Chooses no candidates: estimates every message that matches, and ranks the best 12,000 of them with their sessions.
+
+For 21 queries (common word, five words, whole question) at 1,000,000 messages the ten best are those of EXHAUSTIVE,
+which takes ten times as long.
+"""
 WARM, GROWTH_ROUNDS = 10, 3
 """Queries that are not counted, and how often the others are asked, where two stores are compared."""
 TARGETS = {"light": {100_000: 5.0, 1_000_000: 15.0}, "heavy": {100_000: 20.0, 1_000_000: 60.0}}
@@ -90,21 +102,24 @@ def build(store: SqliteSessionStore, count: int) -> tuple[int, float, float]:
     return text_bytes, wall, used
 
 
-def shapes(store: SqliteSessionStore, count: int, rounds: int = ROUNDS) -> list[Shape]:
-    """Return the queries, made of words that the store holds as often as the shape asks for."""
-    postings, corpus, chance = SqlitePostings(store.database.connection), Corpus(), random.Random(11)
+def shapes(store: SqliteSessionStore, count: int, rounds: int = ROUNDS, seed: int = SEED) -> list[Shape]:
+    """Return distinct queries, made of words that the store holds as often as the shape asks for."""
+    postings, corpus, chance = SqlitePostings(store.database.connection), Corpus(), random.Random(seed)
     words = [word for word in corpus.words[:20_000] if word not in STOP_WORDS]
     share = {word: postings.frequency(word) / count for word in words[:400] + chance.sample(words, 1_500)}
     rare = [word for word, part in share.items() if 0 < part < 0.001]
     middle = [word for word, part in share.items() if 0.001 <= part < 0.02]
     common = [word for word, part in share.items() if part >= 0.02]
-    pairs = [left + right for left, right in zip(corpus.characters[:60], corpus.characters[1:61], strict=True)]
-    pairs = [pair for pair in pairs if postings.frequency(pair)]
+    # 41 words are as common; for more queries than that, the next ones
+    most_common = sorted(share, key=share.__getitem__, reverse=True)[: max(len(common), rounds)]
+    known = corpus.characters[: 60 if rounds <= ROUNDS else 300]
+    pairs = [pair for pair in map("".join, pairwise(known)) if postings.frequency(pair)]
     stops = [word for word in corpus.words[:60] if word in STOP_WORDS]
     end = START + count * SECONDS_BETWEEN
 
     def some(make: Callable[[], str], **filters: float) -> list[SearchRequest]:
-        return [SearchRequest(make(), limit=10, **filters) for _ in range(rounds)]  # type: ignore[arg-type]
+        queries = islice(dict.fromkeys(make() for _ in range(20 * rounds)), rounds)
+        return [SearchRequest(query, limit=10, **filters) for query in queries]  # type: ignore[arg-type]
 
     def question() -> str:
         one, two, three = chance.sample(middle, 3)
@@ -124,7 +139,7 @@ def shapes(store: SqliteSessionStore, count: int, rounds: int = ROUNDS) -> list[
         Shape("Chinese, two", "light", some(lambda: chance.choice(pairs))),
         Shape("substring", "light", some(lambda: chance.choice(long)[1:-1])),
         Shape("after/before", "light", some(lambda: chance.choice(middle), **window)),
-        Shape("common word", "heavy", some(lambda: chance.choice(common))),
+        Shape("common word", "heavy", some(lambda: chance.choice(most_common))),
         Shape("five-word OR", "heavy", some(lambda: " OR ".join(chance.sample(common + middle, 5)))),
         Shape("whole question", "heavy", some(question)),
         Shape("phrase", "heavy", some(phrase)),
@@ -177,15 +192,44 @@ def _share(values: Sequence[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))]
 
 
-def overlap(store: SqliteSessionStore, requests: Sequence[SearchRequest], now: float) -> tuple[float, int]:
+class Exact:
+    """The ten best messages of queries by exhaustive scoring, kept in a file where one is given."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._known: dict[str, list[int]] = json.loads(file.read_text()) if file and file.exists() else {}
+
+    def answer(self, store: SqliteSessionStore, request: SearchRequest, now: float) -> list[int]:
+        """Return the best messages, computed if they are not known."""
+        key = f"{request.query} {request.after} {request.before}"
+        if key not in self._known:
+            found = find(store.database.connection, request, now=now, budget=REFERENCE).messages
+            self._known[key] = [int(hit.message_id) for hit in found]
+            if self._file:
+                self._file.write_text(json.dumps(self._known))
+        return self._known[key]
+
+
+def overlap(
+    store: SqliteSessionStore, requests: Sequence[SearchRequest], now: float, exact: Exact
+) -> tuple[float, int]:
     """Return how many of the ten best by exhaustive scoring the bounded search gives, and for how many queries."""
     shares = []
     for request in requests:
         few = {hit.message_id for hit in find(store.database.connection, request, now=now).messages}
-        every = find(store.database.connection, request, now=now, budget=EXHAUSTIVE).messages
-        if every:
-            shares.append(10 * sum(hit.message_id in few for hit in every) / len(every))
+        if every := exact.answer(store, request, now):
+            shares.append(10 * sum(number in few for number in every) / len(every))
     return (statistics.mean(shares) if shares else 10.0), len(shares)
+
+
+def count_overlaps(path: Path, count: int, exact: Exact, *, overlaps: int, seed: int, only: Sequence[str]) -> None:
+    """Print the overlap of each kind of query in a store that an earlier run kept."""
+    store = SqliteSessionStore(open_state(path))
+    for shape in shapes(store, count, overlaps, seed):
+        if not only or shape.name in only:
+            share, number = overlap(store, shape.requests, START + count * SECONDS_BETWEEN, exact)
+            print(f"  {shape.name:15} overlap {share:.2f} of 10 ({number} queries)", flush=True)
+    store.database.close()
 
 
 def measure(path: Path, count: int, *, overlaps: int, only: Sequence[str]) -> None:
@@ -223,7 +267,7 @@ def compare(folder: Path, sizes: tuple[int, int], only: Sequence[str]) -> None:
         times: list[list[float]] = [[], []]
         for number in range(WARM + GROWTH_ROUNDS * ROUNDS):
             for store, shape, taken in zip(stores, (small, large), times, strict=True):
-                one = timed(partial(store.search, shape.requests[number % ROUNDS]))[1]
+                one = timed(partial(store.search, shape.requests[number % len(shape.requests)]))[1]
                 if number >= WARM:
                     taken.append(one)
         before, after = (statistics.median(taken) for taken in times)
@@ -266,7 +310,7 @@ def _shape(store: SqliteSessionStore, shape: Shape, count: int, *, now: float, o
     times = [timed(partial(store.search, request)) for request in shape.requests]
     note = ""
     if overlaps:
-        share, number = overlap(store, shape.requests[:overlaps], now)
+        share, number = overlap(store, shape.requests[:overlaps], now, Exact())
         note = f"overlap {share:.1f} of 10 ({number} queries)"
         if count >= LARGE:
             note += f": {report.judged(f'{shape.name}, overlap', share >= OVERLAP_TARGET)}"
@@ -319,6 +363,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sizes", type=int, nargs="*", default=[20_000, 100_000, 1_000_000])
     parser.add_argument("--overlap", type=int, default=15, help="queries per shape compared with exhaustive scoring")
+    parser.add_argument("--exact", type=Path, help="count only the overlap, with exhaustive answers kept in this file")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the queries whose overlap --exact counts")
     parser.add_argument("--growth", action="store_true", help="compare the times of two stores that --keep kept")
     parser.add_argument("--keep", type=Path, help="folder in which the databases stay, and are used again")
     parser.add_argument("--shapes", nargs="+", default=[], help="kinds of queries, all of them by default")
@@ -328,6 +374,12 @@ def main() -> None:
         folder = options.keep or Path(scratch)
         if options.growth:
             compare(folder, (options.sizes[0], options.sizes[1]), options.shapes)
+            return
+        if options.exact:
+            path, exact = folder / f"scale-{options.sizes[0]}" / "state.db", Exact(options.exact)
+            count_overlaps(
+                path, options.sizes[0], exact, overlaps=options.overlap, seed=options.seed, only=options.shapes
+            )
             return
         for size in options.sizes:
             measure(folder / f"scale-{size}" / "state.db", size, overlaps=options.overlap, only=options.shapes)
