@@ -118,6 +118,34 @@ def test_a_home_moves_to_a_server_and_back(filled, postgres_server):
     here.close()
 
 
+def test_sessions_keep_their_order(filled, postgres_server):
+    """Export lists sessions as they were begun, wherever a database puts a row that was changed later."""
+
+    def begin(app, *names):
+        for name in names:
+            app.owner.sessions.create(Session(id=name, source="cli", started=1.0))
+
+    def go_on(app, *names):
+        for moment, name in enumerate(names, start=100):
+            new = NewMessage(Message(Role.USER, f"more of {name}"), float(moment), Origin.PERSON)
+            app.owner.sessions.append(name, [new])
+
+    begin(filled, "b", "a", "c")
+    go_on(filled, "c", "b", "s-owner", "a")
+    before = export(filled, OWNER)
+    storage.move_storage(filled.caller(), postgres_server.shared_url)
+    there = reopen(filled)
+    assert export(there, OWNER) == before
+
+    begin(there, "z", "d")
+    go_on(there, "d", "a", "s-owner", "c")
+    before = export(there, OWNER)
+    storage.move_storage(there.caller(), storage.FILES)
+    here = reopen(there)
+    assert export(here, OWNER) == before
+    here.close()
+
+
 def _query(words):
     from kept.core.search import SearchRequest
 

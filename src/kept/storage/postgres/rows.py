@@ -26,6 +26,9 @@ _OWN = frozenset({"tenant", "checksum", "seq"})
 _WITH_CHECKSUM = frozenset({"messages", "edits"})
 
 
+_FILE_ORDER = {"sessions": "rowid"}
+_SERVER_ORDER = {"sessions": "number"}
+"""Tables whose rows are listed in the order in which they were stored, by a column that the other database lacks."""
 _ID_RANGE = 1_048_576
 """How many message ids a user is given at once, as in `migrations/0011_message_numbers.sql`."""
 
@@ -44,6 +47,10 @@ class Side(Protocol):
 
     def clear(self, table: str) -> None:
         """Delete the rows of the user."""
+
+
+def _order_by(columns: Mapping[str, str], table: str) -> str:
+    return f" ORDER BY {columns[table]}" if table in columns else ""
 
 
 class FileTables:
@@ -65,7 +72,7 @@ class FileTables:
         condition = self._conditions[table]
         bindings = {"user": self._user} if ":user" in condition else {}
         sql = f"SELECT {', '.join(columns)} FROM {table} WHERE {condition}"  # noqa: S608 - names come from the schema
-        return self._unit.execute(sql, bindings)
+        return self._unit.execute(f"{sql}{_order_by(_FILE_ORDER, table)}", bindings)
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Insert rows; one whose key exists stays as it is."""
@@ -117,7 +124,7 @@ class ServerTables:
         sql = f"SELECT {', '.join(columns)} FROM {table}"  # noqa: S608 - as above
         with self._database.reading() as unit, unit.connection.cursor("rows") as cursor:
             cursor.itersize = BATCH
-            yield from cursor.execute(*unit.bind(sql))
+            yield from cursor.execute(*unit.bind(f"{sql}{_order_by(_SERVER_ORDER, table)}"))
 
     def write(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         """Insert rows; one whose key exists stays as it is."""

@@ -77,7 +77,7 @@ def rank(store, query):
     return sorted(lines), sorted((-round(hit.score, 9), hit.session_id) for hit in answer.sessions), answer.abstained
 
 
-@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=pytest.mark.heavy)])
+@pytest.mark.parametrize("count", [400, pytest.param(20_000, marks=[pytest.mark.heavy, pytest.mark.timeout(900)])])
 def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, count):
     if count < 1_000:  # many messages fill segments of the real size
         request.getfixturevalue("small_segments")
