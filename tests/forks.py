@@ -7,6 +7,7 @@ test of a run without workers (`make test-heavy`).
 """
 
 import atexit
+import ctypes
 import gc
 import importlib
 import io
@@ -46,6 +47,7 @@ LIBRARIES = (
 )
 SKIPPED = ("kept.sessions.embedding", "kept.testing", "kept.llm.local")
 """Packages whose imports take seconds and that few programs use."""
+CLONE_NEWNS, CLONE_NEWUSER = 0x2_0000, 0x1000_0000
 KEPT = Path(sys.executable).with_name("kept")
 
 
@@ -58,8 +60,8 @@ class Task(NamedTuple):
     cwd: str
     is_leader: bool = False
     """Whether it starts a session of its own."""
-    is_tied: bool = False
-    """Whether it is killed when the process ends that asked for it."""
+    stands_for: int | None = None
+    """The process whose place it takes: it joins its namespaces, and is killed when that process ends."""
 
 
 class Popen(subprocess.Popen):  # type: ignore[type-arg]
@@ -193,7 +195,7 @@ def stand_for(path: str, program: list[str]) -> NoReturn:
     """Be the process of a fork to those who started this one."""
     words = _find_program([sys.executable, *program])
     assert words is not None, program
-    line, pid = _ask(path, [0, 1, 2], Task(words, dict(os.environ), str(Path.cwd()), is_tied=True))
+    line, pid = _ask(path, [0, 1, 2], Task(words, dict(os.environ), str(Path.cwd()), stands_for=os.getpid()))
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda number, _: os.kill(pid, number))
     code = os.waitstatus_to_exitcode(_receive_number(line))
@@ -241,7 +243,7 @@ class Forks:
             become_program(task, streams)
             leave(task.program)
         self._lines[pid] = line
-        if task.is_tied:
+        if task.stands_for is not None:
             self._tied[line] = pid
         for stream in streams:
             os.close(stream)
@@ -278,6 +280,8 @@ def become_program(task: Task, streams: list[int]) -> None:
     """Turn this fork into the process of a program, as an interpreter that starts does."""
     if task.is_leader:
         os.setsid()
+    if task.stands_for is not None:
+        _join_namespaces(task.stands_for)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -292,6 +296,16 @@ def become_program(task: Task, streams: list[int]) -> None:
     sys.stdin = sys.__stdin__ = _open_stream(0, is_unbuffered=False)
     sys.stdout = sys.__stdout__ = _open_stream(1, is_unbuffered=is_unbuffered)
     sys.stderr = sys.__stderr__ = _open_stream(2, is_unbuffered=is_unbuffered)
+
+
+def _join_namespaces(pid: int) -> None:
+    """See the files that a process sees after `unshare -rm`."""
+    own = Path("/proc/self/ns/mnt")
+    if not own.exists() or own.samefile(f"/proc/{pid}/ns/mnt"):
+        return
+    descriptor = os.pidfd_open(pid)
+    if ctypes.CDLL(None, use_errno=True).setns(descriptor, CLONE_NEWUSER | CLONE_NEWNS) != 0:
+        raise OSError(ctypes.get_errno(), "cannot join the namespaces of a test")
 
 
 def _open_stream(number: int, *, is_unbuffered: bool) -> io.TextIOWrapper:

@@ -15,6 +15,7 @@ import pytest
 from tests import forks
 
 KEPT = Path(sys.executable).with_name("kept")
+IN_SCRIPTS = " ".join(forks.command("-m", "kept"))
 STORAGE, BUSY = 74, 75
 # root passes every permission check; without capabilities it is an ordinary person
 ORDINARY = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
@@ -88,7 +89,7 @@ def test_a_full_disk_costs_the_edit_and_nothing_else(tmp_path):
     script = f"""
 set -u
 mount -t tmpfs -o size=400k tmpfs {tmp_path}
-K="{KEPT} --home {tmp_path}/home"
+K="{IN_SCRIPTS} --home {tmp_path}/home"
 $K memory add 'the first fact' >/dev/null || exit 9
 head -c 1000000 /dev/zero > {tmp_path}/filler 2>/dev/null
 $K memory add 'the second fact' 2>{tmp_path}/../errors; echo "code=$?"
@@ -184,7 +185,7 @@ def test_a_read_only_file_system(home):
     """Reading goes on, the log included; a write is refused and names the way out."""
     script = f"""
 mount --bind {home} {home} && mount -o remount,ro,bind {home} || exit 9
-K="{KEPT} --home {home}"
+K="{IN_SCRIPTS} --home {home}"
 $K memory add 'another'; echo "code=$?"
 $K memory show --json; echo "code=$?"
 $K memory log; echo "code=$?"
@@ -207,7 +208,7 @@ def test_a_page_that_is_a_bind_mount_is_written_in_place(home, tmp_path):
     (tmp_path / "host.md").write_text("from the host, a longer text than what will be written in the end")
     script = f"""
 mount --bind {tmp_path}/host.md {home}/memories/MEMORY.md || exit 9
-{KEPT} --home {home} memory replace 'from the host' 'short' && {KEPT} --home {home} memory show --json
+{IN_SCRIPTS} --home {home} memory replace 'from the host' 'short' && {IN_SCRIPTS} --home {home} memory show --json
 """
     done = subprocess.run(["unshare", "-rm", "sh", "-c", script], capture_output=True, text=True, check=False)
 

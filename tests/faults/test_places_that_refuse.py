@@ -9,11 +9,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from tests import forks
 
-KEPT = Path(sys.executable).with_name("kept")
+KEPT = " ".join(forks.command("-m", "kept"))
 STORAGE = 74
 
 
@@ -83,7 +83,7 @@ def ran(tmp_path, refusing):
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "KEPT": str(KEPT), "KEPT_HOME": str(tmp_path / "home"), "OUTSIDE": str(outside)},
+        env={**os.environ, "KEPT": KEPT, "KEPT_HOME": str(tmp_path / "home"), "OUTSIDE": str(outside)},
     )
     assert done.returncode == 0, done.stderr
     answers = {}
@@ -140,7 +140,7 @@ def test_a_home_that_cannot_be_made_holds_no_sessions_yet(tmp_path):
         check=True,
         env={
             **os.environ,
-            "KEPT": str(KEPT),
+            "KEPT": KEPT,
             "KEPT_HOME": str(tmp_path / "home"),
             "LINES": str(tmp_path / "lines.jsonl"),
         },
@@ -156,8 +156,8 @@ def test_a_home_that_cannot_be_made_holds_no_sessions_yet(tmp_path):
 TALK = """
 import json, os, subprocess, sys, time
 from pathlib import Path
-kept, home = sys.argv[1], Path(os.environ["KEPT_HOME"])
-begins_full = sys.argv[2] == "full at the start"
+kept, home = os.environ["KEPT"].split(), Path(os.environ["KEPT_HOME"])
+begins_full = sys.argv[1] == "full at the start"
 filler = home / "filler"
 
 def fill():
@@ -168,11 +168,11 @@ def fill():
         except OSError:
             pass
 
-subprocess.run([kept, "memory", "add", "the first fact"], check=True, capture_output=True)
-subprocess.run([kept, "chat"], input="An older talk of badgers.", check=True, capture_output=True, text=True)
+subprocess.run([*kept, "memory", "add", "the first fact"], check=True, capture_output=True)
+subprocess.run([*kept, "chat"], input="An older talk of badgers.", check=True, capture_output=True, text=True)
 if begins_full:
     fill()
-chat = subprocess.Popen([kept, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+chat = subprocess.Popen([*kept, "chat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 heard = []
 
 def turn(text, until):
@@ -199,7 +199,7 @@ chat.stdin.close()
 rest = chat.stdout.read()
 found = {}
 for word in ("walruses", "otters", "lemurs", "beavers", "badgers"):
-    done = subprocess.run([kept, "sessions", "search", word, "--json"], check=True, capture_output=True, text=True)
+    done = subprocess.run([*kept, "sessions", "search", word, "--json"], check=True, capture_output=True, text=True)
     found[word] = word in done.stdout.replace('"query": "' + word + '"', "")
 print(json.dumps({"heard": heard, "code": chat.wait(), "found": found, "rest": rest}))
 """
@@ -208,13 +208,13 @@ print(json.dumps({"heard": heard, "code": chat.wait(), "found": found, "rest": r
 @pytest.mark.parametrize("when", ["full at the start", "full later"])
 def test_a_chat_outlives_a_full_disk_and_stores_again(tmp_path, when):
     """In one process: what was said while the disk was full is stored too, as soon as there is room."""
-    script = f'mkdir -p $KEPT_HOME && mount -t tmpfs -o size=3m tmpfs $KEPT_HOME && exec {sys.executable} -c "$TALK" {KEPT} "{when}"'
+    script = f'mkdir -p $KEPT_HOME && mount -t tmpfs -o size=3m tmpfs $KEPT_HOME && exec {sys.executable} -c "$TALK" "{when}"'
     done = subprocess.run(
         ["unshare", "-rm", "sh", "-c", script],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "KEPT_HOME": str(tmp_path / "home"), "TALK": TALK},
+        env={**os.environ, "KEPT": KEPT, "KEPT_HOME": str(tmp_path / "home"), "TALK": TALK},
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -401,7 +401,7 @@ def test_a_home_that_cannot_be_written_is_never_in_the_way(refuse, allow, world,
     events = [event(world, "Stop", "s0"), *silenced_events(world), event(world, "Stop")]
     for number, one in enumerate(events):
         (world / f"{number}.json").write_text(json.dumps(one))
-    run = f"{sys.executable} -m kept"
+    run = " ".join(forks.command("-m", "kept"))
     lines = ["mkdir -p $KEPT_HOME && mount -t tmpfs -o size=3m tmpfs $KEPT_HOME || exit 9"]
     for number, one in enumerate(events):
         lines += {1: [refuse], len(events) - 1: [allow]}.get(number, [])
