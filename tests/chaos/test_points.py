@@ -67,6 +67,7 @@ LIGHT = {
 """How many points of which operations the ordinary suite tries."""
 
 
+@pytest.mark.timeout(600)  # seconds of work, and minutes on a busy machine
 @pytest.mark.parametrize("name", LIGHT)
 def test_some_points(laboratory, name):
     """The same at a few points that are drawn with a fixed seed."""

@@ -591,6 +591,7 @@ COUNT = int(os.environ.get("KEPT_DAMAGES", "500"))
 LIGHT = 8
 
 
+@pytest.mark.timeout(600)  # seconds of work, and minutes on a busy machine
 def test_a_few_random_damages(tmp_path):
     """Flipped bits, overwritten, zeroed and swapped pages, cut files, headers."""
     told = []

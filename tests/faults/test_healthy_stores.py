@@ -169,6 +169,7 @@ def judge_many(folder, seeds):
 COUNT = int(os.environ.get("KEPT_HEALTHY", "500"))
 
 
+@pytest.mark.timeout(600)  # seconds of work, and minutes on a busy machine
 def test_a_few_odd_stores_are_healthy(tmp_path):
     """Empty, only trash, old versions, huge texts, deletions, a full log, interrupted erasures, vectors."""
     assert judge_many(tmp_path, range(1_000, 1_012)) == []

@@ -811,6 +811,7 @@ def open_world(home, kept, tmp_path):
         app.close()
 
 
+@pytest.mark.timeout(600)  # seconds of work, and minutes on a busy machine
 @pytest.mark.parametrize("seed", [1, 2])
 def test_nothing_of_one_person_reaches_another(open_world, seed):
     """Fifty and more random operations of each person, interleaved, through every surface."""
