@@ -36,9 +36,8 @@ class Weights:
     related_near: float = 0.25
     """Share of what its more related neighbour says that a message gains, for questions."""
     asks: float = 0.3
-    """Loss of a message that is a question, among people, as a share of the question's weight."""
-    answers: float = 0.1
-    """Gain of a message that follows a question, among people, as a share of the question's weight."""
+    """Loss of a message that is a question, among people, as a share of the question's weight; a third is what the
+    message after a question gains."""
     previous: float = 0.72
     """Share of a term's weight that a message gains when the previous message contains it."""
     next: float = 0.6
@@ -90,6 +89,8 @@ class Weights:
 
 
 WEIGHTS = Weights()
+ANSWERS = 1.0 / 3.0
+"""What a message gains that follows a question, as a share of `asks`."""
 _WHOLE = 0.999
 """Share that counts as the whole, to allow for rounding."""
 _MOST_UNKNOWN = 2.0
@@ -260,7 +261,7 @@ class Ranking:
 
     def turn(self, line: Line) -> float:
         """Return what a message gains as an answer and loses as a question in a dialogue of people."""
-        return (self.weights.answers * line.answers - self.weights.asks * line.asks) * self.total
+        return self.weights.asks * (ANSWERS * line.answers - line.asks) * self.total
 
     def neighbours(self, mask: int, before: int, after: int, *, around: int) -> float:
         """Return the gain from the terms of neighbours, each term once, less where the message contains it too."""
