@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from kept.core.ids import MessageId, SessionId, SourceName
+from kept.core.ids import SessionId, SourceName
 from kept.core.messages import (
     ImagePart,
     Link,
@@ -257,8 +257,8 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
         damaged = damaged or not is_complete
     role = _ROLES.get(role_word) or _role(role_word)
     return StoredMessage(
-        MessageId(number),
-        SessionId(session_id),
+        number,
+        session_id,
         Message(
             role,
             damage.mark(whole) if damaged else whole,
@@ -267,7 +267,7 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
             tool_name,
             reasoning,
         ),
-        float(timestamp),
+        timestamp if type(timestamp) is float else float(timestamp),
         _ORIGINS[origin] if origin else _USUAL_ORIGIN[role],
         _STATES[state],
         api_content,

@@ -134,6 +134,26 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     return connection
 
 
+class Snapshot:
+    """A block in which every read of a connection sees the same state of the file."""
+
+    __slots__ = ("_connection", "_is_open")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._is_open = connection.in_transaction
+
+    def __enter__(self) -> None:
+        """Begin the block; inside of a transaction there is nothing to do."""
+        if not self._is_open:
+            apsw.Cursor(self._connection).execute("BEGIN")
+
+    def __exit__(self, *_: object) -> None:
+        """End the block."""
+        if not self._is_open:  # nothing was written; after a damaged page a commit would fail
+            apsw.Cursor(self._connection).execute("ROLLBACK")
+
+
 class explain_sql_errors(Generic[T]):  # noqa: N801 - reads as a verb where it is used
     """Turn SQLite's errors about `path` in a block into StorageErrors that say what to do next.
 

@@ -20,6 +20,7 @@ _FEW_TEXTS = 20
 _TELLING = 3
 """Words of a phrase that are looked up."""
 _FIRST = 6_000
+_PRINTABLE = bytes(range(0x20, 0x7F))
 _ENOUGH = 600
 """Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
 _ENOUGH_OF_STOP_WORDS = 3
@@ -233,10 +234,16 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:
     """Return whether a message that the lookup matches fulfils the condition."""
-    if condition.required not in text.lower() and text.isascii() and "  " not in text and text.isprintable():
-        return False  # folding changes nothing but the case of such a text
+    if condition.required not in text.lower() and _is_folded_but_for_case(text):
+        return False
     folded = _fold(text)
     return condition.required in folded and _test(analyzer, condition.node, text, folded=folded)
+
+
+def _is_folded_but_for_case(text: str) -> bool:
+    """Return whether a text has nothing but single spaces and printable ASCII characters, as most have."""
+    # deleting them takes a third of the time of `isprintable`
+    return text.isascii() and "  " not in text and not text.encode().translate(None, _PRINTABLE)
 
 
 def _test(analyzer: Analyzer, node: Node, text: str, *, folded: str) -> bool:

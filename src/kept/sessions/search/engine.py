@@ -292,7 +292,10 @@ class _Search:
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> None:
         names = [term.text for term in self._terms if term.speaker_frequency]
-        proximity = Proximity(self._postings, self._request.query, [term.text for term in self._terms], names=names)
+        texts_of_terms = [term.text for term in self._terms]
+        # who writes a condition, or one word, looks for these words and no others
+        is_literal = self._query.condition is not None or (len(self._terms) == 1 and not self._turns.is_asked)
+        proximity = Proximity(self._postings, self._request.query, texts_of_terms, names=names, is_literal=is_literal)
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         if proximity.is_bare and not unread:

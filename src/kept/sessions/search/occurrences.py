@@ -37,10 +37,19 @@ class Occurrence(NamedTuple):
 class Proximity:
     """Compares one question with texts, by tokens; every form of an irregular word counts as the same.
 
-    `names` are words of the question that are related to nothing, because they name people.
+    `names` are words of the question that are related to nothing, because they name people; with `is_literal` none
+    of its words is.
     """
 
-    def __init__(self, analyzer: Analyzer, question: str, terms: Sequence[str], *, names: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        question: str,
+        terms: Sequence[str],
+        *,
+        names: Collection[str] = (),
+        is_literal: bool = False,
+    ) -> None:
         self._analyzer = analyzer
         self._terms: dict[str, int] = {}
         for place, term in enumerate(terms):
@@ -52,7 +61,7 @@ class Proximity:
         self._asked = frozenset(tokens)
         self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
         said, stops = _split_words(asked)
-        self._related = RelatedWords([*map(analyzer.stem, said.difference(names))])
+        self._related = RelatedWords(() if is_literal else map(analyzer.stem, said.difference(names)))
         self._all_stops = analyzer.stop_tokens
         self._stop_words = frozenset(map(analyzer.stem, stops))
 

@@ -57,7 +57,7 @@ Lookup: TypeAlias = Word | Prefix | AllOf | AnyOf | Without
 class Analyzer(Protocol):
     """Turns text into the tokens of the index. Stored text and queries go through the same one."""
 
-    def tokens(self, text: str) -> list[str]:
+    def tokens(self, text: str) -> Sequence[str]:
         """Return the tokens of `text` in order."""
         ...
 

@@ -12,8 +12,8 @@ TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn M
 _QUERY = 0x0001
 """FTS5_TOKENIZE_QUERY."""
 _TRIGRAMS = 8
-_MOST_STEMS = 4_096
-"""Words whose stems are remembered: one search asks for the stem of each of its words several times."""
+_LONGEST_WORD, _MOST_KNOWN = 24, 4_096
+"""Texts whose tokens are remembered, and how many: one search asks for those of each of its words several times."""
 ONE_BYTE: Final = 0x80
 """A number below it takes one byte in a record."""
 
@@ -33,7 +33,7 @@ class Fts5Analyzer:
 
     def __init__(self, connection: Connection) -> None:
         self._tokenize = cast(Tokenize, connection.fts5_tokenizer("porter", list(TOKENIZER)))
-        self._stems: dict[str, str] = {}
+        self._known: dict[str, tuple[str, ...]] = {}
 
     @cached_property
     def stop_tokens(self) -> frozenset[str]:
@@ -42,16 +42,20 @@ class Fts5Analyzer:
 
     def stem(self, word: str) -> str:
         """Return the token of one word; empty when it has none."""
-        known = self._stems.get(word)
+        return next(iter(self.tokens(word)), "")
+
+    def tokens(self, text: str) -> Sequence[str]:
+        """Return the tokens of `text` in order."""
+        if len(text) > _LONGEST_WORD:
+            return self._cut(text)
+        known = self._known.get(text)
         if known is None:
-            known = next(iter(self.tokens(word)), "")
-            if len(self._stems) >= _MOST_STEMS:
-                self._stems.clear()
-            self._stems[word] = known
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[text] = tuple(self._cut(text))
         return known
 
-    def tokens(self, text: str) -> list[str]:
-        """Return the tokens of `text` in order."""
+    def _cut(self, text: str) -> list[str]:
         try:
             utf8 = text.encode("utf-8", "replace")
             # without offsets and synonyms the answer is a plain list of tokens

@@ -2,8 +2,7 @@
 
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
@@ -35,7 +34,7 @@ from kept.sessions.sqlite.fts5 import (
     trigram_expression,
 )
 from kept.sessions.sqlite.index import BLOCK_BITS
-from kept.storage.connections import statements
+from kept.storage.connections import Snapshot, statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
@@ -66,21 +65,9 @@ def find(
     budget: "Budget | None" = None,
 ) -> Found:
     """Search the sessions of `user`; every read sees the same state of the file."""
-    with _snapshot(connection):
+    with Snapshot(connection):
         catalog = SqliteCatalog(connection, user=user)
         return search(SqlitePostings(connection), catalog, request, now=now, embed=embed, budget=budget)
-
-
-@contextmanager
-def _snapshot(connection: Connection) -> Iterator[None]:
-    if connection.in_transaction:
-        yield
-        return
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("ROLLBACK")  # nothing was written; after a damaged page a commit would fail
 
 
 @dataclass(slots=True)

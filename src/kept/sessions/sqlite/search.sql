@@ -62,7 +62,7 @@ FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rew
 -- name: texts
 -- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared
 SELECT id, CAST(content AS TEXT) FROM messages
-WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR octet_length(content) <> length(content) OR content LIKE ?2);
+WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR content LIKE ?2 OR octet_length(content) <> length(content));
 
 -- name: talk_before
 -- texts of tools are found by the index alone

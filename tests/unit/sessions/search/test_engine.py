@@ -146,6 +146,15 @@ def test_not_excludes_and_and_requires(store: SqliteSessionStore) -> None:
     assert best(store, "cak*") == "tea and cake"
 
 
+def test_related_words_count_for_questions_and_not_for_conditions(store: SqliteSessionStore) -> None:
+    """A question may be answered in other words; who writes a condition, or one word, means these words."""
+    say(store, "one", ["The museum and its exhibition of paintings were lovely."])
+
+    found = {query: search(store, query) for query in ("which museum was lovely?", "museum AND lovely", "museum")}
+
+    assert [bool(one.messages[0].parts["related"]) for one in found.values()] == [True, False, False]
+
+
 def test_a_name_is_not_swamped_by_what_its_bearer_says(store: SqliteSessionStore) -> None:
     """Asked for a person, what is said of them comes before what they say."""
     say(store, "a", [f"Caroline: something number {number}" for number in range(20)])
