@@ -32,10 +32,12 @@ settings.register_profile("heavy", parent=settings.get_profile("kept"), max_exam
 settings.load_profile("heavy" if HEAVY else "kept")
 
 
-# A shell without job control starts what is in the background with Ctrl-C ignored, and every program of a test would
-# inherit that.
+# A shell without job control starts what is in the background with Ctrl-C ignored, `nohup` with a closed terminal
+# ignored, and every program of a test would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 # Rewriting the `assert`s of all tests takes 14 s. The first worker stores what it has rewritten, also where the system

@@ -61,7 +61,7 @@ class Proximity:
         self._asked = frozenset(tokens)
         self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
         said, stops = _split_words(asked)
-        self._related = RelatedWords(() if is_literal else map(analyzer.stem, said.difference(names)))
+        self._related = RelatedWords([] if is_literal else [*map(analyzer.stem, said.difference(names))])
         self._all_stops = analyzer.stop_tokens
         self._stop_words = frozenset(map(analyzer.stem, stops))
 
