@@ -22,6 +22,7 @@ from kept.sessions.postgres.store import PostgresSessionStore
 from kept.storage.postgres import database as postgres
 from kept.storage.postgres import schema
 from kept.storage.postgres.database import PostgresServer
+from kept.storage.postgres.unit import Unit
 from kept.testing.postgres_server import EmbeddedServer, Unavailable
 
 ANN = UserId("ann")
@@ -228,20 +229,20 @@ def test_a_commit_whose_answer_is_lost_is_an_error_and_a_chat_stores_nothing_twi
     server = PostgresServer(embedded.shared_url, tenant=embedded.make_tenant())
     store, told = PostgresSessionStore(server), []
     record = Record(Session(SessionId("talk"), "cli", 1.0), store, told.append)
-    real = postgres._Connection.commit
+    real = Unit.commit
 
-    def lose(connection):
-        real(connection)
-        embedded.run_sql("postgres", f"SELECT pg_terminate_backend({connection.info.backend_pid})")
-        connection.execute(b"SELECT 1")
+    def lose(unit):
+        real(unit)
+        embedded.run_sql("postgres", f"SELECT pg_terminate_backend({unit.connection.info.backend_pid})")
+        unit.connection.execute(b"SELECT 1")
 
     def say(text, moment):
         record.add([NewMessage(Message(Role.USER, text), moment, Origin.PERSON)])
 
     say("one", 1.0)
-    monkeypatch.setattr(postgres._Connection, "commit", lose)
+    monkeypatch.setattr(Unit, "commit", lose)
     say("two", 2.0)
-    monkeypatch.setattr(postgres._Connection, "commit", real)
+    monkeypatch.setattr(Unit, "commit", real)
 
     assert any("not being stored" in str(event) for event in told)
     say("three", 3.0)

@@ -111,9 +111,10 @@ class UnitIndex:
         for start in range(0, len(texts), _BATCH):  # a server ends a transaction that it hears nothing of for seconds
             ready = [prepare(text) for text in texts[start : start + _BATCH]]
             cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
-            words = [(SQL.add_words, (number, length, "\n".join(terms))) for number, length, terms in cut]
-            substrings = [(SQL.add_substrings, (row.message_id, row.substrings)) for row in ready]
-            self._unit.execute_all([*words, *substrings])
+            self._unit.executemany(SQL.add_words, [(number, size, "\n".join(terms)) for number, size, terms in cut])
+            self._unit.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+            if len(ready) > _LOOK_EVERY:  # the few rows of a turn share the exchange of the commit
+                self._unit.flush()
             self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
     def remove(self, message_ids: Sequence[int]) -> None:

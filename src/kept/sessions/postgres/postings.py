@@ -1,4 +1,4 @@
-"""The search port on PostgreSQL: posting lists from segments and fresh texts, metadata from the tables.
+"""The posting lists of a search on PostgreSQL, from segments and fresh texts.
 
 Lists and statistics are those of one user: row-level security shows no others.
 """
@@ -6,9 +6,9 @@ Lists and statistics are those of one user: row-level security shows no others.
 import threading
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cache, cached_property
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, cached_property, lru_cache
+from typing import Any, NamedTuple, cast
 
 from kept.core.text import STOP_WORDS
 from kept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
@@ -16,30 +16,26 @@ from kept.sessions.search.postings import (
     AllOf,
     AnyOf,
     Lookup,
-    MessageHead,
     Prefix,
-    SessionFilter,
-    SessionHead,
-    TimeFilter,
     Without,
     Word,
     phrase_pattern,
 )
 from kept.sessions.search.segments import SUBSTRING, Bucket, count_places, find_bucket, from_bytes, is_beginning, unpack
 from kept.storage.connections import statements
-from kept.storage.postgres.unit import Unit
+from kept.storage.postgres.statements import as_array
+from kept.storage.postgres.unit import SHORT_STATEMENTS, Unit
 
 SQL = statements("kept.sessions.postgres", "search.sql")
 _CACHE_BYTES = 64_000_000
 _TRIGRAMS = 8
+_LONGEST_WORD = 40
+"""Characters up to which the tokens of a text are remembered: words of questions are looked up several times."""
 _NEWEST_ID = 2**62
-_READ_LISTS = """
-SELECT wanted.segment, wanted.bucket, found.lists
-FROM unnest(%s::bigint[], %s::integer[]) AS wanted (segment, bucket) CROSS JOIN LATERAL (
-  SELECT lists FROM postings WHERE user_id = %s AND segment = wanted.segment AND bucket = wanted.bucket
-  OFFSET 0 -- keeps one lookup per bucket: the planner knows nothing of the arrays
-) AS found
-"""
+_BETWEEN = "\x02"
+"""Separates the terms of two messages, as `open_search` joins them."""
+_READ_LISTS = "SELECT * FROM read_postings(%s::bigint[], %s::integer[])"
+SHORT_STATEMENTS.add(SQL.open)
 
 
 class _Cache:
@@ -82,6 +78,11 @@ def _cut_stop_words() -> frozenset[str]:
     return frozenset(cut_text(WORDS_TOKENIZER, " ".join(STOP_WORDS)))
 
 
+@lru_cache(maxsize=4_096)
+def _cut_short(text: str) -> tuple[str, ...]:
+    return tuple(cut_text(WORDS_TOKENIZER, text))
+
+
 class _Segment(NamedTuple):
     id: int
     documents: int
@@ -101,37 +102,47 @@ class PostgresPostings:
         self._unit = unit
         self._user = user
         self._place = (*place, user)
-        asked = (SQL.segments, SQL.fresh_words, SQL.gone, SQL.session_count)
-        stored, fresh, gone, ((count,),) = unit.execute_together(asked, {"user": user})
-        self._segments = [_Segment(*(int(str(value)) for value in row)) for row in stored]
-        self._fresh = {int(str(number)): (int(str(length)), f"\n{terms}\n") for number, length, terms in fresh}
-        self._sessions = max(1, int(str(count)))
-        self._texts: dict[int, str] = {}
-        self._hidden = {int(str(number)) for (number,) in gone}.union(self._fresh)
+        stored, numbers, lengths, terms, gone, sessions = unit.execute(SQL.open).fetchall()[0]
+        self._segments = [_Segment(*values) for values in _as_list(stored)]
+        self._fresh_lengths: dict[int, int] = dict(zip(_as_list(numbers), _as_list(lengths), strict=True))
+        self._fresh = self._find_fresh(tuple(self._fresh_lengths), "" if terms is None else str(terms))
+        self._sessions = max(1, int(str(sessions)))
+        self.known_texts: dict[int, str] = {}
+        """Texts that were read already."""
+        self._hidden: set[int] = {*_as_list(gone), *self._fresh_lengths}
         """What no segment may tell of: its text has changed since, or is gone."""
-        hidden = self._count_hidden() if self._hidden else (0, 0)
-        self.documents = sum(one.documents for one in self._segments) + len(self._fresh) - hidden[0]
-        words = sum(one.words for one in self._segments) + sum(size for size, _ in self._fresh.values()) - hidden[1]
+        count, words = self._count_hidden() if self._hidden else (0, 0)
+        self.documents = sum(one.documents for one in self._segments) + len(self._fresh_lengths) - count
+        words = sum(one.words for one in self._segments) + sum(self._fresh_lengths.values()) - words
         self.mean_length = words / self.documents if self.documents else 1.0
         self._lists: dict[str, list[int]] = {}
+
+    def _find_fresh(self, numbers: tuple[int, ...], terms: str) -> Mapping[str, list[int]]:
+        """Return the messages in no segment by term; a search often finds the same ones as the one before."""
+        key = (*self._place, "fresh", numbers, terms)
+        found = cast("dict[str, list[int]] | None", CACHE.get(key))
+        if found is None:
+            found = _invert(numbers, terms)
+            CACHE.put(key, found, 4 * len(terms))
+        return found
 
     def _count_hidden(self) -> tuple[int, int]:
         """Return how many messages of segments are hidden, and how many words they have."""
         count = words = 0
         for columns in self._columns.values():
-            for number in self._hidden.intersection(columns.lengths):
-                count += 1
-                words += columns.lengths[number]
+            for number in self._hidden:
+                if number in columns.lengths:
+                    count += 1
+                    words += columns.lengths[number]
         return count, words
 
-    def tokens(self, text: str) -> list[str]:
+    def tokens(self, text: str) -> Sequence[str]:
         """Return the tokens of `text` in order."""
-        return cut_text(WORDS_TOKENIZER, text)
+        return _cut_short(text) if len(text) <= _LONGEST_WORD else cut_text(WORDS_TOKENIZER, text)
 
     def stem(self, word: str) -> str:
         """Return the token of one word; empty when it has none."""
-        tokens = self.tokens(word)
-        return tokens[0] if tokens else ""
+        return next(iter(self.tokens(word)), "")
 
     @property
     def stop_tokens(self) -> frozenset[str]:
@@ -142,26 +153,30 @@ class PostgresPostings:
         """Return the mean number of messages in a session."""
         return self.documents / self._sessions
 
+    def expect(self, words: Sequence[str]) -> None:
+        """Read the lists of these words in one exchange with the server."""
+        self._read_lists([self.stem(word) for word in words])
+
     def frequency(self, word: str) -> int:
         """Return how many messages contain the word."""
         return self._count(self.stem(word))
 
     def _count(self, token: str) -> int:
-        if any(number <= self._newest_stored for number in self._hidden):
+        if self._hides_stored:
             return len(self._ids_of(token))
         packed = self._read_lists([token])
         counts = (count_places(data) for one in self._segments if (data := packed.get((one.id, token))))
         return sum(counts) + len(self._in_fresh(token))
 
     @cached_property
-    def _newest_stored(self) -> int:
-        """The id up to which segments reach: whatever is hidden beyond it is in none of them."""
-        return max((columns.messages[-1] for columns in self._columns.values()), default=0)
+    def _hides_stored(self) -> bool:
+        """Whether a segment may name a message that is hidden."""
+        newest = max((columns.messages[-1] for columns in self._columns.values()), default=0)
+        return min(self._hidden, default=newest + 1) <= newest
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""
-        fresh = (terms.split("\n") for _, terms in self._fresh.values() if f"\n{start}" in terms)
-        found = {term for terms in fresh for term in terms if term and term.startswith(start)}
+        found = {term for term in self._fresh if term.startswith(start)}
         head = start.encode()
         for bucket in self._read_buckets(self._buckets_of(start)).values():
             found.update(term.decode() for term in bucket.terms if term.startswith(head))
@@ -211,9 +226,9 @@ class PostgresPostings:
         """Return the number of words of each message."""
         found: dict[int, int] = {}
         for number in ids:
-            fresh = self._fresh.get(number)
+            fresh = self._fresh_lengths.get(number)
             if fresh is not None:
-                found[number] = fresh[0]
+                found[number] = fresh
                 continue
             for columns in self._columns.values():
                 if number in columns.lengths:
@@ -223,12 +238,12 @@ class PostgresPostings:
 
     def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
-        unknown = [number for number in ids if number not in self._texts]
+        unknown = [number for number in ids if number not in self.known_texts]
         if unknown:
             bindings = {"user": self._user, "ids": unknown, "pattern": phrase_pattern(holding)}
             rows = self._unit.execute(SQL.texts, bindings)
-            self._texts |= {int(str(number)): str(text) for number, text in rows}
-        return {number: self._texts[number] for number in ids if number in self._texts}
+            self.known_texts |= {int(str(number)): str(text) for number, text in rows}
+        return {number: self.known_texts[number] for number in ids if number in self.known_texts}
 
     def _match(self, lookup: Lookup) -> set[int]:
         match lookup:
@@ -246,15 +261,14 @@ class PostgresPostings:
     def _ids_of(self, term: str) -> list[int]:
         known = self._lists.get(term)
         if known is None:
-            known = self._in_segments(term) + self._in_fresh(term)
+            known = [*self._in_segments(term), *self._in_fresh(term)]
             known.sort()
             self._lists[term] = known
         return known
 
-    def _in_fresh(self, term: str) -> list[int]:
-        """Return the messages in no segment that contain a term; their terms are lines of one text."""
-        line = f"\n{term}\n"
-        return [number for number, (_, terms) in self._fresh.items() if line in terms] if term else []
+    def _in_fresh(self, term: str) -> Sequence[int]:
+        """Return the messages in no segment that contain a term."""
+        return self._fresh.get(term, ())
 
     def _in_segments(self, term: str) -> list[int]:
         found: list[int] = []
@@ -306,8 +320,8 @@ class PostgresPostings:
             else:
                 unknown.append(key)
         if unknown:
-            arrays = ([segment for segment, _ in unknown], [bucket for _, bucket in unknown])
-            for segment, number, lists in self._unit.read_bytes(_READ_LISTS, (*arrays, self._user)):
+            arrays = (as_array([segment for segment, _ in unknown]), as_array([bucket for _, bucket in unknown]))
+            for segment, number, lists in self._unit.read_bytes(_READ_LISTS, arrays):
                 assert isinstance(segment, int)
                 assert isinstance(number, int)
                 data = bytes(lists) if isinstance(lists, (bytes, memoryview)) else b""
@@ -335,62 +349,16 @@ class PostgresPostings:
         return found
 
 
-class PostgresCatalog:
-    """Messages and sessions that one user may find; implements `search.postings.Catalog`."""
-
-    has_other_users = False
-    """Lists hold messages of this user only."""
-
-    def __init__(self, unit: Unit, user: str) -> None:
-        self._unit = unit
-        self._user = user
-
-    def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
-        """Return the messages that exist and were not taken back."""
-        rows = self._unit.execute(SQL.heads, {"user": self._user, "ids": list(ids)}).fetchall()
-        return {number: MessageHead._make(rest) for number, *rest in rows}  # type: ignore[misc] # the types of its columns
-
-    def sessions(self, session_ids: Collection[str]) -> dict[str, SessionHead]:
-        """Return the user's sessions among these."""
-        rows = self._unit.execute(SQL.sessions, {"user": self._user, "ids": list(session_ids)}).fetchall()
-        return {name: SessionHead._make(rest) for name, *rest in rows}  # type: ignore[misc] # the types of its columns
-
-    def session_ids(self, conditions: SessionFilter, limit: int) -> list[str]:
-        """Return at most `limit` of the user's sessions that match."""
-        named = conditions._asdict() | {"user": self._user, "limit": limit}
-        return [str(name) for (name,) in self._unit.execute(SQL.filtered_sessions, _as_lists(named))]
-
-    def timeline(
-        self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
-    ) -> tuple[int, list[tuple[str, int]]]:
-        """Return how many sessions have messages of a time, and the newest of them, each with one message."""
-        named = conditions._asdict() | {"user": self._user, "limit": limit, "sign": 1 if is_oldest_first else -1}
-        rows = self._unit.execute(SQL.timeline, _as_lists(named)).fetchall()
-        found = [(str(name), int(str(number))) for _, name, number in rows if number is not None]
-        return int(str(rows[0][0])) if rows else 0, found
-
-    def span(self, session_ids: Collection[str]) -> tuple[int, int, int] | None:
-        """Return the first and last message and the number of messages of sessions; None without messages."""
-        row = self._unit.execute(SQL.session_span, {"user": self._user, "ids": list(session_ids)}).fetchone()
-        if row is None or row[0] is None:
-            return None
-        first, last, count = (int(str(value)) for value in row)
-        return first, last, count
-
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
-        """Return the messages of each session in ascending order."""
-        rows = self._unit.execute(SQL.ids_by_session, {"user": self._user, "ids": list(session_ids)})
-        return {str(name): ids for name, ids in rows if isinstance(ids, list)}
-
-    def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
-        """Return the messages of one session from `first` to `last` in ascending order."""
-        named = {"user": self._user, "session": session_id, "first": first, "last": last}
-        return [int(str(number)) for (number,) in self._unit.execute(SQL.ids_near, named)]
+def _invert(numbers: Sequence[int], terms: str) -> dict[str, list[int]]:
+    """Return which of the messages contain each term."""
+    found: dict[str, list[int]] = {}
+    for number, lines in zip(numbers, terms.split(_BETWEEN) if numbers else (), strict=True):
+        for term in lines.split("\n"):
+            found.setdefault(term, []).append(number)
+    found.pop("", None)
+    return found
 
 
-def _as_lists(named: Mapping[str, object]) -> dict[str, object]:
-    """Return bindings with lists for the driver, and None for conditions that match everything."""
-    return {
-        name: (sorted(value) or None) if isinstance(value, (tuple, frozenset)) else value
-        for name, value in named.items()
-    }
+def _as_list(value: object) -> list[Any]:
+    """Return an array of the server; NULL is an empty one."""
+    return value if isinstance(value, list) else []

@@ -1,20 +1,11 @@
--- name: segments
-SELECT id, documents, words, buckets FROM segments WHERE user_id = :user ORDER BY id;
+-- name: open
+SELECT * FROM open_search();
 
 -- name: columns
 SELECT id, messages, lengths FROM segments WHERE user_id = :user AND id = ANY(:ids);
 
--- name: fresh_words
-SELECT message_id, length, terms FROM fresh_words WHERE user_id = :user ORDER BY message_id;
-
 -- name: fresh_substrings
 SELECT message_id, text FROM fresh_substrings WHERE user_id = :user;
-
--- name: gone
-SELECT message_id FROM gone_messages WHERE user_id = :user;
-
--- name: session_count
-SELECT count(*) FROM sessions WHERE user_id = :user;
 
 -- name: texts
 -- a text that is not ASCII is longer than its characters; only its folded form can be compared
@@ -30,9 +21,11 @@ WHERE user_id = :user AND id < :below AND role IN ('user', 'assistant') AND stat
   AND origin IS DISTINCT FROM 'synthetic'
 ORDER BY id DESC LIMIT :limit;
 
--- name: heads
-SELECT id, session_id, role, timestamp, external_id FROM messages
-WHERE user_id = :user AND id = ANY(:ids) AND state <> 'rewound';
+-- name: messages
+SELECT * FROM find_messages(:ids, :most_bytes);
+
+-- name: ids_by_session
+SELECT * FROM list_messages(:ids);
 
 -- name: sessions
 SELECT id, source, project, started, coalesce(last_active, started), message_count,
@@ -55,10 +48,6 @@ CROSS JOIN LATERAL (
   SELECT min(id) AS first, max(id) AS last FROM messages WHERE user_id = s.user_id AND session_id = s.id
 ) AS m
 WHERE s.user_id = :user AND s.id = ANY(:ids);
-
--- name: ids_by_session
-SELECT session_id, array_agg(id ORDER BY id) FROM messages WHERE user_id = :user AND session_id = ANY(:ids)
-GROUP BY session_id;
 
 -- name: ids_near
 SELECT id FROM messages WHERE user_id = :user AND session_id = :session AND id BETWEEN :first AND :last ORDER BY id;

@@ -17,8 +17,9 @@ from kept.core.messages import Lineage, Link
 from kept.core.ports import Clock, EventSink, UnitOfWork, ignore
 from kept.core.search import Found, SearchRequest
 from kept.sessions.postgres import index
+from kept.sessions.postgres.catalog import PostgresCatalog
 from kept.sessions.postgres.index import UnitIndex
-from kept.sessions.postgres.postings import CACHE, PostgresCatalog, PostgresPostings
+from kept.sessions.postgres.postings import CACHE, PostgresPostings
 from kept.sessions.redaction import Redaction
 from kept.sessions.rows import message_rows, removal, session_rows
 from kept.sessions.rows.store import RowStore
@@ -26,13 +27,14 @@ from kept.sessions.search.engine import search
 from kept.sessions.settings import SessionSettings
 from kept.storage.connections import statements
 from kept.storage.postgres.database import PostgresServer, UserDatabase
-from kept.storage.postgres.unit import Unit
+from kept.storage.postgres.unit import SHORT_STATEMENTS, Unit
 
 if TYPE_CHECKING:
     from kept.sessions.postgres.semantic import ServerVectors
     from kept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
 
 SQL = statements("kept.sessions.postgres", "store.sql")
+SHORT_STATEMENTS.add(message_rows.SQL.begin_append)
 
 
 class SessionDatabase:
@@ -201,7 +203,8 @@ class PostgresSessionStore(RowStore):
     def open_index(self, unit: Unit) -> tuple[PostgresPostings, PostgresCatalog]:
         """Return the search port in one transaction."""
         place = (self.server.address, self.server.tenant)
-        return PostgresPostings(unit, self.rows.key, place=place), PostgresCatalog(unit, self.rows.key)
+        postings = PostgresPostings(unit, self.rows.key, place=place)
+        return postings, PostgresCatalog(unit, self.rows.key, texts=postings.known_texts)
 
     @cached_property
     def upkeep(self) -> "PostgresUpkeep":

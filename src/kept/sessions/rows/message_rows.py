@@ -40,12 +40,14 @@ def append(
     if not messages:
         return []
     latest = max([new.timestamp for new in messages])
-    # before the session: whoever holds a lock of a server that gives ids may wait for that of a session
-    ids = _take_ids(connection, len(messages))
-    connection.execute(SQL.touch, (len(messages), latest, session_id, user))
-    if connection.changes() == 0:
+    given = connection.execute(SQL.begin_append, (len(messages), latest, session_id, user)).fetchall()
+    if not given:
         raise no_session(session_id)
     write_sources(connection, messages)
+    ids = [MessageId(number) for (number,) in given]
+    ids += [
+        MessageId(ids[-1] + step) for step in range(1, len(messages) - len(ids) + 1)
+    ]  # those that follow each other
     return _insert(connection, ids, [message_row(session_id, new) for new in messages])
 
 
@@ -57,7 +59,8 @@ def write_sources(connection: Connection, messages: Iterable[NewMessage]) -> Non
 
 def insert(connection: Connection, rows: Sequence[tuple[MessageRow, list[Blob]]]) -> list[MessageId]:
     """Insert prepared rows with their blobs, queue or index them, and return their ids."""
-    return _insert(connection, _take_ids(connection, len(rows)), rows)
+    found = connection.execute(SQL.new_ids, (len(rows),)).fetchall()
+    return _insert(connection, [MessageId(int(str(number))) for (number,) in found], rows)
 
 
 def _insert(
@@ -74,12 +77,6 @@ def _insert(
             connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
     index.add([(number, row) for number, (row, _) in zip(ids, rows, strict=True)])
     return ids
-
-
-def _take_ids(connection: Connection, count: int) -> list[MessageId]:
-    """Return ids that no message had before; one alone is read by a statement that takes half the time."""
-    found = connection.execute(SQL.new_id) if count == 1 else connection.execute(SQL.new_ids, (count,))
-    return [MessageId(int(str(number))) for (number,) in found.fetchall()]
 
 
 def set_sent_text(connection: Connection, message_id: MessageId, text: str, *, user: UserId) -> None:

@@ -8,11 +8,11 @@ INSERT INTO messages (
 -- the trigger does not fire for the column of sent texts
 SELECT ?;
 
--- name: new_id
-SELECT take_message_ids(1);
-
 -- name: new_ids
 SELECT take_message_ids(?);
+
+-- name: begin_append
+SELECT begin_append(?1, ?2, ?3);
 
 -- name: touch
 UPDATE sessions

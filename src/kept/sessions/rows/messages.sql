@@ -37,8 +37,12 @@ WITH RECURSIVE given (id, rest) AS (
 )
 SELECT id FROM given;
 
--- name: new_id
-SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
+-- name: begin_append
+-- the first of the new ids
+UPDATE sessions
+SET message_count = message_count + ?1, last_active = max(coalesce(last_active, 0), ?2)
+WHERE id = ?3 AND user_id = ?4 AND trashed IS NULL
+RETURNING 1 + max(coalesce((SELECT max(id) FROM messages), 0),
   coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'messages' AND seq BETWEEN 0 AND 1 << 62), 0));
 
 -- name: insert_blob

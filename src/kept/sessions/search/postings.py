@@ -91,6 +91,10 @@ class Postings(Analyzer, Protocol):
         """Return the mean number of messages in a session."""
         ...
 
+    def expect(self, words: Sequence[str]) -> None:
+        """Prepare for questions about these words; a database on another machine reads their lists at once."""
+        ...
+
     def frequency(self, word: str) -> int:
         """Return how many messages contain the word; the count may lag behind the index by a small share."""
         ...

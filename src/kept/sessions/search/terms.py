@@ -84,6 +84,7 @@ class PostingList:
 def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
     """Return the terms of the question that occur in some message. Phrases rank by their words, which are terms too."""
     found: dict[Lookup, PostingList] = {}
+    postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
     for term in query.terms:
         listed = _look_up(postings, term)
         if listed is None:

@@ -28,9 +28,10 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 import psycopg
@@ -39,8 +40,8 @@ from kept.core.errors import Busy, ConfigError, KeptError, StorageError
 from kept.core.ids import UserId
 from kept.storage.leases import check_guard
 from kept.storage.postgres.errors import Place, explain_errors, is_lost, translate
-from kept.storage.postgres.statements import make_key
-from kept.storage.postgres.unit import ClientCursor, Owner, Unit, prepare
+from kept.storage.postgres.statements import escape, make_key
+from kept.storage.postgres.unit import ClientCursor, Driver, Owner, Unit, prepare
 
 if TYPE_CHECKING:
     from psycopg.abc import PQGen
@@ -193,57 +194,52 @@ class PostgresServer:
             assert joined.is_writing or not writing, "a write inside a read transaction"
             yield joined
             return
-        connection = self._begin(owner, writing=writing)
-        unit = open_units[user_key] = Unit(connection, is_writing=writing, owner=owner)
+        unit = open_units[user_key] = Unit(partial(self._begin, owner, writing), is_writing=writing, owner=owner)
         try:
             yield unit
-            unit.flush()
-            connection.commit()
+            unit.commit()
             self.has_written |= writing
         except psycopg.Error as error:
-            self._roll_back(connection)
             if error.sqlstate == _READ_ONLY:
                 self.close()  # after a failover every connection may lead to the server that was the primary
-                connection.close()
+                unit.connection.close()
             raise translate(error, self.place) from error
-        except BaseException:
-            self._roll_back(connection)
-            raise
         finally:
             del open_units[user_key]
-            self._give_back(connection)
+            if unit.has_begun:
+                self._give_back(cast(_Connection, unit.connection))
         for act in unit.on_commit:
             act()
 
-    def _begin(self, owner: Owner, *, writing: bool) -> _Connection:
-        """Return a connection in a new transaction of that user.
+    def _begin(
+        self, owner: Owner, writing: bool, first: Callable[[Driver], str] | None
+    ) -> tuple[_Connection, psycopg.Cursor[tuple[object, ...]]]:
+        """Return a connection in a new transaction of that user, and the rows of its `first` statement.
 
-        A connection that lay idle may have been ended meanwhile: nothing was sent on it, so the next one is tried.
+        A connection that lay idle may have been ended meanwhile: nothing was committed on it, so the next one is tried.
         """
-        mode = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
-        settings = {"user": owner.key, "tenant": owner.tenant, "schema": SCHEMA}
-        begin = (
-            f"BEGIN ISOLATION LEVEL {mode};"
-            "SELECT set_config('kept.user', %(user)s, true), set_config('kept.tenant', %(tenant)s, true),"
-            " set_config('search_path', %(schema)s, true),"
-            f" set_config('lock_timeout', '{max(1, int(self._wait_seconds * 1000))}', true),"
-            f" set_config('statement_timeout', '{int(STATEMENT_SECONDS * 1000)}', true)"
-        )
-        if writing:
-            begin += f", set_config('idle_in_transaction_session_timeout', '{int(PAUSE_SECONDS * 1000)}', true)"
+        begin = _write_begin(owner, writing=writing, wait_seconds=self._wait_seconds)
         while True:
             connection, is_new = self._take()
             try:
-                connection.answer_seconds = WAIT_SECONDS
-                connection.execute(begin.encode(), settings)
-            except psycopg.Error as error:
-                self._give_back(connection, usable=False)
-                self.close()  # the others were ended as well, or lead to the server that was the primary
-                if is_new or not (is_lost(error) or error.sqlstate == _READ_ONLY):
+                # a statement that writes may wait for a lock as well
+                connection.answer_seconds = WAIT_SECONDS if first is None or not writing else 2 * WAIT_SECONDS
+                text = begin if first is None else f"{begin};\n{first(connection)}"
+                cursor = connection.execute(text.encode())
+                while cursor.nextset():
+                    pass
+            except BaseException as error:
+                self._give_back(connection)
+                if not isinstance(error, psycopg.Error):
+                    raise
+                is_gone = is_lost(error) or error.sqlstate == _READ_ONLY
+                if is_gone:
+                    self.close()  # the others were ended as well, or lead to the server that was the primary
+                if is_new or not is_gone:
                     raise translate(error, self.place) from error
             else:
                 connection.answer_seconds = STATEMENT_SECONDS + WAIT_SECONDS
-                return connection
+                return connection, cursor
 
     def _take(self) -> tuple[_Connection, bool]:
         if not self._free.acquire(timeout=WAIT_SECONDS):
@@ -283,17 +279,17 @@ class PostgresServer:
             self._unchecked = False
         return connection
 
-    def _roll_back(self, connection: _Connection) -> None:
-        with suppress(psycopg.Error):  # the connection may be the reason
-            connection.rollback()
-
-    def _give_back(self, connection: _Connection, *, usable: bool = True) -> None:
-        state = connection.info.transaction_status if usable else None
+    def _give_back(self, connection: _Connection) -> None:
+        """Take back a connection; what it has not committed is rolled back."""
+        idle = psycopg.pq.TransactionStatus.IDLE
+        if connection.info.transaction_status != idle:
+            with suppress(psycopg.Error):  # the connection may be the reason
+                connection.rollback()
         now = time.monotonic()
         with self._guard:
             outdated = [each for each in self._idle if now - each.idle_since > _IDLE_SECONDS]
             self._idle = [each for each in self._idle if now - each.idle_since <= _IDLE_SECONDS]
-            if state == psycopg.pq.TransactionStatus.IDLE:
+            if connection.info.transaction_status == idle:
                 connection.idle_since = now
                 self._idle.append(connection)
             else:
@@ -302,6 +298,26 @@ class PostgresServer:
         for each in outdated:
             with suppress(psycopg.Error):
                 each.close()
+
+
+@lru_cache(maxsize=1_024)
+def _write_begin(owner: Owner, *, writing: bool, wait_seconds: float) -> str:
+    """Return what begins a transaction of that user."""
+    mode = "READ COMMITTED" if writing else "REPEATABLE READ, READ ONLY"
+    settings = {
+        "kept.user": owner.key,
+        "kept.tenant": owner.tenant,
+        "search_path": SCHEMA,
+        "lock_timeout": str(max(1, int(wait_seconds * 1000))),
+        "statement_timeout": str(int(STATEMENT_SECONDS * 1000)),
+        # functions of the server keep one plan for all values: making it takes longer than running it
+        "plan_cache_mode": "force_generic_plan",
+    }
+    if writing:
+        settings["idle_in_transaction_session_timeout"] = str(int(PAUSE_SECONDS * 1000))
+    quoted = {name: escape(value).replace("\\", r"\\").replace("'", "''") for name, value in settings.items()}
+    calls = ", ".join(f"set_config('{name}', E'{value}', true)" for name, value in quoted.items())
+    return f"BEGIN ISOLATION LEVEL {mode};\nSELECT {calls}"
 
 
 class UserDatabase:
@@ -360,6 +376,6 @@ def connect_as_owner(url: str) -> Iterator[Unit]:
             prepare(connection)
             unit = Unit(connection, is_writing=True)
             yield unit
-            unit.flush()
+            unit.commit()
     except psycopg.Error as error:
         raise translate(error, place) from error

@@ -239,22 +239,22 @@ class _Tokens:
 _CONDITION = "{0}tenant = %(kept_tenant)s AND {0}user_id = %(kept_user)s"
 
 
-_ESCAPE = "\ufdd0"
+ESCAPE = "\ufdd0"
 """A code point that is no character, so that texts hardly contain it; one that does is escaped as well."""
 
 
 def escape(text: str) -> str:
     """Return `text` without NUL, which PostgreSQL stores in no text."""
-    if "\0" not in text and _ESCAPE not in text:
+    if "\0" not in text and ESCAPE not in text:
         return text
-    return text.replace(_ESCAPE, f"{_ESCAPE}1").replace("\0", f"{_ESCAPE}0")
+    return text.replace(ESCAPE, f"{ESCAPE}1").replace("\0", f"{ESCAPE}0")
 
 
 def unescape(text: str) -> str:
     """Return what `escape` was given."""
-    if _ESCAPE not in text:
+    if ESCAPE not in text:
         return text
-    return text.replace(f"{_ESCAPE}0", "\0").replace(f"{_ESCAPE}1", _ESCAPE)
+    return text.replace(f"{ESCAPE}0", "\0").replace(f"{ESCAPE}1", ESCAPE)
 
 
 def by_name(bindings: Sequence[object] | Mapping[str, object]) -> Mapping[str, object]:
@@ -264,6 +264,20 @@ def by_name(bindings: Sequence[object] | Mapping[str, object]) -> Mapping[str, o
     return {f"p{place}": value for place, value in enumerate(bindings, start=1)}
 
 
+def as_array(value: object) -> object:
+    """Return a list of numbers or texts as a literal, which the driver writes in a tenth of the time; others as is."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    if all(type(item) is int for item in value):
+        return "{" + ",".join(map(str, value)) + "}"
+    if all(type(item) is str for item in value):
+        return "{" + ",".join([_IN_ARRAY.sub(r"\\\g<0>", item).join('""') for item in value]) + "}"
+    return value
+
+
+_IN_ARRAY = re.compile(r'["\\]')
+
+
 def make_key(identity: str) -> str:
     """Return the text that stands for a user in every key; two ids never share one.
 
@@ -271,7 +285,7 @@ def make_key(identity: str) -> str:
     """
     data = identity.encode("utf-8", "surrogatepass")
     is_short = 0 < len(data) <= _MOST_KEY_BYTES and is_encodable(identity)
-    if is_short and "\0" not in identity and _ESCAPE not in identity and _HASH_MARK not in identity:
+    if is_short and "\0" not in identity and ESCAPE not in identity and _HASH_MARK not in identity:
         return identity
     begin = escape(data[:64].decode("utf-8", "ignore"))
     return f"{begin}{_HASH_MARK}{sha256(data).hexdigest()}"

@@ -7,15 +7,21 @@ import psycopg
 from psycopg.adapt import Buffer, Loader
 from psycopg.types.string import StrDumper
 
-from kept.storage.postgres.statements import adapt, by_name, escape, unescape
+from kept.storage.postgres.statements import ESCAPE, adapt, as_array, by_name, escape, unescape
 
 Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
+Driver: TypeAlias = psycopg.Connection[tuple[object, ...]]
+Begin: TypeAlias = "Callable[[Callable[[Driver], str] | None], tuple[Driver, psycopg.Cursor[tuple[object, ...]]]]"
+"""Begins a transaction, in the same exchange as the statement that the argument makes, if there is one."""
+SHORT_STATEMENTS: set[str] = set()
+"""Statements that take milliseconds at any size: the first of a transaction is sent together with its beginning."""
 _ROWS_AT_ONCE = 500
 
 
 class _Text(Loader):
     def load(self, data: Buffer) -> str:
-        return unescape(bytes(data).decode())
+        text = str(data, "utf-8")
+        return unescape(text) if ESCAPE in text else text
 
 
 class _Escape(StrDumper):
@@ -49,12 +55,11 @@ class Owner(NamedTuple):
 
 
 class Unit:
-    """One open transaction: a `core.ports.UnitOfWork`."""
+    """One transaction: a `core.ports.UnitOfWork`. It begins with its first statement."""
 
-    def __init__(
-        self, connection: psycopg.Connection[tuple[object, ...]], *, is_writing: bool, owner: "Owner | None" = None
-    ) -> None:
-        self.connection = connection
+    def __init__(self, connection: "Driver | Begin", *, is_writing: bool, owner: "Owner | None" = None) -> None:
+        self._begin = connection if callable(connection) else None
+        self._connection = None if callable(connection) else connection
         self.is_writing = is_writing
         self.ran: set[str] = set()
         """The statements that were run in this transaction."""
@@ -66,9 +71,22 @@ class Unit:
         self._changes = 0
         self._waiting: list[tuple[str, Bindings]] = []
 
+    @property
+    def connection(self) -> Driver:
+        """The connection in this transaction."""
+        if self._connection is None:
+            assert self._begin is not None
+            self._connection, _ = self._begin(None)
+        return self._connection
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was sent to the server."""
+        return self._connection is not None
+
     def bind(self, sql: str, bindings: Bindings = ()) -> tuple[bytes, Mapping[str, object]]:
         """Return a statement and its bindings as the driver takes them, limited to the rows of this user."""
-        named, owner = by_name(bindings), self._owner
+        named, owner = {name: as_array(value) for name, value in by_name(bindings).items()}, self._owner
         adapted = adapt(sql, filtered=owner is not None)
         if owner is None:
             return adapted.sql, named
@@ -82,7 +100,10 @@ class Unit:
         """Run one statement and return its cursor, which has all rows."""
         self.flush()
         self.ran.add(sql)
-        cursor = self.connection.execute(*self.bind(sql, bindings))
+        if self._connection is None and self._begin is not None and sql in SHORT_STATEMENTS:
+            self._connection, cursor = self._begin(lambda driver: _write(driver, [self.bind(sql, bindings)]))
+        else:
+            cursor = self.connection.execute(*self.bind(sql, bindings))
         self._changes = cursor.rowcount
         return cursor
 
@@ -92,26 +113,32 @@ class Unit:
         self._waiting += [(sql, row) for row in rows]
 
     def flush(self) -> None:
-        """Run what waits for the next statement; call it before the commit."""
-        if self._waiting:
-            self.execute_all(())
+        """Run what waits for the next statement, hundreds of them in one exchange with the server."""
+        waiting, self._waiting = self._waiting, []
+        for start in range(0, len(waiting), _ROWS_AT_ONCE):
+            self._send(waiting[start : start + _ROWS_AT_ONCE])
 
-    def execute_all(self, statements: Sequence[tuple[str, Bindings]]) -> None:
-        """Run statements that give no rows, each with its bindings, hundreds in one exchange with the server."""
-        self.ran.update(sql for sql, _ in statements)
-        statements, self._waiting = [*self._waiting, *statements], []
+    def commit(self) -> None:
+        """Commit, in the same exchange as what waits for the next statement."""
+        last = self._waiting[-_ROWS_AT_ONCE:]
+        del self._waiting[-_ROWS_AT_ONCE:]
+        self.flush()
+        if last:
+            self._send(last, "COMMIT")
+        else:  # one without any statement tells whether the server can be reached
+            self.connection.commit()
+
+    def _send(self, statements: Sequence[tuple[str, Bindings]], *more: str) -> None:
+        text = _write(self.connection, [self.bind(*one) for one in statements], *more)
         with psycopg.ClientCursor(self.connection) as cursor:
-            for start in range(0, len(statements), _ROWS_AT_ONCE):
-                part = statements[start : start + _ROWS_AT_ONCE]
-                cursor.execute(";\n".join(cursor.mogrify(*self.bind(sql, row)) for sql, row in part).encode())
+            cursor.execute(text.encode())
 
     def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
         """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
         self.flush()
         found = []
         with psycopg.ClientCursor(self.connection) as cursor:
-            whole = ";\n".join(cursor.mogrify(*self.bind(sql, bindings)) for sql in statements)
-            cursor.execute(whole.encode())
+            cursor.execute(_write(self.connection, [self.bind(sql, bindings) for sql in statements]).encode())
             while True:
                 found.append(cursor.fetchall())
                 if not cursor.nextset():
@@ -134,3 +161,9 @@ class Unit:
     def filename(self) -> str:
         """Return what errors name in place of a file."""
         return self.connection.info.dbname
+
+
+def _write(driver: Driver, statements: Sequence[tuple[bytes, Mapping[str, object]]], *more: str) -> str:
+    """Return statements with their bindings as one text."""
+    with psycopg.ClientCursor(driver) as cursor:
+        return ";\n".join([*(cursor.mogrify(sql, values) for sql, values in statements), *more])

@@ -132,6 +132,11 @@ def test_statements_are_limited_to_the_user_by_themselves(unfenced, unprotected,
                 assert unit.changes() == 0
                 unit.execute(f"DELETE FROM {table}")
                 assert unit.changes() == 0
+            assert unit.execute("SELECT * FROM open_search()").fetchall() == [(None, None, None, None, None, 0)]
+            assert unit.execute("SELECT * FROM find_messages(:ids, 99)", {"ids": ids}).fetchall() == []
+            assert unit.execute("SELECT * FROM list_messages(:names)", {"names": [TALK]}).fetchall() == []
+            assert unit.execute("SELECT * FROM read_postings(:ids, :ids)", {"ids": [*range(99)]}).fetchall() == []
+            assert unit.execute("SELECT begin_append(1, 1.0, :name)", {"name": TALK}).fetchall() == []
     elsewhere.close()
     _check_nothing_is_found(anna, ben, ids)
 

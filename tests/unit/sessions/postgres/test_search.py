@@ -102,6 +102,56 @@ def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, cou
     file.close()
 
 
+@pytest.fixture
+def exchanges(monkeypatch):
+    """What waits for an answer of the server, one entry for each exchange."""
+    seen, real = [], postgres._Connection.wait
+
+    def wait(connection, *arguments, **options):
+        seen.append(connection)
+        return real(connection, *arguments, **options)
+
+    monkeypatch.setattr(postgres._Connection, "wait", wait)
+    return seen
+
+
+def test_a_search_and_an_append_wait_for_few_answers(store, exchanges):
+    """Each answer costs a round trip; on another machine that is more than what the server computes."""
+    fill(store, ["the gnu ate grass"] * 300 + ["the okapi sleeps", "who saw the gnu?"])
+    store.search(SearchRequest("sleeps", limit=10))  # the first one of a process also reads which messages there are
+    for act, most in (
+        (lambda: store.append(SESSION, [said("hello")]), 2),
+        (lambda: store.search(SearchRequest("okapi", limit=10)), 5),
+        (lambda: store.search(SearchRequest("When did the okapi see the gnu at the grass?", limit=10)), 6),
+        (lambda: store.search(SearchRequest("okapi", limit=10)), 4),  # its lists are known
+    ):
+        before = len(exchanges)
+        act()
+        assert len(exchanges) - before <= most
+
+
+def test_an_append_on_a_connection_that_was_ended_is_made_on_another(store, postgres_server):
+    """Its first statement is sent together with the beginning of the transaction; nothing was committed before."""
+    fill(store, ["one"])
+    with store.rows.reading() as unit:
+        pid = unit.connection.info.backend_pid
+    postgres_server.run_sql("postgres", f"SELECT pg_terminate_backend({pid})")
+
+    store.append(SESSION, [said("two")])
+
+    assert [one.message.text for one in store.messages(SESSION)] == ["one", "two"]
+    assert store.session(SESSION).message_count == 2
+
+
+def test_long_texts_are_compared_as_well(store):
+    """Texts that are not read with their messages are read when they are needed."""
+    ids = fill(store, [f"the okapi sleeps {'and sleeps ' * 300}", "the okapi and the gnu"])
+
+    found = store.search(SearchRequest('"okapi sleeps"', limit=10))
+
+    assert [hit.message_id for hit in found.messages] == [ids[0]]
+
+
 def test_ids_of_a_user_are_consecutive_whoever_else_writes(store):
     """As in a file; and no two users of a home have the same, so that it can move back into one file."""
     other = store.for_user(UserId("other"))

@@ -192,6 +192,27 @@ def test_texts_come_back_as_they_were_stored(server, text):
     assert names(server, ANNA) == [text]
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [],
+        [1],
+        [3, -4, 2**62],
+        ["a"],
+        ["", "NULL", 'a"b', "c\\d", "{e,f}", " g ", "it's", "a\0b", "\ufdd0", "%s", "ä\n"],
+    ],
+)
+def test_lists_come_back_as_they_were_bound(server, values):
+    kind = "bigint" if values and isinstance(values[0], int) else "text"
+
+    with server.for_user(ANNA).reading() as unit:
+        found = unit.execute(f"SELECT item FROM unnest(:values::{kind}[]) AS item", {"values": values}).fetchall()
+        any_of = unit.execute(f"SELECT :wanted::{kind} = ANY(:values)", {"wanted": (*values, "")[0], "values": values})
+
+    assert [item for (item,) in found] == values
+    assert any_of.fetchall() == [(bool(values),)]
+
+
 # addresses
 
 
@@ -355,8 +376,11 @@ def test_a_process_that_uses_all_its_connections_waits_then_says_so(url, monkeyp
     monkeypatch.setattr(postgres, "WAIT_SECONDS", 0.1)
     server = PostgresServer(url, most=1)
 
-    with server.for_user(ANNA).reading(), pytest.raises(Busy, match="in use"), server.for_user(BEN).reading():
-        pass
+    with server.for_user(ANNA).reading() as unit:
+        unit.execute("SELECT 1")
+        with pytest.raises(Busy, match="in use"), server.for_user(BEN).reading():
+            pass
+    server.close()
 
 
 def test_a_role_without_rights_is_told_so(postgres_server, url):
@@ -375,7 +399,8 @@ def test_a_server_out_of_connections_is_busy(postgres_server, url):
     postgres_server.run_sql("postgres", "CREATE ROLE few LOGIN IN ROLE kept_serving CONNECTION LIMIT 1")
     try:
         few = url.replace("kept_serving", "few")
-        with PostgresServer(few).for_user(ANNA).reading():
+        with PostgresServer(few).for_user(ANNA).reading() as unit:
+            unit.execute("SELECT 1")
             kind, text = reason_of(few)
     finally:
         postgres_server.run_sql("postgres", "DROP ROLE few")
