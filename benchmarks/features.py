@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 
 from kept.core.ids import OWNER
 from kept.core.search import SearchRequest
-from kept.core.values import replace
-from kept.sessions.search.candidates import DEFAULT_BUDGET, EXHAUSTIVE
 from kept.sessions.search.engine import _Search
-from kept.sessions.search.filters import Filters
+from kept.sessions.search.filters import EXHAUSTIVE, Filters
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Line, Ranking, SessionLines
 from kept.sessions.search.terms import look_up_terms
@@ -58,7 +56,7 @@ class Recorder(_Search):
 
     def record(self, everything: Sequence[int]) -> list[SessionLines]:
         """Return all lines with their features."""
-        self._budget = replace(EXHAUSTIVE, texts=TEXTS)
+        self._budget = EXHAUSTIVE._replace(texts=TEXTS)
         heads = self._filters.passing(everything)
         self._scope()
         for term in self._terms:
@@ -119,7 +117,7 @@ def _record_question(
         look_up_terms(postings, query),
         request=request,
         filters=Filters(request, catalog),
-        budget=DEFAULT_BUDGET,
+        budget=EXHAUSTIVE,
     )
     sessions = search.record(sorted(places))
     ranking = search.ranking

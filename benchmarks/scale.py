@@ -32,8 +32,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.core.text import STOP_WORDS
-from kept.core.values import replace
-from kept.sessions.search.candidates import EXHAUSTIVE, LARGE
+from kept.sessions.search.filters import EXHAUSTIVE, LARGE
 from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
@@ -45,7 +44,7 @@ from benchmarks.corpus import SECONDS_BETWEEN, START, Corpus, Made
 BATCH = 2_000
 ROUNDS = 40
 SEED = 11
-REFERENCE = replace(EXHAUSTIVE, pool=12_000, sessions=800, texts=1_500)
+REFERENCE = EXHAUSTIVE._replace(pool=12_000, sessions=800, texts=1_500)
 """Chooses no candidates: estimates every message that matches, and ranks the best 12,000 of them with their sessions.
 
 For 21 queries (common word, five words, whole question) at 1,000,000 messages the ten best are those of EXHAUSTIVE,

@@ -10,8 +10,8 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.postgres import index
 from kept.sessions.postgres.store import PostgresSessionStore
-from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.engine import search
+from kept.sessions.search.filters import EXHAUSTIVE
 from kept.sessions.search.postings import (
     AllOf,
     AnyOf,

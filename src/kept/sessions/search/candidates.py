@@ -2,12 +2,11 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import combinations
+from itertools import combinations, islice
 
-from kept.core.values import dataclass, replace, unguarded
-from kept.sessions.search.filters import ALL_MATCHING, Scope
+from kept.sessions.search.filters import ALL_MATCHING, Budget, Scope
 from kept.sessions.search.postings import AllOf, AnyOf, Postings
 from kept.sessions.search.ranking import Ranking
 from kept.sessions.search.terms import PREFIX_LIMIT, PostingList
@@ -16,75 +15,19 @@ _BLOCK_BITS = 5
 _BLOCK = 1 << _BLOCK_BITS
 """Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
 _NEIGHBOURHOOD = 20
-_FULLEST = 450
-"""Blocks with most hits, whose scores are computed exactly."""
+_FULLER = 3
+"""Blocks with most hits whose scores are computed exactly, for each one that is chosen by its score."""
 _HEAVIEST = 4
 """How many times a hit of a heavy term counts at most."""
-_COMMON = 15_000
-"""Length from which on a list does not help to tell blocks apart."""
 _TOO_LONG = 60_000
 """Length from which on a list is read only where it meets rarer ones."""
-_RARE = 400
-"""Frequency up to which one term alone needs no larger budget than several."""
 _FEW_TERMS = 2
 _COMMON_TERMS = 5
 """Terms with lists too long to read of which combinations are looked up."""
-_SMALL, _SMALL_TEXTS = 10_000, 100
-"""Messages of a store whose short lists leave time to read more texts, and how many: turn hit@10 gains 0 to 0.9."""
-_MIDDLE = 100_000
-"""Messages of a store up to which fewer candidates find the same: at 20,000, half of them 9.6 of the ten best."""
 _SHORT = 8
 """Assumed length of a short message before its own is looked up."""
-
-
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """How much one search may read."""
-
-    postings: int = 70_000
-    """Entries of posting lists that are read in full, rarest term first."""
-    per_list: int = 1_500
-    """Entries of one list, or of one combination of lists, that are considered."""
-    blocks: int = 150
-    """Blocks with the highest scores, whose hits all become candidates."""
-    looked: int = 1_500
-    """Messages whose length is looked up."""
-    pool: int = 165
-    """Messages whose rows are read."""
-    sessions: int = 20
-    """Sessions that are ranked line by line."""
-    texts: int = 54
-    """Messages whose text is read for proximity."""
-    matching: int = 30_000
-    """Messages that may fulfil an explicit condition and are tested, newest first."""
-
-    def fitting(self, limit: int, documents: int, *, frequencies: Sequence[int] = ()) -> "Budget":
-        """Return a budget that fills a result of `limit` entries from a store of `documents` messages.
-
-        `frequencies` are those of the terms: messages with one common term differ little, so more are looked at.
-        """
-        is_one_common = len(frequencies) == 1 and frequencies[0] > _RARE
-        large = min(0.4, documents * 4 / LARGE) if is_one_common else min(1.0, documents / LARGE)
-        middle = min(1.0, documents / _MIDDLE) if documents > _SMALL and not is_one_common else 1.0
-        return replace(
-            self,
-            looked=round(self.looked * (0.13 + 0.2 * middle + 0.67 * large)),
-            pool=max(round(self.pool * (0.35 + 0.5 * middle + 0.15 * large)), 6 * limit),
-            sessions=max(self.sessions - round(5 * (1.0 - middle) + 4 * (1.0 - large)), limit),
-            texts=max(_SMALL_TEXTS if documents <= _SMALL else round(self.texts * (0.89 + 0.11 * large)), limit),
-        )
-
-    def most_lines(self, limit: int) -> int:
-        """Return how many lines are scored with their rows, to find `limit` of them."""
-        return max(self.texts * 2, limit * 4)
-
-
-DEFAULT_BUDGET = Budget()
-LARGE = 1_000_000
-"""Messages from which on the whole budget is used; in smaller stores less finds the same."""
-EXHAUSTIVE = Budget(*[10**9] * 8)
-"""Reads and ranks everything that matches: the reference for measurements."""
+_SHORT_LISTS = 5
+"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
 
 
 def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
@@ -117,16 +60,11 @@ def find_candidates(
     postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
     """Return the most promising messages with a first estimate of their scores, best first; the lists are read."""
-    if scope.is_small:
-        dense, strong = _Blocks([], ranking, shortest=0), set[int]()
-        masks = _term_masks(terms, scope.matching or set())
+    if not scope.is_small and len(terms) == 1 and len(terms[0].ids or ()) > budget.per_list:
+        looked = _promising_of_one(postings, terms[0], ranking, budget=budget, scope=scope)
+        masks = dict.fromkeys(looked, 1)
     else:
-        dense = _Blocks(_pair_with_weights(terms, ranking), ranking, shortest=budget.per_list)
-        strong = _short_messages(postings, terms, budget=budget)
-        masks = _masks(postings, terms, chosen=strong.union(dense.messages(budget.blocks)), budget=budget)
-        if scope.matching is not None:
-            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
-    looked = _promising(masks, terms, ranking, dense=dense, strong=strong, budget=budget)
+        masks, looked = _promising_of_several(postings, terms, ranking, budget=budget, scope=scope)
     lengths = postings.lengths(looked)
     near = _neighbours(looked, masks, terms=terms, ranking=ranking)
     estimates = []
@@ -195,14 +133,47 @@ def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: 
             term.partial = postings.ids_between(AllOf((scope.lookup, term.lookup)), first, last)
 
 
+def _promising_of_one(
+    postings: Postings, term: PostingList, ranking: Ranking, *, budget: Budget, scope: Scope
+) -> list[int]:
+    """Return the short messages of a common term with most hits beside and around them, the newest of equals first."""
+    ids = term.ids or []
+    gains = _block_gains(ranking, ranking.terms[0].weight)
+    beside = [ranking.neighbours(1, before, after, around=0) for before, after in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    by_promise: dict[float, list[int]] = {}
+    place, size = 0, len(ids)
+    for number in postings.newest_ids(term.in_short_messages, _SHORT_LISTS * budget.per_list):
+        place = bisect_left(ids, number, place)
+        if place == size or ids[place] != number or (scope.matching is not None and number not in scope.matching):
+            continue
+        first = number & -_BLOCK
+        start = bisect_left(ids, first, max(0, place - _BLOCK), place)
+        end = bisect_left(ids, first + _BLOCK, place, min(size, place + _BLOCK))
+        before = place > 0 and ids[place - 1] == number - 1
+        after = place + 1 < size and ids[place + 1] == number + 1
+        by_promise.setdefault(gains[end - start] + beside[before + 2 * after], []).append(number)
+    best = (number for promise in sorted(by_promise, reverse=True) for number in reversed(by_promise[promise]))
+    return list(islice(best, budget.looked))
+
+
+def _promising_of_several(
+    postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
+) -> tuple[dict[int, int], list[int]]:
+    """Return the messages to consider, each with its terms as bits, and those whose length is worth looking up."""
+    if scope.is_small:
+        dense, strong = _Blocks([], ranking, budget), set[int]()
+        masks = _term_masks(terms, scope.matching or set())
+    else:
+        dense = _Blocks(_pair_with_weights(terms, ranking), ranking, budget)
+        strong = _short_messages(postings, terms, budget=budget)
+        masks = _masks(postings, terms, chosen=strong.union(dense.messages()), budget=budget)
+        if scope.matching is not None:
+            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
+    return masks, _promising(masks, ranking, dense=dense, strong=strong, budget=budget)
+
+
 def _promising(
-    masks: Mapping[int, int],
-    terms: Sequence[PostingList],
-    ranking: Ranking,
-    *,
-    dense: "_Blocks",
-    strong: Container[int],
-    budget: Budget,
+    masks: Mapping[int, int], ranking: Ranking, *, dense: "_Blocks", strong: Container[int], budget: Budget
 ) -> list[int]:
     """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
     if len(masks) <= budget.looked:
@@ -210,7 +181,7 @@ def _promising(
     said = dense.scores({number >> _BLOCK_BITS for number in masks})
     short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
     usual = {mask: ranking.base(mask, int(ranking.mean_length)) for mask in short}
-    get, gain = _mask_lookup(masks, terms), ranking.neighbours
+    get, gain = masks.get, ranking.neighbours
     promises = {}
     for number, mask in masks.items():
         promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
@@ -220,23 +191,24 @@ def _promising(
     return sorted(sorted(promises, reverse=True), key=promises.__getitem__, reverse=True)[: budget.looked]
 
 
-def _mask_lookup(masks: Mapping[int, int], terms: Sequence[PostingList]) -> Callable[[int, int], int]:
-    """Return what tells the terms of a message beside a candidate; of a single term the whole list may be known."""
-    if len(terms) != 1 or terms[0].ids is None:
-        return masks.get
-    held = terms[0].members
-    return lambda number, _: number in held
-
-
 def _neighbours(
     looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[PostingList], ranking: Ranking
 ) -> dict[int, float]:
     """Return the gain of each message from its neighbours, where there is any."""
-    if len(terms) == _FEW_TERMS:
-        # their neighbours are looked up in the full lists; those of one term always are
-        masks = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked})
-    get, gain = _mask_lookup(masks, terms), ranking.neighbours
+    get, gain = masks.get, ranking.neighbours
     near = {}
+    if len(terms) == 1 and terms[0].ids is not None:
+        ids = terms[0].ids
+        for number in looked:
+            place = bisect_left(ids, number)
+            beside = ids[max(0, place - 2) : place + 3]
+            is_before, is_after = number - 1 in beside, number + 1 in beside
+            is_around = number - 2 in beside or number + 2 in beside
+            if is_before or is_after or is_around:
+                near[number] = gain(1, is_before, is_after, around=is_around)
+        return near
+    if len(terms) == _FEW_TERMS:  # their neighbours are looked up in the full lists
+        get = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked}).get
     for number in looked:
         before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
         if before or after or around:
@@ -268,9 +240,12 @@ def _masks(postings: Postings, terms: Sequence[PostingList], *, chosen: set[int]
 def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict[int, int]:
     """Return which terms each of these messages contains, as far as the lists were read."""
     masks = dict.fromkeys(numbers, 0)
-    for bit, term in enumerate(terms):
-        flag = 1 << bit
-        for number in term.members & numbers:
+    held = [(term.members & numbers, 1 << bit) for bit, term in enumerate(terms)]
+    held.sort(key=lambda one: len(one[0]), reverse=True)
+    for ids, flag in held[:1]:  # the longest list at once: nothing is known of its messages yet
+        masks.update(dict.fromkeys(ids, flag))
+    for ids, flag in held[1:]:
+        for number in ids:
             masks[number] |= flag
     return masks
 
@@ -304,41 +279,43 @@ def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget:
     long = [term for term in terms if len(term.ids or ()) > budget.per_list]
     if len(long) > _FEW_TERMS:
         return set()
-    return {number for term in long for number in postings.newest_ids(term.in_short_messages, 5 * budget.per_list)}
+    limit = _SHORT_LISTS * budget.per_list
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, limit)}
 
 
 class _Blocks:
     """Scores of blocks of messages, by the formula for sessions; only where some term has a long list."""
 
-    def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, *, shortest: int) -> None:
-        read = lists if lists and len(lists[-1][0]) > shortest else []
-        self._lists, self._ranking = [ids for ids, _ in read], ranking
+    def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, budget: Budget) -> None:
+        read = lists if lists and len(lists[-1][0]) > budget.per_list else []
+        self._lists, self._ranking, self._blocks = [ids for ids, _ in read], ranking, budget.blocks
         # next to rarer terms, a very common one adds little and costs most
-        self._counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= _COMMON)]
-        # of one term the short messages are better candidates, so that its hits need not be counted by blocks
-        self._hits = _hits(self._counted) if len(read) > 1 else Counter[int]()
-        self._scores = self._score(sorted(self._hits, key=self._hits.__getitem__)[-_FULLEST:])  # of equals the newest
-
-    def _score(self, blocks: Iterable[int]) -> dict[int, float]:
-        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in blocks]
-        return _span_scores(spans, self._counted, self._ranking)
+        self._counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
+        self._hits = _hits(self._counted)
+        fullest = sorted(self._hits, key=self._hits.__getitem__)[-_FULLER * budget.blocks :]  # of equals the newest
+        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in fullest]
+        self._scores = _span_scores(spans, self._counted, ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return the score of each block; of several terms, as if all hits in a less full one were of the lightest."""
-        if not self._hits:
-            return self._score(blocks)
-        use, hits = self._ranking.weights, self._hits.get
-        full = use.session * (1.0 + use.session_saturation) * min(weight for _, weight in self._counted)
-        gains = [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+        """Return the score of each block; of less full ones, as if all hits were of the lightest term."""
+        gains = _block_gains(self._ranking, min((weight for _, weight in self._counted), default=0.0))
+        hits = self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
 
-    def messages(self, blocks: int) -> Iterable[int]:
+    def messages(self) -> Iterable[int]:
         """Yield the hits in the blocks with the highest scores."""
-        for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[:blocks]:
+        for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[: self._blocks]:
             first = block << _BLOCK_BITS
             for ids in self._lists:
                 start = bisect_left(ids, first)
                 yield from ids[start : bisect_left(ids, first + _BLOCK, start)]
+
+
+def _block_gains(ranking: Ranking, weight: float) -> list[float]:
+    """Return what a block gains by each number of hits, from none to all of its messages, of a term of this weight."""
+    use = ranking.weights
+    full = use.session * (1.0 + use.session_saturation) * weight
+    return [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
 
 
 def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
-from kept.sessions.search.candidates import DEFAULT_BUDGET, Budget, find_candidates, list_few, read_lists
+from kept.sessions.search.candidates import find_candidates, list_few, read_lists
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
-from kept.sessions.search.filters import Filters, Scope
+from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
@@ -59,7 +59,8 @@ def search(
         return add_time(found, catalog, request, query.dates) if query.dates else found
     if budget is None:
         frequencies = [term.frequency for term in terms]
-        budget = DEFAULT_BUDGET.fitting(request.limit, postings.documents, frequencies=frequencies)
+        is_explicit = query.condition is not None
+        budget = choose_budget(request.limit, postings.documents, frequencies, is_explicit=is_explicit)
     run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
     found = run.answer(similarity)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
@@ -159,7 +160,7 @@ class _Search:
         """Return the candidates that pass the condition and the filters, and estimates of their scores."""
         budget = self._budget
         if self._filters.are_wide:
-            budget = replace(budget, pool=max(budget.pool, _WIDE_POOL), looked=max(budget.looked, _WIDE_LOOKED))
+            budget = budget._replace(pool=max(budget.pool, _WIDE_POOL), looked=max(budget.looked, _WIDE_LOOKED))
         best = find_candidates(self._postings, self._terms, self._ranking, budget=budget, scope=scope)
         estimates = {number: estimate for estimate, number in best}
         self._meanings.find_nearest(scope.messages)

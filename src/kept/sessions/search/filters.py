@@ -1,8 +1,9 @@
-"""Which messages a search may return: the filters of the request, hidden sources, the caller's context."""
+"""What bounds a search: the filters of the request, hidden sources, the caller's context, and how much is read."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from kept.core.search import SearchRequest
 from kept.core.values import dataclass, unguarded
@@ -213,3 +214,81 @@ class Filters:
         if session.source == "cron":
             return WEIGHTS.cron
         return WEIGHTS.headless if session.is_headless else 1.0
+
+
+class Budget(NamedTuple):
+    """How much one search may read."""
+
+    per_list: int
+    """Entries of one list, or of one combination of lists, that are considered."""
+    blocks: int
+    """Blocks with the highest scores, whose hits all become candidates."""
+    common: int
+    """Length of a list beyond which it does not help to tell blocks apart."""
+    looked: int
+    """Messages whose length is looked up."""
+    pool: int
+    """Messages whose rows are read."""
+    sessions: int
+    """Sessions that are ranked line by line."""
+    texts: int
+    """Messages whose text is read for proximity."""
+    postings: int = 70_000
+    """Entries of posting lists that are read in full, rarest term first."""
+    matching: int = 30_000
+    """Messages that may fulfil an explicit condition and are tested, newest first."""
+
+    def most_lines(self, limit: int) -> int:
+        """Return how many lines are scored with their rows, to find `limit` of them."""
+        return max(self.texts * 2, limit * 4)
+
+
+EXHAUSTIVE = Budget(*[10**9] * 9)
+"""Reads and ranks everything that matches: the reference for measurements."""
+LARGE = 1_000_000
+"""Messages from which on the budget grows no more."""
+_RARE = 400
+"""Frequency up to which one term alone needs no larger budget than several."""
+_SMALL = (10_000, Budget(per_list=1_500, blocks=150, common=15_000, looked=500, pool=140, sessions=16, texts=100))
+"""Where lists are short, nearly everything that matches is ranked."""
+_PLAIN = (
+    _SMALL,
+    (20_000, Budget(per_list=100, blocks=40, common=300, looked=250, pool=70, sessions=12, texts=48)),
+    (100_000, Budget(per_list=400, blocks=150, common=3_000, looked=600, pool=100, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=400, blocks=150, common=15_000, looked=1_500, pool=100, sessions=20, texts=54)),
+)
+_EXPLICIT = (
+    _SMALL,
+    (20_000, Budget(per_list=100, blocks=40, common=300, looked=150, pool=50, sessions=12, texts=24)),
+    (100_000, Budget(per_list=400, blocks=100, common=3_000, looked=400, pool=80, sessions=18, texts=24)),
+    (LARGE, Budget(per_list=400, blocks=100, common=8_000, looked=1_000, pool=90, sessions=20, texts=27)),
+)
+"""Only messages with a word of the query are found, none by what stands beside them."""
+_ONE_COMMON = (
+    _SMALL,
+    (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=75, sessions=16, texts=48)),
+    (100_000, Budget(per_list=800, blocks=0, common=0, looked=900, pool=100, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=1_500, blocks=0, common=0, looked=900, pool=80, sessions=18, texts=50)),
+)
+"""Messages with one common term differ little, so more of them are looked at."""
+
+
+def choose_budget(limit: int, documents: int, frequencies: Sequence[int] = (), *, is_explicit: bool = False) -> Budget:
+    """Return a budget that fills a result of `limit` entries from a store of `documents` messages.
+
+    `frequencies` are those of the terms. Between two sizes that were measured (`benchmarks/scale.py`), the budget
+    changes evenly.
+    """
+    sizes = _EXPLICIT if is_explicit else _PLAIN
+    if len(frequencies) == 1 and frequencies[0] > _RARE:
+        sizes = _ONE_COMMON
+    small, least = sizes[0]
+    for large, most in sizes[1:]:
+        if documents <= large:
+            break
+        small, least = large, most
+    share = min(1.0, max(0, documents - small) / (large - small)) if large > small else 1.0
+    budget = Budget(*[round(one + share * (other - one)) for one, other in zip(least, most, strict=True)])
+    return budget._replace(
+        pool=max(budget.pool, 4 * limit), sessions=max(budget.sessions, limit), texts=max(budget.texts, limit)
+    )

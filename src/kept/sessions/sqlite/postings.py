@@ -38,7 +38,7 @@ from kept.storage.connections import Snapshot, statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
-    from kept.sessions.search.candidates import Budget
+    from kept.sessions.search.filters import Budget
 
 SQL = statements("kept.sessions.sqlite", "search.sql")
 Rows: TypeAlias = list[tuple[Any, ...]]

@@ -6,9 +6,9 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
 from kept.sessions.search.analysis import clean
-from kept.sessions.search.candidates import Budget, find_candidates, read_lists
+from kept.sessions.search.candidates import find_candidates, read_lists
 from kept.sessions.search.conditions import compile_condition, find_matching
-from kept.sessions.search.filters import Scope
+from kept.sessions.search.filters import Scope, choose_budget
 from kept.sessions.search.postings import Prefix, Word
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Ranking, term_weights
@@ -54,8 +54,13 @@ def test_filters_are_not_starved_by_the_newest(postings):
     def of(**scope):
         held = PostingList("st", Prefix("st"), 1.0, 800, newest=[2_397, 2_400])
         where = Scope(**scope)
-        read_lists(postings, [held], budget=Budget(), scope=where)
-        return {number for _, number in find_candidates(postings, [held], ranking, budget=Budget(), scope=where)}
+        read_lists(postings, [held], budget=choose_budget(10, _MESSAGES), scope=where)
+        return {
+            number
+            for _, number in find_candidates(
+                postings, [held], ranking, budget=choose_budget(10, _MESSAGES), scope=where
+            )
+        }
 
     assert {2_397, 2_400} <= of() < {2_397, 2_400, *range(2_390, 2_402)}
     assert len(of(is_filtered=True)) > 100
@@ -95,7 +100,7 @@ def test_neighbours_of_a_short_query_are_looked_up_in_the_full_lists(store):
     terms = [PostingList("kite", Word("kite"), 1.0, 6)]
 
     # the list counts as long, and no block is read, so that only the short messages are candidates
-    budget = Budget(per_list=1, blocks=0)
+    budget = choose_budget(10, 400)._replace(per_list=1, blocks=0)
     read_lists(postings, terms, budget=budget, scope=Scope())
     found = find_candidates(postings, terms, ranking, budget=budget, scope=Scope())
     scores = {number: score for score, number in found}

@@ -9,8 +9,8 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.arguments import Asked, Asker
 from kept.sessions.search import candidates, conditions, filters
-from kept.sessions.search.candidates import EXHAUSTIVE
 from kept.sessions.search.discovery import answer
+from kept.sessions.search.filters import EXHAUSTIVE, choose_budget
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
@@ -107,7 +107,7 @@ def test_a_common_word_counts_for_the_best_even_where_its_list_was_not_read(
         store.database.connection,
         SearchRequest("harbour lantern walk"),
         now=NOW,
-        budget=candidates.Budget(per_list=5).fitting(10, 43),
+        budget=choose_budget(10, 43)._replace(per_list=5),
     )
 
     assert texts(store, short)[0] == texts(store, whole)[0] == "harbour lantern walk"

@@ -11,7 +11,7 @@ from kept.core.ids import SessionId, UserId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.search import engine
-from kept.sessions.search.candidates import EXHAUSTIVE
+from kept.sessions.search.filters import EXHAUSTIVE
 from kept.sessions.sqlite.postings import find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
