@@ -231,7 +231,7 @@ def test_postgres_has_segments_of_several_sizes_and_texts_that_wait(on_postgres:
     assert isinstance(store, PostgresSessionStore)
     with store.rows.reading() as unit:
         sizes = [one.draft.documents for one in index.read_stored(unit, OWNER)]
-        ((waiting,),) = unit.execute(index.SQL.count_fresh, {"user": OWNER}).fetchall()
+        ((waiting, _),) = unit.execute(index.SQL.count_waiting, {"user": OWNER}).fetchall()
 
     assert len(sizes) > 1
     assert max(sizes) >= 48

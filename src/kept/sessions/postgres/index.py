@@ -19,9 +19,10 @@ from kept.sessions.search import segments
 from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
 from kept.sessions.search.segments import MOST_DOCUMENTS, SUBSTRING, Draft
 from kept.storage.connections import statements
-from kept.storage.postgres.unit import Unit
+from kept.storage.postgres.unit import SHORT_STATEMENTS, Unit
 
 SQL = statements("kept.sessions.postgres", "index.sql")
+SHORT_STATEMENTS.add(SQL.count_waiting)
 FRESH_MOST = 256
 """Texts that a search reads one by one."""
 _SMALL = 4_096
@@ -110,9 +111,9 @@ class UnitIndex:
         """Index texts, or index them again."""
         for start in range(0, len(texts), _BATCH):  # a server ends a transaction that it hears nothing of for seconds
             ready = [prepare(text) for text in texts[start : start + _BATCH]]
-            cut = [(row.message_id, *cut_words(row.words, row.marks)) for row in ready]
-            self._unit.executemany(SQL.add_words, [(number, size, "\n".join(terms)) for number, size, terms in cut])
-            self._unit.executemany(SQL.add_substrings, [(row.message_id, row.substrings) for row in ready])
+            cut = [(row, *cut_words(row.words, row.marks)) for row in ready]
+            rows = [(row.message_id, length, "\n".join(terms), row.substrings) for row, length, terms in cut]
+            self._unit.executemany(SQL.add_text, rows)
             if len(ready) > _LOOK_EVERY:  # the few rows of a turn share the exchange of the commit
                 self._unit.flush()
             self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
@@ -173,11 +174,10 @@ def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
     """
     if everything:
         unit.execute(SQL.wait_for_lock, {"user": user})
-    elif unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
+    elif max(_count_waiting(unit, user)) < FRESH_MOST or unit.execute(SQL.lock, {"user": user}).fetchone() != (True,):
         return
     unit.execute(SQL.allow_pauses)
-    ((count,),) = unit.execute(SQL.count_fresh, {"user": user}).fetchall()
-    waiting = int(str(count))
+    waiting, _ = _count_waiting(unit, user)
     while waiting >= (1 if everything else FRESH_MOST):
         stored = _store_fresh(unit, user)
         # none if another transaction has removed them meanwhile
@@ -191,6 +191,12 @@ def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
         rewrite(unit, user, gone)
         # only these: another transaction may have added some since
         unit.execute(SQL.not_gone, {"user": user, "ids": list(gone)})
+
+
+def _count_waiting(unit: Unit, user: str) -> tuple[int, int]:
+    """Return how many texts are in no segment, and how many messages of segments are gone."""
+    ((fresh, gone),) = unit.execute(SQL.count_waiting, {"user": user}).fetchall()
+    return int(str(fresh)), int(str(gone))
 
 
 def _store_fresh(unit: Unit, user: str) -> int:

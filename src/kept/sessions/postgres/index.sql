@@ -1,10 +1,5 @@
--- name: add_words
-INSERT INTO fresh_words (message_id, length, terms) VALUES (?, ?, ?)
-ON CONFLICT (message_id) DO UPDATE SET length = excluded.length, terms = excluded.terms;
-
--- name: add_substrings
-INSERT INTO fresh_substrings (message_id, text) VALUES (?, ?)
-ON CONFLICT (message_id) DO UPDATE SET text = excluded.text;
+-- name: add_text
+SELECT index_text(?, ?, ?, ?);
 
 -- name: not_gone
 DELETE FROM gone_messages WHERE user_id = :user AND message_id = ANY(:ids);
@@ -37,8 +32,8 @@ SELECT id, role, CASE WHEN state = 'rewound' THEN '' ELSE content END, origin,
   CASE WHEN state = 'rewound' THEN NULL ELSE tool_name END, CASE WHEN state = 'rewound' THEN NULL ELSE tool_calls END
 FROM messages WHERE user_id = :user AND id > :after ORDER BY id LIMIT :limit;
 
--- name: count_fresh
-SELECT count(*) FROM fresh_words WHERE user_id = :user;
+-- name: count_waiting
+SELECT (SELECT count(*) FROM fresh_words WHERE user_id = :user), (SELECT count(*) FROM gone_messages WHERE user_id = :user);
 
 -- name: fresh
 -- locked, so that nobody indexes one of them anew before its row is removed

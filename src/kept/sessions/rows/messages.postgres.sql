@@ -1,8 +1,5 @@
 -- name: insert
-INSERT INTO messages (
-  id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
-  reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+SELECT add_message(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: leave_index
 -- the trigger does not fire for the column of sent texts

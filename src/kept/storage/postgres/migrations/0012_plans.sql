@@ -94,3 +94,24 @@ BEGIN
     RETURN NEXT first;
   END IF;
 END $$;
+
+CREATE FUNCTION add_message(
+  id bigint, session_id text, role text, content text, sent double precision, origin text, tool_name text,
+  tool_calls text, tool_call_id text, reasoning text, parts text, token_count integer, api_content text,
+  external_id text, interrupted integer, state text, source bigint, checksum bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO messages (
+    id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+    reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
+  ) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
+END $$;
+
+-- index a text, or index it again
+CREATE FUNCTION index_text(message bigint, words integer, word_terms text, whole text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO fresh_words (message_id, length, terms) VALUES (message, words, word_terms)
+  ON CONFLICT (tenant, user_id, message_id) DO UPDATE SET length = excluded.length, terms = excluded.terms;
+  INSERT INTO fresh_substrings (message_id, text) VALUES (message, whole)
+  ON CONFLICT (tenant, user_id, message_id) DO UPDATE SET text = excluded.text;
+END $$;
