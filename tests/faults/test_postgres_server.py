@@ -239,15 +239,30 @@ def test_a_commit_whose_answer_is_lost_is_an_error_and_a_chat_stores_nothing_twi
     def say(text, moment):
         record.add([NewMessage(Message(Role.USER, text), moment, Origin.PERSON)])
 
-    say("one", 1.0)
-    monkeypatch.setattr(Unit, "commit", lose)
-    say("two", 2.0)
-    monkeypatch.setattr(Unit, "commit", real)
+    for place, text in enumerate(["one", "two", "three", "four"]):  # the first one also begins the session
+        monkeypatch.setattr(Unit, "commit", real if place % 2 else lose)
+        say(text, float(place))
+        assert sum("not being stored" in str(event) for event in told) == place // 2 + 1
 
-    assert any("not being stored" in str(event) for event in told)
-    say("three", 3.0)
-    assert [one.message.text for one in store.messages(SessionId("talk"))] == ["one", "two", "three"]
+    assert [one.message.text for one in store.messages(SessionId("talk"))] == ["one", "two", "three", "four"]
     server.close()
+
+
+def test_a_conversation_of_which_nothing_can_be_stored_leaves_no_empty_session(
+    tmp_path, embedded, environ, monkeypatch
+):
+    shorten_waits(monkeypatch)
+    breaks, reason = FAULTS["missing rights"]
+    with breaks(embedded):
+        talk = Talk(tmp_path / "home", environ)
+        assert talk.say("the okapi lives in hall seven")
+        assert any(reason in line for line in talk.lines)
+
+        assert talk.app.owner.sessions.recent(limit=10) == []
+    talk.say("the walrus lives in hall eight")
+
+    assert [text.split()[1] for text in talk.stored()] == ["okapi", "walrus"]
+    talk.close()
 
 
 def test_a_server_that_restarts_among_many_writers_loses_nothing(embedded):

@@ -112,16 +112,17 @@ class Record:
 
     def _store(self) -> list[MessageId]:
         assert self.store is not None
-        if not self.exists:
-            self.store.create(self.session, system_prompt=self.prompt)
-            self.exists = True
         with self.store.unit() as unit:
+            # after a failure the session may be there: a commit may succeed whose answer never came
+            if not self.exists and not (self.trouble and self.store.session(self.session.id)):
+                self.store.create(self.session, system_prompt=self.prompt)
             self._follow_tip()
             known = self._find_stored() if self.trouble else []
             ids = [*known, *self.store.append(self.session.id, self._waiting[len(known) :], unit=unit)]
             for end, write in self._attached:
                 if end > len(known):  # what belongs to stored messages was stored with them
                     write(unit, ids[:end])
+        self.exists = True
         self._waiting.clear()
         self._attached.clear()
         return ids
