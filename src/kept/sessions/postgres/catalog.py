@@ -5,6 +5,7 @@ from typing import Any
 
 from kept.sessions.postgres.postings import SQL
 from kept.sessions.search.postings import MessageHead, SessionFilter, SessionHead, TimeFilter
+from kept.storage.postgres.statements import unescape
 from kept.storage.postgres.unit import Unit
 
 _SHORT_BYTES = 2_000
@@ -32,7 +33,7 @@ class PostgresCatalog:
         rows: Iterable[Any] = self._unit.execute(SQL.messages, bindings).fetchall()
         for number, name, kind, moment, detail, text, *rest in rows:
             if number is None:
-                self._known[name] = SessionHead(kind, detail, moment, *rest)
+                self._known[name] = SessionHead(unescape(kind), detail, moment, *rest)
                 continue
             found[number] = MessageHead(name, kind, moment, detail)
             self._known.setdefault(name)

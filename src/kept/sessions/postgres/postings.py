@@ -115,6 +115,7 @@ class PostgresPostings:
         self.documents = sum(one.documents for one in self._segments) + len(self._fresh_lengths) - count
         words = sum(one.words for one in self._segments) + sum(self._fresh_lengths.values()) - words
         self.mean_length = words / self.documents if self.documents else 1.0
+        self._packed: dict[str, list[tuple[int, bytes]]] = {}
         self._lists: dict[str, list[int]] = {}
 
     def _find_fresh(self, numbers: tuple[int, ...], terms: str) -> Mapping[str, list[int]]:
@@ -155,7 +156,7 @@ class PostgresPostings:
 
     def expect(self, words: Sequence[str]) -> None:
         """Read the lists of these words in one exchange with the server."""
-        self._read_lists([self.stem(word) for word in words])
+        self._read_lists({self.stem(word) for word in words})
 
     def frequency(self, word: str) -> int:
         """Return how many messages contain the word."""
@@ -164,9 +165,7 @@ class PostgresPostings:
     def _count(self, token: str) -> int:
         if self._hides_stored:
             return len(self._ids_of(token))
-        packed = self._read_lists([token])
-        counts = (count_places(data) for one in self._segments if (data := packed.get((one.id, token))))
-        return sum(counts) + len(self._in_fresh(token))
+        return sum(count_places(data) for _, data in self._read_list(token)) + len(self._in_fresh(token))
 
     @cached_property
     def _hides_stored(self) -> bool:
@@ -272,12 +271,9 @@ class PostgresPostings:
 
     def _in_segments(self, term: str) -> list[int]:
         found: list[int] = []
-        packed = self._read_lists([term])
-        for one in self._segments:
-            data = packed.get((one.id, term))
-            if data is not None:
-                messages = self._columns[one.id].messages
-                found += [messages[place] for place in unpack(data)]
+        for segment, data in self._read_list(term):
+            messages = self._columns[segment].messages
+            found += [messages[place] for place in unpack(data)]
         return [number for number in found if number not in self._hidden] if self._hidden else found
 
     def _containing(self, text: str) -> set[int] | None:
@@ -291,7 +287,7 @@ class PostgresPostings:
         if not terms:
             return None
         fresh = {number for number, said in self._fresh_substrings.items() if terms <= said}
-        self._read_lists(sorted(terms))  # all of them in one exchange with the server
+        self._read_lists(terms)
         return fresh.union(set.intersection(*(set(self._in_segments(term)) for term in terms)))
 
     @cached_property
@@ -299,16 +295,22 @@ class PostgresPostings:
         rows = self._unit.execute(SQL.fresh_substrings, {"user": self._user})
         return {int(str(number)): cut_substrings(str(text)) for number, text in rows}
 
-    def _read_lists(self, terms: Sequence[str]) -> dict[tuple[int, str], bytes]:
-        """Return the packed lists of terms, by segment and term."""
-        wanted = [(one.id, find_bucket(term, one.buckets), term) for one in self._segments for term in terms if term]
+    def _read_list(self, term: str) -> list[tuple[int, bytes]]:
+        """Return the packed lists of a term, each with its segment."""
+        if term not in self._packed:
+            self._read_lists([term])
+        return self._packed[term]
+
+    def _read_lists(self, terms: Iterable[str]) -> None:
+        """Read the packed lists of terms, in one exchange with the server."""
+        unknown = [term for term in terms if term not in self._packed]
+        self._packed |= {term: [] for term in unknown}
+        wanted = [(one.id, find_bucket(term, one.buckets), term) for one in self._segments for term in unknown if term]
         buckets = self._read_buckets([(segment, bucket) for segment, bucket, _ in wanted])
-        found: dict[tuple[int, str], bytes] = {}
         for segment, bucket, term in wanted:
             data = buckets[segment, bucket].find(term)
             if data is not None:
-                found[segment, term] = data
-        return found
+                self._packed[term].append((segment, data))
 
     def _read_buckets(self, wanted: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Bucket]:
         found: dict[tuple[int, int], Bucket] = {}

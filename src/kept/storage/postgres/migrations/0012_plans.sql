@@ -37,9 +37,9 @@ END $$;
 
 -- Messages that were not taken back, with their texts where they are short; then, without an id, their sessions unless
 -- those are in the trash: `kind` is the role of a message and the source of a session, `detail` the external id of a
--- message and the project of a session.
+-- message and the project of a session. A driver reads `bpchar` as it is: no role contains a character that is escaped.
 CREATE FUNCTION find_messages(wanted bigint[], most_bytes integer) RETURNS TABLE (
-  id bigint, session_id text, kind text, moment double precision, detail text, content text,
+  id bigint, session_id text, kind bpchar, moment double precision, detail text, content text,
   last_active double precision, message_count integer, is_headless boolean, has_parent boolean
 ) LANGUAGE plpgsql STABLE AS $$
 #variable_conflict use_column
@@ -51,11 +51,11 @@ BEGIN
     WHERE m.tenant = current_setting('kept.tenant') AND m.user_id = current_setting('kept.user')
       AND m.id = ANY(wanted) AND m.state <> 'rewound'
   )
-  SELECT f.id, f.session_id, f.role, f.timestamp, f.external_id, f.content,
+  SELECT f.id, f.session_id, f.role::bpchar, f.timestamp, f.external_id, f.content,
     NULL::double precision, NULL::integer, NULL::boolean, NULL::boolean
   FROM found AS f
   UNION ALL
-  SELECT NULL, s.id, s.source, s.started, s.project, NULL, coalesce(s.last_active, s.started), s.message_count,
+  SELECT NULL, s.id, s.source::bpchar, s.started, s.project, NULL, coalesce(s.last_active, s.started), s.message_count,
     strpos(coalesce(s.metadata, ''), '"headless": true') > 0, s.parent_session_id IS NOT NULL
   FROM sessions AS s
   WHERE s.tenant = current_setting('kept.tenant') AND s.user_id = current_setting('kept.user')
