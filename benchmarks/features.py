@@ -171,6 +171,6 @@ def _features(line: Line, ranking: Ranking) -> dict[str, float]:
         "wording": line.wording,
         "related": line.related,
         "asks": line.asks,
-        "answers": float(line.answers),
+        "answers": line.answers,
         "small": line.small if line.mask and ranking.counts_small else 0.0,
     }

@@ -3,10 +3,13 @@
 import json
 import re
 import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
+from math import sqrt
 from pathlib import Path
-from struct import unpack_from
+from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.messages import SUMMARY_MARKER, Origin
@@ -258,7 +261,7 @@ _IRREGULAR: Final[str] = (
     "fall fell fallen;feed fed;find found;fly flew flown;forget forgot forgotten;forgive forgave forgiven;"
     "give gave given;grow grew grown;hear heard;hide hid hidden;hold held;know knew known;lead led;lend lent;"
     "light lit;ride rode ridden;ring rang rung;rise rose risen;shake shook shaken;shoot shot;show shown;"
-    "become became;bite bit bitten;blow blew blown;dig dug;freeze froze frozen;hang hung;shine shone;"
+    "become became;bite bitten;blow blew blown;dig dug;freeze froze frozen;hang hung;shine shone;"
     "shrink shrank shrunk;sink sank sunk;slide slid;stick stuck;strike struck;swear swore sworn;sweep swept;"
     "tear tore torn;weave wove woven;child children;man men;woman women;person people;foot feet;tooth teeth;"
     "mouse mice;goose geese;life lives;wife wives;knife knives;wolf wolves;leaf leaves;half halves;self selves"
@@ -289,6 +292,8 @@ def _canonical(table: str) -> dict[str, str]:
 CANONICAL: Final[dict[str, str]] = _canonical(_IRREGULAR) | _canonical(_SAME)
 """Irregular forms and everyday short forms, each with the word under which it is found as well."""
 _CANONICAL_FORMS: Final = frozenset(CANONICAL)
+ASKED_FORMS: Final = {form: word for form, word in CANONICAL.items() if form not in {"leaves", "lives"}}
+"""The same for the words of a query, where "who lives in Ulm" is more often meant than "the lives of others"."""
 
 
 def forms(word: str) -> list[str]:
@@ -329,3 +334,62 @@ def read_related(path: Path) -> RelatedTable:
     stems = data[start : start + length].decode().split("\n")
     rows = start + length + size
     return RelatedTable(stems, data[start + length : rows], data[rows:], 3 * neighbours)
+
+
+_WINDOW: Final = 12
+"""Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
+_FULL: Final = 255.0
+"""A weight or similarity of 1 in the table."""
+
+
+def list_related(stem: str, path: Path = RELATED) -> set[str] | None:
+    """Return the stems that are nearest to a stem; None for one that the table does not know."""
+    table = read_related(path)
+    place = bisect_left(table.stems, stem)
+    if table.stems[place : place + 1] != [stem]:
+        return None
+    row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+    return {table.stems[other] for other, likeness in iter_unpack("<HB", row) if likeness}
+
+
+class RelatedWords:
+    """What a text says of the question in other words: "exhibition" where the question says "museum".
+
+    The table knows English words by their stems; a word that it does not know is related to nothing.
+    """
+
+    def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
+        table = read_related(path)
+        places = {stem: bisect_left(table.stems, stem) for stem in stems}
+        known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
+        gains: dict[str, float] = {}
+        for place in known:
+            weight = table.weights[place]
+            row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+            for other, likeness in iter_unpack("<HB", row):
+                gain = weight * table.weights[other] * likeness / _FULL**3
+                gains[table.stems[other]] = gains.get(table.stems[other], 0.0) + gain
+        norm = sqrt(sum(table.weights[place] ** 2 for place in known)) / _FULL
+        for place in known:
+            stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
+            gains[stem] = max(gains.get(stem, 0.0), own)
+        self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
+        self.is_known = bool(self._gains)
+        """Whether the table knows any of the words."""
+
+    def share(self, tokens: Sequence[str]) -> float:
+        """Return how much of the question the best window of a text says, about 0 to 1, in any words.
+
+        `tokens` are without stop words.
+        """
+        get = self._gains.get
+        hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
+        best = total = 0.0
+        first = 0
+        for place, gain in hits:
+            total += gain
+            while hits[first][0] <= place - _WINDOW:
+                total -= hits[first][1]
+                first += 1
+            best = max(best, total)
+        return best / sqrt(min(_WINDOW, len(tokens)) + 1) if best else 0.0

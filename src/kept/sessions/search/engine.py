@@ -284,14 +284,14 @@ class _Search:
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
-        self._add_proximity(left, texts)
-        self._turns.mark(left, texts, self._filters.heads, self._postings.texts)
+        proximity = self._add_proximity(left, texts)
+        self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
         done = {line.message_id for line in left}
         for session in sessions:
             session.lines = [line for line in session.lines if line.message_id in done]
             session.similarity = self._meanings.of_session(session.lines)
 
-    def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> None:
+    def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:
         names = [term.text for term in self._terms if term.speaker_frequency]
         texts_of_terms = [term.text for term in self._terms]
         # who writes a condition, or one word, looks for these words and no others
@@ -300,7 +300,7 @@ class _Search:
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         if proximity.is_bare and not unread:
-            return
+            return proximity
         for line in lines:
             text = texts.get(line.message_id)
             if text is not None:
@@ -308,6 +308,7 @@ class _Search:
                 line.gap, line.wording, line.small = found.closeness, found.quoted, found.stop_words
                 line.related = found.related
                 line.mask |= found.terms & unread
+        return proximity
 
     def _date(self, mask: int, moment: float) -> float:
         """Return how near a message is to a date of the question: sent on it, or naming it in its words."""

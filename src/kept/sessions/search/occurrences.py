@@ -4,19 +4,18 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
-from math import sqrt
-from pathlib import Path
-from struct import iter_unpack
 from typing import Final, NamedTuple
 
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
-from kept.sessions.search.analysis import RELATED, base, clean, forms, read_related, split_speaker
+from kept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
 from kept.sessions.search.query import find_role, is_asking
-from kept.sessions.search.ranking import WEIGHTS, Line, SessionLines, Weights
+from kept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
+_MOST_QUESTIONS = 8
+"""Questions at the end of a message that are compared with the query."""
 
 
 class Occurrence(NamedTuple):
@@ -57,6 +56,7 @@ class Proximity:
         self._count = len(terms)
         asked = clean(question[:_QUESTION_CHARACTERS])
         tokens = analyzer.tokens(asked)
+        self._form = _find_form(tokens)
         self._trigrams = _trigrams(tokens)
         self._asked = frozenset(tokens)
         self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
@@ -87,6 +87,18 @@ class Proximity:
         closeness = _closeness(places, weights) if places else 0.0
         stop_words = len(self._stop_words.intersection(tokens)) if self._stop_words else 0
         return Occurrence(closeness, self._quoted_share(tokens), terms, stop_words, related)
+
+    def asks_alike(self, questions: Sequence[str]) -> float:
+        """Return how much one of the questions asks for the same, about 0 to 2: twice as much if it begins alike."""
+        if not self._related.is_known:
+            return 0.0
+        best = 0.0
+        for question in questions[-_MOST_QUESTIONS:]:
+            tokens = self._analyzer.tokens(question[-_QUESTION_CHARACTERS:])
+            share = self._related.share([token for token in tokens if token not in self._all_stops])
+            if share > best / 2.0:
+                best = max(best, 2.0 * share if _find_form(tokens) == self._form else share)
+        return best
 
     def _quoted_share(self, tokens: Sequence[str]) -> float:
         if not self._trigrams or len(self._asked.intersection(tokens)) < self._least_asked:
@@ -132,6 +144,14 @@ def _split_words(question: str) -> tuple[set[str], set[str]]:
     return said, {word for word in known & stops if len(word) > 1}
 
 
+def _find_form(tokens: Sequence[str]) -> tuple[str, ...]:
+    """Return the word that a question begins with, "how" with the next one; empty where there is none."""
+    for place, word in enumerate(tokens):
+        if word in _FORMS:
+            return tuple(tokens[place : place + 2]) if word == "how" else (word,)
+    return ()
+
+
 def _trigrams(tokens: Sequence[str]) -> frozenset[tuple[str, str, str]]:
     """Return the word trigrams; two equal words in a row are chance, three are not."""
     return frozenset(zip(tokens, tokens[1:], tokens[2:], strict=False))
@@ -174,57 +194,10 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(said.union(*UNSPACED.findall(text)))
 
 
-_WINDOW: Final = 12
-"""Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
-_FULL: Final = 255.0
-"""A weight or similarity of 1 in the table."""
-
-
-class RelatedWords:
-    """What a text says of the question in other words: "exhibition" where the question says "museum".
-
-    The table knows English words by their stems; a word that it does not know is related to nothing.
-    """
-
-    def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
-        table = read_related(path)
-        places = {stem: bisect_left(table.stems, stem) for stem in stems}
-        known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
-        gains: dict[str, float] = {}
-        for place in known:
-            weight = table.weights[place]
-            row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
-            for other, likeness in iter_unpack("<HB", row):
-                gain = weight * table.weights[other] * likeness / _FULL**3
-                gains[table.stems[other]] = gains.get(table.stems[other], 0.0) + gain
-        norm = sqrt(sum(table.weights[place] ** 2 for place in known)) / _FULL
-        for place in known:
-            stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
-            gains[stem] = max(gains.get(stem, 0.0), own)
-        self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
-        self.is_known = bool(self._gains)
-        """Whether the table knows any of the words."""
-
-    def share(self, tokens: Sequence[str]) -> float:
-        """Return how much of the question the best window of a text says, about 0 to 1, in any words.
-
-        `tokens` are without stop words.
-        """
-        get = self._gains.get
-        hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
-        best = total = 0.0
-        first = 0
-        for place, gain in hits:
-            total += gain
-            while hits[first][0] <= place - _WINDOW:
-                total -= hits[first][1]
-                first += 1
-            best = max(best, total)
-        return best / sqrt(min(_WINDOW, len(tokens)) + 1) if best else 0.0
-
-
 _SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
 _ASKS: Final = ("?", "\uff1f")
+_FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
+"""Words by which questions differ in what they ask for; only English ones, as the table of related words."""
 
 
 class Turns:
@@ -239,31 +212,57 @@ class Turns:
         lines: Sequence[Line],
         texts: Mapping[int, str],
         heads: Mapping[int, MessageHead],
+        *,
         read: Callable[[list[int]], Mapping[int, str]],
+        alike: Callable[[Sequence[str]], float],
     ) -> None:
         """Set how much each line asks, whether it answers a question, and whether the one who is meant says it.
 
         What a neighbour says in related words counts for a line too: an answer stands beside what it is about.
         `read` returns the texts of further messages: the question before an answer often matches worse than it.
+        `alike` tells how much questions ask for the same as the query.
         """
-        among_people: list[Line] = []
-        if self.is_asked:
-            _share_related(lines)
-        for line in lines if self.is_asked else ():
-            text, head = texts.get(line.message_id), heads[line.message_id]
+        if not self.is_asked:
+            return
+        _share_related(lines)
+        among_people: list[tuple[Line, str]] = []
+        asking: dict[int, tuple[str, list[str]]] = {}
+        for line in lines:
+            text = texts.get(line.message_id)
             if text is None:
                 continue
             name, rest = split_speaker(text)
             if not name:
                 # only people ask each other: what a person asks an assistant tells about the person
-                line.spoken = line.spoken or head.role == self._role
+                line.spoken |= heads[line.message_id].role == self._role
                 continue
-            line.asks = _question_share(rest)
-            among_people.append(line)
-        missing = {line.previous for line in among_people if line.previous}.difference(texts)
+            if questions := _find_questions(rest):
+                line.asks = sum(map(len, questions)) / len(rest)
+                asking[line.message_id] = name, questions
+            among_people.append((line, name))
+        missing = {line.previous for line, _ in among_people}.difference(texts, (0,))
         said = {**texts, **read(sorted(missing))} if missing else texts
-        for line in among_people:
-            line.answers = said.get(line.previous, "").rstrip().endswith(_ASKS)
+        for line, name in among_people:
+            before = said.get(line.previous, "")
+            if before.rstrip().endswith(_ASKS):
+                line.answers = _answers(name, *asking.get(line.previous) or _read_turn(before), alike)
+
+
+def _answers(name: str, asking: str, questions: Sequence[str], alike: Callable[[Sequence[str]], float]) -> float:
+    """Return how much a message answers the questions before it; nobody answers their own."""
+    return 0.0 if name == asking else 1.0 + ALIKE * alike(questions)
+
+
+def _read_turn(text: str) -> tuple[str, list[str]]:
+    """Return who says a text, and its questions."""
+    name, rest = split_speaker(text)
+    return name, _find_questions(rest)
+
+
+def _find_questions(text: str) -> list[str]:
+    if "?" not in text and "\uff1f" not in text:
+        return []
+    return [part for part in _SENTENCE.findall(text) if part.endswith(_ASKS)]
 
 
 def _share_related(lines: Sequence[Line]) -> None:
@@ -273,13 +272,6 @@ def _share_related(lines: Sequence[Line]) -> None:
     for line in lines:
         if beside := max(said.get(line.previous, 0.0), after.get(line.message_id, 0.0)):
             line.related += WEIGHTS.related_near * beside * min(1.0, WEIGHTS.falloff_terms / max(1, line.length))
-
-
-def _question_share(text: str) -> float:
-    """Return the share of a text that is questions."""
-    if not any(mark in text for mark in _ASKS):
-        return 0.0
-    return sum(len(part) for part in _SENTENCE.findall(text) if part.endswith(_ASKS)) / len(text)
 
 
 class Meanings:

@@ -11,6 +11,7 @@ from kept.core.dates import DATE_NAMES, Span
 from kept.core.text import STOP_WORDS, WORD, resource_text, stop_words
 from kept.core.values import dataclass, unguarded
 from kept.sessions.search.analysis import (
+    ASKED_FORMS,
     CANONICAL,
     SPEAKER,
     UNSPACED,
@@ -115,6 +116,14 @@ _OF_ASKER = re.compile(
     r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
 )
 _OF_OTHER = re.compile(r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE)
+_REQUEST = re.compile(
+    r"\b(?:can|could|will|would) you (?:please )?(?!remind)\w+(?: me\b)?|\b(?:give|show|tell) me\b"
+    r"|\bdo you (?:know|think)\b|\bwei(?:ß|ss)t du\b"
+    r"|\b(?:kannst|könntest|würdest) du (?:(?:mir|bitte|mal)\b ?)*"
+    r"|\b(?:peux|pourrais)-tu(?: me\b)?|\b(?:pouvez|pourriez)-vous(?: me\b)?|[你您](?:能不能|能|可以)(?:告诉我)?",
+    re.IGNORECASE,
+)
+"""Words that ask for an answer; "you" in them says nothing about whose words are meant."""
 _OF_ASSISTANT = re.compile(
     r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
     r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
@@ -157,6 +166,7 @@ def find_role(question: str) -> str:
     """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
     if _OF_ASSISTANT.search(question):
         return "assistant"
+    question = _REQUEST.sub(" ", question)
     return "user" if _OF_ASKER.search(question) and not _OF_OTHER.search(question) else ""
 
 
@@ -184,8 +194,8 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
     for compound in compounds(spaced):
-        if date_words.issuperset(compound.lower().split(WHOLE)):
-            continue  # "27.12.2023" is a date, and nobody need have written it so
+        if date_words.issuperset(compound.lower().split(WHOLE)) or compound.lower() in stops:
+            continue  # "27.12.2023" is a date, and nobody need have written it so; nor does "YouTube" ask for "you"
         weight = 1.0 if WHOLE in compound else PART_WEIGHT
         terms.append(Term(compound.lower(), weight=weight))
     runs: list[str] = UNSPACED.findall(text)
@@ -198,7 +208,7 @@ def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> 
     if word in date_words:
         name = CANONICAL.get(word, word)
         return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
-    return Term(CANONICAL.get(word) or base(word), weight=FRAME_WEIGHT if word in shaping else 1.0)
+    return Term(ASKED_FORMS.get(word) or base(word), weight=FRAME_WEIGHT if word in shaping else 1.0)
 
 
 def _is_month(word: str, date_words: frozenset[str]) -> bool:
@@ -325,7 +335,7 @@ def _operand(word: str) -> Node:
     if _PREFIX.fullmatch(word):
         return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
     if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in _BEGINNINGS:
-        return Term(CANONICAL.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
+        return Term(ASKED_FORMS.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
     terms = _plain(word, frozenset())
     if not terms:
         raise _BrokenSyntaxError

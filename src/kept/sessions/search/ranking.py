@@ -90,7 +90,9 @@ class Weights:
 
 WEIGHTS = Weights()
 ANSWERS = 1.0 / 3.0
-"""What a message gains that follows a question, as a share of `asks`."""
+"""What a message gains that follows another person's question, as a share of `asks`."""
+ALIKE = 5.0
+"""How many times that gain is added where that question asks for the same as the query, in full."""
 _WHOLE = 0.999
 """Share that counts as the whole, to allow for rounding."""
 _MOST_UNKNOWN = 2.0
@@ -140,8 +142,9 @@ class Line:
     """How much of the question it says in related words, a share of its neighbours' included; of the best only."""
     asks: float = 0.0
     """Share of the text that is a question, in a dialogue of people; known for the best messages only."""
-    answers: bool = False
-    """Whether it follows a question, in a dialogue of people; known for the best messages only."""
+    answers: float = 0.0
+    """1 if it follows another person's question, and more if that asks for the same as the query; in a dialogue of
+    people, known for the best messages only."""
     previous: int = 0
     """The message before it in its conversation; 0 where there is none, or it was not read."""
 

@@ -8,7 +8,7 @@ from operator import or_
 
 from kept.core.search import TermMatch
 from kept.core.values import dataclass
-from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE
+from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, list_related
 from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from kept.sessions.search.query import Kind, Query, Term
 
@@ -18,6 +18,8 @@ PREFIX_LIMIT = 40_000
 """Length at which the posting list of a prefix is cut to the newest."""
 MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
+_LEAST_INSIDE = 5
+"""Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
 _SAME_START = 3
 """Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
 _UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
@@ -209,7 +211,7 @@ def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
 def _look_up_variants(postings: Postings, term: Term, stem: str) -> PostingList | None:
     """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
     known = _first_known(postings, term, _spelling_variants(term.text))
-    if known is not None or WHOLE in term.text:
+    if known is not None or WHOLE in term.text or term.names_date:
         return known
     inside = _containing(postings, term.text)
     if inside:
@@ -232,11 +234,18 @@ def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> Po
 
 
 def _containing(postings: Postings, text: str) -> list[int]:
-    """Return the newest messages whose text contains `text` anywhere, case ignored."""
+    """Return the newest messages whose text contains `text` inside of a word, case ignored.
+
+    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots".
+    """
     folded = text.lower()
     ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
     texts = postings.texts(ids)
-    return sorted(number for number in ids if folded in texts.get(number, "").lower())
+    found = [number for number in ids if folded in texts.get(number, "").lower()]
+    if found and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
+        at_edge = re.compile(rf"(?<![^\W_]){folded}|{folded}(?![^\W_])")
+        found = [number for number in found if at_edge.search(texts[number].lower())]
+    return sorted(found)
 
 
 def _spelling_variants(word: str) -> Iterator[str]:
@@ -268,7 +277,11 @@ def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
 
 
 def _correct(postings: Postings, stem: str) -> tuple[str, int] | None:
-    """Return the token that `stem` is most likely a misspelling of, and its frequency."""
+    """Return the token that `stem` is most likely a misspelling of, and its frequency.
+
+    A known word is spelled as it should be: "store" is no "story", only another form of it may be meant ("decision"
+    and "decide").
+    """
     if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
         return None
     close = [
@@ -276,6 +289,9 @@ def _correct(postings: Postings, stem: str) -> tuple[str, int] | None:
         for word, count in postings.vocabulary(stem[:_SAME_START])
         if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edit_distance(stem, word)) <= 1
     ]
+    forms = list_related(stem) if close else None
+    if forms is not None:
+        close = [one for one in close if one[2] in forms]
     if not close:
         return None
     _, count, word = min(close)

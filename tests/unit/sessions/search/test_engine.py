@@ -124,6 +124,52 @@ def test_another_spelling_of_a_word_is_found(store: SqliteSessionStore, said: st
     assert best(store, asked) == said
 
 
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("a long story", "store"),
+        ("they deserve it", "desert"),
+        ("several cameras", "era"),
+        ("on vacation", "cat"),
+        ("maybe not", "in May 2023"),
+        ("a bit late", "bite"),
+    ],
+)
+def test_another_word_of_almost_the_same_letters_is_no_match(store: SqliteSessionStore, said: str, asked: str) -> None:
+    """A word of the dictionary is spelled as it should be, and a short one is not meant inside of others."""
+    say(store, "a", ["we talked of gardens", said])
+
+    assert search(store, asked).messages == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "asked"),
+    [
+        ("we decided on blue", "decision"),
+        ("ein Hausboot auf dem See", "Boot"),
+        ("Lena lives in Ulm", "who lives there"),
+        ("I live in Ulm", "who lives there"),
+        ("the lives of others", "life"),
+    ],
+)
+def test_another_form_of_a_word_is_found(store: SqliteSessionStore, said: str, asked: str) -> None:
+    """Forms that no rule of the stemmer joins, and words in compounds."""
+    say(store, "a", ["we talked of gardens", said])
+
+    assert best(store, asked) == said
+
+
+def test_an_answer_is_found_by_the_question_that_it_answers(store: SqliteSessionStore) -> None:
+    """Of answers that say nothing of what is asked, the one to a question of the same form comes first."""
+    say(store, "a", ["Bob: How long have you been into art?", "Ann: Seven years now.", "Bob: Good.", "Ann: Yes."])
+    say(store, "b", ["Bob: What have you learned from art?", "Ann: Mostly new skills.", "Bob: Good.", "Ann: Yes."])
+
+    answers = [store.message(one.message_id) for one in search(store, "How long has Ann been practicing art?").messages]
+    texts = [one.message.text for one in answers if one is not None and one.message.text.startswith("Ann")]
+
+    assert texts[0] == "Ann: Seven years now."
+
+
 def test_a_phrase_is_exact(store: SqliteSessionStore) -> None:
     """The words in another order do not match."""
     say(store, "a", ["red green blue", "green red blue", "blue red greenish"])

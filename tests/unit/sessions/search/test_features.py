@@ -7,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.occurrences import Proximity, RelatedWords, Turns
+from kept.sessions.search.analysis import RelatedWords
+from kept.sessions.search.occurrences import Proximity, Turns
 from kept.sessions.search.postings import MessageHead
 from kept.sessions.search.ranking import WEIGHTS, Line
 from kept.sessions.sqlite import index
@@ -99,7 +100,9 @@ def test_a_message_gains_from_what_its_neighbours_say_in_related_words() -> None
     second.previous, third.previous, long.previous = 1, 2, 3
     heads = {number: MessageHead("s", "user", 0.0, None) for number in range(1, 6)}
 
-    Turns("which museum did I visit?").mark([first, second, third, long, apart], {}, heads, lambda _: {})
+    Turns("which museum did I visit?").mark(
+        [first, second, third, long, apart], {}, heads, read=lambda _: {}, alike=lambda _: 0.0
+    )
 
     gain = WEIGHTS.related_near * 0.8
     assert second.related == pytest.approx(gain)
@@ -135,7 +138,7 @@ def test_every_row_of_the_table_is_readable() -> None:
 def marked(query: str, texts: list[str], role: str = "user") -> list[Line]:
     lines = [Line(number, 1, 5, previous=number - 1) for number in range(1, len(texts) + 1)]
     heads = {line.message_id: MessageHead("s", role, 0.0, None) for line in lines}
-    Turns(query).mark(lines, dict(enumerate(texts, 1)), heads, lambda _numbers: {})
+    Turns(query).mark(lines, dict(enumerate(texts, 1)), heads, read=lambda _numbers: {}, alike=lambda _text: 0.0)
     return lines
 
 
@@ -146,14 +149,56 @@ def test_among_people_questions_ask_and_the_next_message_answers() -> None:
 
     assert 0.5 < asking.asks < 1.0
     assert answer.answers
-    assert (answer.asks, asking.answers, other.asks) == (0.0, False, 0.0)
+    assert (answer.asks, asking.answers, other.asks) == (0.0, 0.0, 0.0)
+
+
+def test_nobody_answers_their_own_question() -> None:
+    """People write several messages in a row."""
+    _, more = marked("When does Ann paint?", ["Bob: When do you paint?", "Bob: Or do you?"])
+
+    assert more.answers == 0.0
+
+
+def test_a_question_that_asks_for_the_same_is_alike_and_more_so_if_it_begins_alike(postings: SqlitePostings) -> None:
+    """The best of several questions counts."""
+    asked = Proximity(postings, "How long has Ann been practicing art?", ["art"], names=["ann"])
+    same, other, strange, none = map(
+        asked.asks_alike,
+        (["Who?", "How long have you been into art?"], ["What art are you into?"], ["How long did you sleep?"], []),
+    )
+
+    assert same == pytest.approx(2 * other)
+    assert other > 0.2
+    assert (strange, none) == (0.0, 0.0)
+
+
+def test_an_answer_gains_from_a_question_that_asks_for_the_same() -> None:
+    """Of two answers without a word of the question, the one to a question like it wins."""
+    line, head = Line(8, 1, 5, previous=7), MessageHead("s", "user", 0.0, None)
+    gains = {"Bob: How was it?": 0.0, "Bob: When do you paint?": 0.9}
+    found = []
+    for before, gain in gains.items():
+        Turns("When does Ann paint?").mark(
+            [line],
+            {8: "Ann: On Sundays.", 7: before},
+            {8: head},
+            read=lambda _: {},
+            alike=lambda _, gain=gain: gain,  # type: ignore[misc]
+        )
+        found.append(line.answers)
+
+    assert 0.0 < found[0] < found[1]
 
 
 def test_the_question_before_an_answer_is_read_where_it_matches_worse() -> None:
     """Only the best messages were read, and a question often shares no word with what is looked for."""
     line, head = Line(8, 1, 5, previous=7), MessageHead("s", "user", 0.0, None)
     Turns("When does Ann paint?").mark(
-        [line], {8: "Ann: On Sundays."}, {8: head}, lambda numbers: dict.fromkeys(numbers, "Bob: How was it?")
+        [line],
+        {8: "Ann: On Sundays."},
+        {8: head},
+        read=lambda numbers: dict.fromkeys(numbers, "Bob: How was it?"),
+        alike=lambda _text: 0.0,
     )
 
     assert line.answers

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.query import MAX_TERMS, All, Any, Kind, Not, Term, parse
+from kept.sessions.search.query import MAX_TERMS, All, Any, Kind, Not, Term, find_role, parse
 
 NOW = 1_700_000_000.0
 
@@ -31,6 +31,40 @@ def test_words_that_only_shape_a_question_count_less() -> None:
     weights = {term.text: term.weight for term in parse("what kind of violin", NOW).terms}
 
     assert weights["kind"] < weights["violin"]
+
+
+@pytest.mark.parametrize("word", ["use", "uses", "made", "making", "went", "conversations", "recommended", "lately"])
+def test_every_form_of_such_a_word_counts_less(word: str) -> None:
+    """The weight does not depend on the ending."""
+    first, last = parse(f"which {word} of the violin", NOW).terms
+
+    assert first.weight < last.weight
+
+
+def test_a_part_of_a_name_that_is_a_stop_word_is_dropped() -> None:
+    """ "YouTube" asks for nobody's "you"."""
+    assert texts("my YouTube videos") == ["youtube", "videos", "tube"]
+
+
+@pytest.mark.parametrize(
+    ("question", "role"),
+    [
+        ("Can you tell me where I live?", "user"),
+        ("Could you please list what I ordered?", "user"),
+        ("Do you know where I live?", "user"),
+        ("Könntest du mir bitte sagen, wo ich wohne?", "user"),
+        ("Weißt du, wo ich wohne?", "user"),
+        ("Peux-tu me dire où je travaille ?", "user"),
+        ("你能告诉我我住在哪里吗", "user"),
+        ("Can you recommend a museum?", ""),
+        ("Could you remind me of the shop?", ""),
+        ("Where do you and I meet?", ""),
+        ("Can you remind me what you recommended?", "assistant"),
+    ],
+)
+def test_who_is_asked_for_an_answer_is_not_whose_words_are_meant(question: str, role: str) -> None:
+    """ "Can you tell me" asks; "what did you tell me" asks about the assistant."""
+    assert find_role(question) == role
 
 
 def test_words_typed_one_by_one_count_alike() -> None:
