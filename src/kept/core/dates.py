@@ -282,10 +282,19 @@ def _anchor(language: Language) -> re.Pattern[str]:
     return re.compile(words if language is CHINESE else rf"\b(?:{words})\b")
 
 
+@cache
+def _any_anchor() -> re.Pattern[str]:
+    """Return what finds a digit, or a word without which a sentence names no date, in every language with spaces."""
+    words = [*_ANCHORS, *(_anchor(language).pattern for language in LANGUAGES if language is not CHINESE)]
+    return re.compile(rf"\d|\b(?:{'|'.join(words)})\b")
+
+
 def may_hold_date(text: str) -> bool:
     """Return whether a text has a word or a digit without which it names no date in any of the known languages."""
     folded = text.lower()
-    return _may_hold_english_date(folded) or any(_anchor(language).search(folded) for language in LANGUAGES)
+    return _any_anchor().search(folded) is not None or (
+        not folded.isascii() and _anchor(CHINESE).search(folded) is not None
+    )
 
 
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:

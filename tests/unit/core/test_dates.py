@@ -139,4 +139,52 @@ def test_no_date_is_without_an_anchor(text: str) -> None:
     """A text in which an expression matches is one that the expressions are tried on."""
     found = any(pattern.search(text) for pattern, _ in dates._readers())
 
-    assert not found or dates._may_hold_english_date(text)
+    assert not found or (dates._may_hold_english_date(text) and dates.may_hold_date(text))
+
+
+OTHER_WORDS = [
+    "letzte",
+    "vorige",
+    "Woche",
+    "vor",
+    "zwei",
+    "Tagen",
+    "im",
+    "März",
+    "vorgestern",
+    "am",
+    "Montag",
+    "la",
+    "semana",
+    "pasada",
+    "hace",
+    "tres",
+    "días",
+    "anteayer",
+    "en",
+    "enero",
+    "el",
+    "miércoles",
+    "dernière",
+    "semaine",
+    "il",
+    "y",
+    "a",
+    "deux",
+    "mois",
+    "avant-hier",
+    "août",
+    "aujourd'hui",
+    "上周",
+    "昨天",
+    "三月",
+    "星期一",
+    "两天前",
+    "去年",
+]
+
+
+@given(st.lists(st.sampled_from(OTHER_WORDS), max_size=5).map(" ".join))
+def test_no_date_of_another_language_is_without_an_anchor(text: str) -> None:
+    """What is read as a date is looked for at all."""
+    assert not find_dates(text, NOW) or dates.may_hold_date(text)

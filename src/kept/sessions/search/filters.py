@@ -259,7 +259,7 @@ _PLAIN = (
 )
 _EXPLICIT = (
     _SMALL,
-    (20_000, Budget(per_list=100, blocks=40, common=300, looked=150, pool=50, sessions=12, texts=24)),
+    (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=48, sessions=10, texts=14)),
     (100_000, Budget(per_list=400, blocks=100, common=3_000, looked=400, pool=80, sessions=18, texts=24)),
     (LARGE, Budget(per_list=400, blocks=100, common=8_000, looked=1_000, pool=90, sessions=20, texts=27)),
 )
