@@ -133,17 +133,6 @@ class Unit:
         with psycopg.ClientCursor(self.connection) as cursor:
             cursor.execute(text.encode())
 
-    def execute_together(self, statements: Sequence[str], bindings: Bindings) -> list[list[tuple[object, ...]]]:
-        """Run several statements with the same bindings in one exchange with the server; return the rows of each."""
-        self.flush()
-        found = []
-        with psycopg.ClientCursor(self.connection) as cursor:
-            cursor.execute(_write(self.connection, [self.bind(sql, bindings) for sql in statements]).encode())
-            while True:
-                found.append(cursor.fetchall())
-                if not cursor.nextset():
-                    return found
-
     def read_bytes(self, sql: str, bindings: Sequence[object]) -> list[tuple[object, ...]]:
         """Return rows as the server stores them, without the text form that doubles the size of bytes.
 
