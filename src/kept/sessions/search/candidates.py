@@ -141,17 +141,20 @@ def _promising_of_one(
     gains = _block_gains(ranking, ranking.terms[0].weight)
     beside = [ranking.neighbours(1, before, after, around=0) for before, after in ((0, 0), (1, 0), (0, 1), (1, 1))]
     by_promise: dict[float, list[int]] = {}
-    place, size = 0, len(ids)
+    place, end = 0, len(ids)
     for number in postings.newest_ids(term.in_short_messages, _SHORT_LISTS * budget.per_list):
         place = bisect_left(ids, number, place)
-        if place == size or ids[place] != number or (scope.matching is not None and number not in scope.matching):
+        if place == end or ids[place] != number or (scope.matching is not None and number not in scope.matching):
             continue
-        first = number & -_BLOCK
-        start = bisect_left(ids, first, max(0, place - _BLOCK), place)
-        end = bisect_left(ids, first + _BLOCK, place, min(size, place + _BLOCK))
+        first, last = number & -_BLOCK, number | _BLOCK - 1
+        start = stop = place
+        while start and ids[start - 1] >= first:  # a block has few hits: to step takes less time than to bisect
+            start -= 1
+        while stop + 1 < end and ids[stop + 1] <= last:
+            stop += 1
         before = place > 0 and ids[place - 1] == number - 1
-        after = place + 1 < size and ids[place + 1] == number + 1
-        by_promise.setdefault(gains[end - start] + beside[before + 2 * after], []).append(number)
+        after = place + 1 < end and ids[place + 1] == number + 1
+        by_promise.setdefault(gains[stop - start + 1] + beside[before + 2 * after], []).append(number)
     best = (number for promise in sorted(by_promise, reverse=True) for number in reversed(by_promise[promise]))
     return list(islice(best, budget.looked))
 

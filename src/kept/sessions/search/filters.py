@@ -253,24 +253,28 @@ _SMALL = (10_000, Budget(per_list=1_500, blocks=150, common=15_000, looked=500, 
 """Where lists are short, nearly everything that matches is ranked."""
 _PLAIN = (
     _SMALL,
-    (20_000, Budget(per_list=100, blocks=40, common=300, looked=250, pool=70, sessions=12, texts=48)),
-    (100_000, Budget(per_list=400, blocks=150, common=3_000, looked=600, pool=100, sessions=18, texts=50)),
-    (LARGE, Budget(per_list=400, blocks=150, common=15_000, looked=1_500, pool=100, sessions=20, texts=54)),
+    (20_000, Budget(per_list=100, blocks=40, common=300, looked=250, pool=60, sessions=12, texts=48)),
+    (100_000, Budget(per_list=300, blocks=150, common=3_000, looked=600, pool=60, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=300, blocks=150, common=15_000, looked=1_500, pool=60, sessions=20, texts=54)),
 )
 _EXPLICIT = (
     _SMALL,
     (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=48, sessions=10, texts=14)),
-    (100_000, Budget(per_list=400, blocks=100, common=3_000, looked=400, pool=80, sessions=18, texts=24)),
-    (LARGE, Budget(per_list=400, blocks=100, common=8_000, looked=1_000, pool=90, sessions=20, texts=27)),
+    (100_000, Budget(per_list=150, blocks=60, common=1_000, looked=300, pool=60, sessions=18, texts=20)),
+    (LARGE, Budget(per_list=200, blocks=60, common=6_000, looked=750, pool=60, sessions=20, texts=16)),
 )
 """Only messages with a word of the query are found, none by what stands beside them."""
 _ONE_COMMON = (
     _SMALL,
-    (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=75, sessions=16, texts=48)),
-    (100_000, Budget(per_list=800, blocks=0, common=0, looked=900, pool=100, sessions=18, texts=50)),
-    (LARGE, Budget(per_list=1_500, blocks=0, common=0, looked=900, pool=80, sessions=18, texts=50)),
+    (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=60, sessions=16, texts=48)),
+    (100_000, Budget(per_list=800, blocks=0, common=0, looked=900, pool=60, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=1_500, blocks=0, common=0, looked=900, pool=60, sessions=18, texts=50)),
 )
 """Messages with one common term differ little, so more of them are looked at."""
+_ONE_PREFIX = (
+    *_ONE_COMMON[:-1],
+    (LARGE, Budget(per_list=400, blocks=0, common=0, looked=600, pool=60, sessions=18, texts=50)),
+)
 
 
 def choose_budget(limit: int, documents: int, frequencies: Sequence[int] = (), *, is_explicit: bool = False) -> Budget:
@@ -281,7 +285,7 @@ def choose_budget(limit: int, documents: int, frequencies: Sequence[int] = (), *
     """
     sizes = _EXPLICIT if is_explicit else _PLAIN
     if len(frequencies) == 1 and frequencies[0] > _RARE:
-        sizes = _ONE_COMMON
+        sizes = _ONE_PREFIX if is_explicit else _ONE_COMMON
     small, least = sizes[0]
     for large, most in sizes[1:]:
         if documents <= large:
