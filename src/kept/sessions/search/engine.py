@@ -100,7 +100,7 @@ class _Search:
             term_weights(stats, postings.documents),
             mean_length=postings.mean_length,
             mean_session=postings.mean_session(),
-            unknown=unknown_weight(query, terms),
+            unknown=unknown_weight(postings, query, terms),
         )
         self._matching: set[int] | None = None
         """The messages that fulfil the explicit condition; None without one."""

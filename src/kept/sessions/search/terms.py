@@ -84,10 +84,13 @@ class PostingList:
 
 
 def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
-    """Return the terms of the question that occur in some message. Phrases rank by their words, which are terms too."""
+    """Return the terms of the question that occur in some message, forms of one word once.
+
+    Phrases rank by their words, which are terms too.
+    """
     found: dict[Lookup, PostingList] = {}
     postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
-    for term in query.terms:
+    for term in _list_distinct(postings, query):
         listed = _look_up(postings, term)
         if listed is None:
             continue
@@ -101,9 +104,23 @@ def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
     return [term for term in terms if term.frequency or term.speaker_frequency]
 
 
-def unknown_weight(query: Query, terms: Sequence[PostingList]) -> float:
+def _list_distinct(analyzer: Analyzer, query: Query) -> Iterable[Term]:
+    """Return the terms of a query; of plain words that are forms of one ("days", "day") the heaviest."""
+    if query.condition is not None or len(query.terms) < 2:
+        return query.terms
+    heaviest: dict[tuple[str, Kind], Term] = {}
+    for term in query.terms:
+        key = (analyzer.stem(term.text), term.kind)
+        known = heaviest.get(key)
+        if known is None or known.weight < term.weight:
+            heaviest[key] = term
+    return heaviest.values()
+
+
+def unknown_weight(analyzer: Analyzer, query: Query, terms: Sequence[PostingList]) -> float:
     """Return the weight of the question's words that no message contains."""
-    asked = sum(term.weight for term in query.terms if term.kind is Kind.WORD and WHOLE not in term.text)
+    words = _list_distinct(analyzer, query)
+    asked = sum(term.weight for term in words if term.kind is Kind.WORD and WHOLE not in term.text)
     known = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
     return max(0.0, asked - known)
 

@@ -159,6 +159,16 @@ def test_another_form_of_a_word_is_found(store: SqliteSessionStore, said: str, a
     assert best(store, asked) == said
 
 
+def test_forms_of_one_word_count_once(store: SqliteSessionStore) -> None:
+    """A question that says "days" and "day" asks for nothing twice, and lacks nothing that the message contains."""
+    say(store, "a", ["we talked of gardens", "the race took nine days"])
+
+    once, twice = (search(store, query) for query in ("how many days of race", "how many days from day to day of race"))
+
+    assert twice.terms == once.terms == ("days", "race")
+    assert twice.messages[0].parts["words"] == once.messages[0].parts["words"]
+
+
 def test_an_answer_is_found_by_the_question_that_it_answers(store: SqliteSessionStore) -> None:
     """Of answers that say nothing of what is asked, the one to a question of the same form comes first."""
     say(store, "a", ["Bob: How long have you been into art?", "Ann: Seven years now.", "Bob: Good.", "Ann: Yes."])
