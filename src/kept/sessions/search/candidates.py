@@ -295,7 +295,7 @@ class _Blocks:
         # next to rarer terms, a very common one adds little and costs most
         self._counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
         self._hits = _hits(self._counted)
-        fullest = sorted(self._hits, key=self._hits.__getitem__)[-_FULLER * budget.blocks :]  # of equals the newest
+        fullest = _find_fullest(self._hits, _FULLER * budget.blocks)
         spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in fullest]
         self._scores = _span_scores(spans, self._counted, ranking)
 
@@ -329,6 +329,16 @@ def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
         times = max(1, min(_HEAVIEST, round(weight / lightest)))
         hits.update([number >> _BLOCK_BITS for number in ids] * times)
     return hits
+
+
+def _find_fullest(hits: Mapping[int, int], limit: int) -> list[int]:
+    """Return the blocks with most hits, of equals the newest. Most have one or two, so only the counts are sorted."""
+    if len(hits) <= limit or limit <= 0:
+        return list(hits) if limit > 0 else []
+    least = sorted(hits.values())[-limit]
+    above = [block for block, count in hits.items() if count > least]
+    equal = sorted(block for block, count in hits.items() if count == least)
+    return above + equal[len(above) - limit :]
 
 
 def _span_scores(
