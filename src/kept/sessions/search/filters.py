@@ -260,8 +260,8 @@ _PLAIN = (
 _EXPLICIT = (
     _SMALL,
     (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=48, sessions=10, texts=14)),
-    (100_000, Budget(per_list=150, blocks=75, common=1_500, looked=350, pool=60, sessions=18, texts=20)),
-    (LARGE, Budget(per_list=200, blocks=80, common=6_500, looked=850, pool=60, sessions=20, texts=16)),
+    (100_000, Budget(per_list=150, blocks=75, common=1_500, looked=350, pool=60, sessions=16, texts=16)),
+    (LARGE, Budget(per_list=200, blocks=70, common=6_000, looked=800, pool=60, sessions=20, texts=16)),
 )
 """Only messages with a word of the query are found, none by what stands beside them."""
 _ONE_COMMON = (
@@ -273,7 +273,7 @@ _ONE_COMMON = (
 """Messages with one common term differ little, so more of them are looked at."""
 _ONE_PREFIX = (
     *_ONE_COMMON[:-1],
-    (LARGE, Budget(per_list=400, blocks=0, common=0, looked=500, pool=60, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=400, blocks=0, common=0, looked=450, pool=60, sessions=18, texts=25)),
 )
 
 
