@@ -114,7 +114,7 @@ def _record_question(
     search = Recorder(
         postings,
         query,
-        look_up_terms(postings, query),
+        look_up_terms(postings, query, is_asked=True),
         request=request,
         filters=Filters(request, catalog),
         budget=EXHAUSTIVE,

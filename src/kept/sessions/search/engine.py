@@ -46,11 +46,12 @@ def search(
     `embed` makes the vector of a question, None where there are no vectors; similarity is added to the words' score.
     """
     query = parse(request.query, now)
-    may_ask_time = bool(query.dates) or not query.terms or is_asking(request.query)
+    is_asked = is_asking(request.query)
+    may_ask_time = bool(query.dates) or not query.terms or is_asked
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)
-    terms = look_up_terms(postings, query) if postings.documents else []
+    terms = look_up_terms(postings, query, is_asked=is_asked) if postings.documents else []
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)

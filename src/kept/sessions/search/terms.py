@@ -83,7 +83,7 @@ class PostingList:
         return known[bisect_left(known, first) : bisect_right(known, last)]
 
 
-def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
+def look_up_terms(postings: Postings, query: Query, *, is_asked: bool) -> list[PostingList]:
     """Return the terms of the question that occur in some message, forms of one word once.
 
     Phrases rank by their words, which are terms too.
@@ -91,7 +91,7 @@ def look_up_terms(postings: Postings, query: Query) -> list[PostingList]:
     found: dict[Lookup, PostingList] = {}
     postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
     for term in _list_distinct(postings, query):
-        listed = _look_up(postings, term)
+        listed = _look_up(postings, term, may_be_part=not is_asked and len(query.terms) == 1)
         if listed is None:
             continue
         known = found.get(listed.lookup)
@@ -191,14 +191,14 @@ def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
     return Prefix(text[:shared] or text)
 
 
-def _look_up(postings: Postings, term: Term) -> PostingList | None:
+def _look_up(postings: Postings, term: Term, *, may_be_part: bool) -> PostingList | None:
     match term.kind:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
             return _look_up_prefix(postings, term)
         case Kind.WORD:
-            return _look_up_word(postings, term)
+            return _look_up_word(postings, term, may_be_part=may_be_part)
 
 
 def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
@@ -212,7 +212,7 @@ def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
     return PostingList(term.text, lookup, term.weight, len(ids), ids=ids)
 
 
-def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
+def _look_up_word(postings: Postings, term: Term, *, may_be_part: bool) -> PostingList | None:
     stem = postings.stem(term.text)
     if not stem:
         return None
@@ -222,15 +222,15 @@ def _look_up_word(postings: Postings, term: Term) -> PostingList | None:
     listed.speaker_frequency = postings.frequency(SPEAKER + term.text)
     if listed.frequency or listed.speaker_frequency:
         return listed
-    return _look_up_variants(postings, term, stem) or listed
+    return _look_up_variants(postings, term, stem, may_be_part=may_be_part) or listed
 
 
-def _look_up_variants(postings: Postings, term: Term, stem: str) -> PostingList | None:
+def _look_up_variants(postings: Postings, term: Term, stem: str, *, may_be_part: bool) -> PostingList | None:
     """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
     known = _first_known(postings, term, _spelling_variants(term.text))
     if known is not None or WHOLE in term.text or term.names_date:
         return known
-    inside = _containing(postings, term.text)
+    inside = _containing(postings, term.text, may_be_part=may_be_part)
     if inside:
         return PostingList(term.text, Word(term.text), term.weight, len(inside), ids=inside)
     known = _first_known(postings, term, _hyphenations(term.text))
@@ -250,16 +250,17 @@ def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> Po
     return None
 
 
-def _containing(postings: Postings, text: str) -> list[int]:
+def _containing(postings: Postings, text: str, *, may_be_part: bool) -> list[int]:
     """Return the newest messages whose text contains `text` inside of a word, case ignored.
 
-    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots".
+    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots". Only what is typed alone may
+    be any part of a word, because nothing else is looked for.
     """
     folded = text.lower()
     ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
     texts = postings.texts(ids)
     found = [number for number in ids if folded in texts.get(number, "").lower()]
-    if found and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
+    if found and not may_be_part and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
         at_edge = re.compile(rf"(?<![^\W_]){folded}|{folded}(?![^\W_])")
         found = [number for number in found if at_edge.search(texts[number].lower())]
     return sorted(found)
