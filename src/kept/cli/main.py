@@ -4,6 +4,7 @@ import errno
 import logging
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -108,6 +109,8 @@ def _check_exit(left: SystemExit) -> None:
     """Complete what typer does when a command ends."""
     if isinstance(left.__context__, BrokenPipeError):  # typer turns it into exit code 1
         _exit_on_broken_pipe()
+    if left.code == 128 + signal.SIGHUP:  # the terminal is gone
+        _discard_output()
     if left.code == UsageError.exit_code:  # the details are on stderr
         terminal.answer_error("the arguments are not valid", "add --help to the command")
 
@@ -130,10 +133,15 @@ def _refusal(error: OSError) -> StorageError:
 
 def _exit_on_broken_pipe() -> NoReturn:
     """Exit silently with the code of SIGPIPE, as other programs do when their reader is gone (`| head`)."""
+    _discard_output()
+    sys.exit(141)
+
+
+def _discard_output() -> None:
+    """Let nobody read what is still to be written: otherwise Python reports an error when it flushes at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())  # otherwise Python reports an error when it flushes at exit
-    sys.exit(141)
+        os.dup2(nowhere, stream.fileno())
 
 
 def _as_text(arguments: list[str]) -> list[str]:

@@ -280,7 +280,8 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
         output, sink = socket.socketpair()
         streams = {"stdin": subprocess.DEVNULL, "stdout": sink, "stderr": sink, "start_new_session": True}
     # -P: without it the working folder, whose modules may have any name, would come before the packages
-    command = [sys.executable, "-P", "-m", "kept.providers.child", str(theirs.fileno())]
+    # -u: what a plugin prints is in the log at once, also if its process is killed
+    command = [sys.executable, "-P", "-u", "-m", "kept.providers.child", str(theirs.fileno())]
     try:
         program = subprocess.Popen(command, pass_fds=[theirs.fileno()], **streams)
     except OSError as error:
