@@ -37,6 +37,7 @@ for work, (first, items) in blocks.items():
     _do(side, work, items)
     for words in (["-d", work], ["-i", "off"]):
         subprocess.run(["callgrind_control", *words, str(os.getpid())], stdout=subprocess.DEVNULL, check=True)
+side.close()
 """
 
 

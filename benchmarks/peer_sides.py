@@ -51,6 +51,8 @@ class Side:
     """Removes an entry from the page `memory`; not measured."""
     load: Callable[[], int]
     """Reads both pages and returns the number of characters of their blocks."""
+    close: Callable[[], object]
+    """Ends the program as its own commands do."""
 
 
 def open_kept(folder: Path) -> Side:
@@ -104,6 +106,7 @@ def open_kept(folder: Path) -> Side:
         add=add,
         remove=lambda text: edit(action="remove", target="memory", old_text=text),
         load=lambda: sum(len(block or "") for block in app.caller().space.memory.load().values()),
+        close=app.close,
     )
 
 
@@ -148,6 +151,7 @@ def open_peer(folder: Path) -> Side:
         add=add,
         remove=lambda text: memory.memory_tool("remove", "memory", old_text=text, store=edited),
         load=load,
+        close=db.close,
     )
 
 
@@ -173,6 +177,7 @@ def serve(side: Side) -> None:
         work, items = json.loads(line)
         answers.write(json.dumps(_do(side, work, items)) + "\n")
         answers.flush()
+    side.close()
 
 
 def _do(side: Side, work: str, items: list[Any]) -> dict[str, Any]:

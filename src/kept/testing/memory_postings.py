@@ -180,7 +180,7 @@ class MemoryCatalog:
         ids = [number for some in self.ids_by_session(own).values() for number in some]
         return (min(ids), max(ids), sum(self._sessions[name].message_count for name in own)) if ids else None
 
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+    def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in ascending order."""
         found: dict[str, list[int]] = {}
         for number, message in sorted(self._messages.items()):

@@ -1,6 +1,6 @@
 """The metadata of a search on PostgreSQL: messages and sessions of one user."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kept.sessions.postgres.postings import SQL
@@ -72,7 +72,7 @@ class PostgresCatalog:
         first, last, count = (int(str(value)) for value in row)
         return first, last, count
 
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+    def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in ascending order."""
         rows = self._unit.execute(SQL.ids_by_session, {"ids": list(session_ids)})
         return {str(name): ids for name, ids in rows if isinstance(ids, list)}

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from kept.sessions.ports import Readable
 
 CANDIDATES = 40
-"""Sessions that are ranked at least where the order is by time, and at most four times the limit otherwise."""
+"""Sessions that are ranked at least where the order is by time, and at most otherwise, unless more are wanted."""
 OVERSAMPLING = 4
 """Sessions ranked for each conversation wanted: a long conversation has many, of which only the best one counts."""
+OVERSAMPLING_OF_WORDS = 2
+"""The same for words that are no question; where that is too little, the search is repeated with more."""
 NEAREST = 3
 BOOKEND = 3
 """Messages that are shown of each end of a session."""
@@ -93,14 +95,19 @@ def find_conversations(
     The sessions of one lineage (compressions and branches) are one conversation and count once. A question that is
     only about a time is answered by the conversations of that time, at least `listed` of them.
     """
-    wide = replace(request, limit=_ranking_limit(request.limit, sort))
-    answers = find_answers(store, wide) if is_asking(request.query) else Answers(store.search(wide))
+    is_asked = is_asking(request.query)
+    wide = replace(request, limit=_ranking_limit(request.limit, sort, is_asked=is_asked))
+    answers = find_answers(store, wide) if is_asked else Answers(store.search(wide))
     found = answers.found
     if found.period is not None and found.period.start is not None and listed > request.limit:
         request = replace(request, limit=listed)
         found = store.search(replace(request, limit=OVERSAMPLING * listed))
         answers = Answers(found)
     ranked = _one_per_lineage(store, found.sessions)
+    if len(ranked) < request.limit and len(found.sessions) == wide.limit < CANDIDATES and not is_asked:
+        # few conversations take all places with their sessions
+        found = store.search(replace(request, limit=CANDIDATES))
+        answers, ranked = Answers(found), _one_per_lineage(store, found.sessions)
     best = ranked[: request.limit]
     matches = () if found.abstained else _matches(_Passages(store, window), answers, ranked, request, sort=sort)
     if matches:
@@ -115,8 +122,9 @@ def find_conversations(
     return Conversations((), found, best, (), why(store, request, found))
 
 
-def _ranking_limit(limit: int, sort: Sort | None) -> int:
-    return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, OVERSAMPLING * limit))
+def _ranking_limit(limit: int, sort: Sort | None, *, is_asked: bool) -> int:
+    times = OVERSAMPLING if is_asked else OVERSAMPLING_OF_WORDS
+    return max(limit, CANDIDATES if sort is not None else min(CANDIDATES, times * limit))
 
 
 class _Passages:

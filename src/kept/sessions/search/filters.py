@@ -1,7 +1,7 @@
 """What bounds a search: the filters of the request, hidden sources, the caller's context, and how much is read."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -195,16 +195,16 @@ class Filters:
         )
         return next((name for name, excluded in checks if excluded), None)
 
-    def ids_by_session(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> dict[str, list[int]]:
+    def ids_by_session(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in order; of a very long session those around its hits."""
         short = [name for name, _ in chosen if self.sessions[name].message_count <= LONG_SESSION]
-        found: dict[str, list[int]] = {name: [] for name, _ in chosen}
-        found |= self._catalog.ids_by_session(short)
+        found = dict(self._catalog.ids_by_session(short))
         for name, hits in chosen:
-            known, is_long = found[name], self.sessions[name].message_count > LONG_SESSION
-            for hit in sorted(hits)[-_WINDOWS:] if is_long else ():
-                known += self._catalog.ids_near(name, hit - _WINDOW, hit + _WINDOW)
-            if is_long or any(hit not in known for hit in hits):
+            known = found.get(name, ())
+            if self.sessions[name].message_count > LONG_SESSION:
+                near = [self._catalog.ids_near(name, hit - _WINDOW, hit + _WINDOW) for hit in sorted(hits)[-_WINDOWS:]]
+                found[name] = sorted({*hits}.union(*near))
+            elif not all(map(known.__contains__, hits)):
                 found[name] = sorted({*known, *hits})
         return found
 
@@ -240,9 +240,11 @@ class Budget(NamedTuple):
 
     def most_lines(self, limit: int) -> int:
         """Return how many lines are scored with their rows, to find `limit` of them."""
-        return max(self.texts * 2, limit * 4)
+        return max(self.texts * 2, limit * 4, _LEAST_LINES)
 
 
+_LEAST_LINES = 48
+"""Lines below which the second best of a session, which counts for its score, are often missing."""
 EXHAUSTIVE = Budget(*[10**9] * 9)
 """Reads and ranks everything that matches: the reference for measurements."""
 LARGE = 1_000_000
@@ -259,7 +261,7 @@ _PLAIN = (
 )
 _EXPLICIT = (
     _SMALL,
-    (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=48, sessions=10, texts=14)),
+    (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=30, sessions=12, texts=14)),
     (100_000, Budget(per_list=150, blocks=75, common=1_500, looked=350, pool=60, sessions=16, texts=16)),
     (LARGE, Budget(per_list=200, blocks=70, common=6_000, looked=800, pool=60, sessions=20, texts=16)),
 )

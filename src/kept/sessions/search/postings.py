@@ -226,7 +226,7 @@ class Catalog(Protocol):
         """
         ...
 
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
+    def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in ascending order."""
         ...
 

@@ -177,6 +177,10 @@ class Scored(NamedTuple):
     """The part of the score from the date."""
 
 
+_as_scored = tuple.__new__
+"""Makes one in a third of the time of its own constructor."""
+
+
 def idf(documents: int, holding: int) -> float:
     """Return the inverse document frequency of a term that `holding` of `documents` messages contain."""
     return log(1.0 + (documents - holding + 0.5) / (holding + 0.5))
@@ -329,7 +333,7 @@ class Ranking:
         meaning_gain = use.semantic_around * self.total * session.similarity
         speaker_gain, related_gain, falls_from = use.speaker * self.total, use.related * self.total, use.falloff_terms
         date_gain = use.date * self.total
-        found = []
+        found, name = list[Scored](), session.session_id
         for line in session.lines:
             mask, length = line.mask, line.length
             falloff = 1.0 if length <= falls_from else falls_from / length
@@ -349,7 +353,7 @@ class Ranking:
             rest = falloff * session_gain + meaning_gain + (use.semantic * self.total * line.similarity + time)
             factor = line.factor
             score = (said + likely + rest) * factor
-            found.append(Scored(line, session.session_id, said * factor, likely * factor, score, time * factor))
+            found.append(_as_scored(Scored, (line, name, said * factor, likely * factor, score, time * factor)))
         return found
 
     def session_score(self, session: SessionLines, scored: Sequence[Scored]) -> tuple[float, Scored]:

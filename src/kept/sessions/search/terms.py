@@ -161,13 +161,20 @@ def mask_places(
     """Return which terms the messages of a session contain, as bits by place, and how many contain each term."""
     masks: dict[int, int] = {}
     counts = [0] * len(terms)
+    first, last = ids[0], ids[-1]
     for bit, term in enumerate(terms):
-        for number in term.between(postings, ids[0], ids[-1]):
-            index = bisect_left(ids, number)
-            if ids[index] == number:
-                masks[index] = masks.get(index, 0) | 1 << bit
-                counts[bit] += 1
+        hits = term.between(postings, first, last)
+        places = [number - first for number in hits] if type(ids) is range else _find_places(ids, hits)
+        for index in places:
+            masks[index] = masks.get(index, 0) | 1 << bit
+        counts[bit] = len(places)
     return masks, counts
+
+
+def _find_places(ids: Sequence[int], hits: Iterable[int]) -> list[int]:
+    """Return where those of the hits are that belong to the session; ids in between may be of another."""
+    found = [(bisect_left(ids, number), number) for number in hits]
+    return [index for index, number in found if ids[index] == number]
 
 
 def match_terms(

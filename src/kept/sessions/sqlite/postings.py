@@ -25,7 +25,6 @@ from kept.sessions.search.postings import (
     substring_pattern,
 )
 from kept.sessions.sqlite.fts5 import (
-    ONE_BYTE,
     Fts5Analyzer,
     match_expression,
     quote,
@@ -237,12 +236,13 @@ class SqlitePostings:
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:
         """Return the number of words of each message, and of those that were asked for before."""
         unknown = sorted({*ids}.difference(self._lengths))
-        rows: Rows = self._connection.execute(SQL.lengths, (str(unknown),)).fetchall() if unknown else []
-        self._lengths |= {
-            number: size[0] if size[0] < ONE_BYTE else read_varints(size)[0]
-            for number, size in rows
-            if size and isinstance(size, bytes)  # a damaged page may hold anything
-        }
+        if unknown:
+            rows: Rows = self._connection.execute(SQL.lengths, (str(unknown),)).fetchall()
+            sizes = bytes.fromhex(str(rows[0][0]))
+            numbers = sizes if sizes.isascii() else read_varints(sizes)  # a byte beyond ASCII is a part of a number
+            # each has two columns, words and marks; on a damaged page a record may be of any length
+            words = numbers[::2] if len(numbers) == 2 * len(unknown) else [1] * len(unknown)
+            self._lengths.update(zip(unknown, words, strict=True))
         return self._lengths
 
     def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
@@ -305,10 +305,20 @@ class SqliteCatalog:
             return None
         return first, last, count if isinstance(count, int) else 0
 
-    def ids_by_session(self, session_ids: Collection[str]) -> dict[str, list[int]]:
-        """Return the messages of each session in ascending order."""
-        rows = self._connection.execute(SQL.ids_by_session, (json.dumps(list(session_ids)),)).fetchall()
-        return {str(name): _numbers([(joined,)]) for name, joined in rows}
+    def ids_by_session(self, session_ids: Collection[str]) -> Mapping[str, Sequence[int]]:
+        """Return the messages of each session in ascending order; most sessions are stored without gaps, as a range."""
+        found: dict[str, Sequence[int]] = {}
+        with_gaps = []
+        rows: Rows = self._connection.execute(SQL.spans_by_session, (json.dumps(list(session_ids)),)).fetchall()
+        for name, first, last, count in rows:
+            if count and last - first + 1 == count:
+                found[name] = range(first, last + 1)
+            elif count:
+                with_gaps.append(name)
+        if with_gaps:
+            rows = self._connection.execute(SQL.ids_by_session, (json.dumps(with_gaps),)).fetchall()
+            found |= {str(name): _numbers([(joined,)]) for name, joined in rows}
+        return found
 
     def ids_near(self, session_id: str, first: int, last: int) -> list[int]:
         """Return the messages of one session from `first` to `last` in ascending order."""

@@ -3,7 +3,9 @@
 import logging
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property
+from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from kept.core.clock import SystemClock
@@ -38,6 +40,8 @@ FRAGMENTED_SHARE = 1 / 8
 FREE_SHARE = 1 / 25
 """Share of free pages above which a vacuum is worth it."""
 WAIT_SECONDS = 0.1
+MERGE_SECONDS = 0.2
+"""What the end of a command may take longer to merge the indexes of a large file; the next command goes on with it."""
 _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
@@ -73,13 +77,17 @@ def erase(database: Database) -> None:
     _settle(database)
 
 
-def merge_indexes(database: Database) -> None:
-    """Merge both indexes into one segment each, in small steps, so that others can write in between."""
+def merge_indexes(database: Database, *, seconds: float = inf) -> None:
+    """Merge both indexes into one segment each, in small steps, so that others can write in between.
+
+    After `seconds` the rest is left to the next merge, which goes on where this one was.
+    """
     pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
+    end = monotonic() + seconds
     for _ in range(MOST_STEPS):
         with database.writing() as connection:
             changed = index.merge(connection, pages)
-        if not changed:
+        if not changed or monotonic() >= end:
             return
         pages = PAGES
 
@@ -111,17 +119,16 @@ def _empty_log(database: Database) -> bool:
 
 
 def tidy(database: Database) -> None:
-    """Merge the indexes and release free pages, if the file is small and it is worth it.
+    """Merge the indexes, where it is worth it, and release the free pages of a small file.
 
     Does nothing while another process writes.
     """
     try:
         with database.limit_wait(WAIT_SECONDS) as connection:
-            if not _is_small(connection):
-                return
+            is_small = _is_small(connection)
             if _fragmented_share(connection) > FRAGMENTED_SHARE:
-                merge_indexes(database)
-            if _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
+                merge_indexes(database, seconds=inf if is_small else MERGE_SECONDS)
+            if is_small and _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
                 connection.execute("VACUUM")
     except Busy:
         return
