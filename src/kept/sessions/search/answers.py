@@ -15,7 +15,7 @@ from kept.core.text import UNSPACED, WORD, resource_text
 from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.search.analysis import base
 from kept.sessions.search.occurrences import content_words
-from kept.sessions.search.query import is_asking
+from kept.sessions.search.query import asks, is_asking
 
 if TYPE_CHECKING:
     from kept.sessions.ports import Readable
@@ -331,7 +331,7 @@ class Answers:
 def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     """Search, and put each statement that corrects an earlier one before it."""
     found = store.search(request)
-    if found.period is not None or request.session_id is not None or not is_asking(request.query):
+    if found.period is not None or request.session_id is not None or not asks(request.query):
         return Answers(found)
     relation = find_relation(request.query)
     hits = {hit.message_id: hit for hit in found.messages[:COMPARED]}

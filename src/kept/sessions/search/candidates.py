@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import combinations, islice
-from math import inf
 
 from kept.sessions.search.filters import ALL_MATCHING, Budget, Scope
 from kept.sessions.search.postings import AllOf, AnyOf, Postings
@@ -23,7 +22,7 @@ _HEAVIEST = 4
 _TOO_LONG = 60_000
 """Length from which on a list is read only where it meets rarer ones."""
 _FEW_HITS = 400
-"""Entries of all lists up to which the score of every hit is estimated: to choose among them would take longer."""
+"""Hits up to which all of their scores are estimated: to choose among them would take longer."""
 _FEW_TERMS = 2
 _COMMON_TERMS = 5
 """Terms with lists too long to read of which combinations are looked up."""
@@ -169,9 +168,8 @@ def _promising_of_several(
     if scope.is_small:
         dense, strong = _Blocks([], ranking, budget), set[int]()
         masks = _term_masks(terms, scope.matching or set())
-    elif scope.matching is None and _count_read(terms) <= _FEW_HITS:
-        masks = _mask_all(terms)
-        return masks, list(masks)
+    elif (few := list_few(terms, scope, most=_FEW_HITS)) is not None:
+        return _term_masks(terms, few), list(few)
     else:
         dense = _Blocks(_pair_with_weights(terms, ranking), ranking, budget)
         strong = _short_messages(postings, terms, budget=budget)
@@ -256,20 +254,6 @@ def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict
     for ids, flag in held[1:]:
         for number in ids:
             masks[number] |= flag
-    return masks
-
-
-def _count_read(terms: Sequence[PostingList]) -> float:
-    """Return how many entries the lists of all terms have; infinite where one was not read in full."""
-    return sum([inf if term.ids is None else len(term.ids) for term in terms])
-
-
-def _mask_all(terms: Sequence[PostingList]) -> dict[int, int]:
-    """Return every message that contains a term, with its terms as bits; the lists were read in full."""
-    masks: dict[int, int] = {}
-    for bit, term in enumerate(terms):
-        for number in term.ids or ():
-            masks[number] = masks.get(number, 0) | 1 << bit
     return masks
 
 

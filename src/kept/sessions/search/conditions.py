@@ -228,8 +228,10 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
     if not telling:  # every word is common
         return AllOf(tuple(map(Word, words))) if words else None
     telling.sort(key=postings.frequency)
-    count = 1 if postings.frequency(telling[0]) <= _FEW_TEXTS else _TELLING
-    return AllOf(tuple(map(Word, telling[:count])))
+    least = postings.frequency(telling[0])
+    if least > _SUBSTRINGS_FROM:  # beside a common word, a stop word spares the texts of most messages
+        telling += [word for word in words if word not in telling]
+    return AllOf(tuple(map(Word, telling[: 1 if least <= _FEW_TEXTS else _TELLING])))
 
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:

@@ -12,7 +12,7 @@ from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
 from kept.sessions.search.periods import by_day, describe
-from kept.sessions.search.query import is_asking, parse
+from kept.sessions.search.query import asks, parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -95,7 +95,7 @@ def find_conversations(
     The sessions of one lineage (compressions and branches) are one conversation and count once. A question that is
     only about a time is answered by the conversations of that time, at least `listed` of them.
     """
-    is_asked = is_asking(request.query)
+    is_asked = asks(request.query)
     wide = replace(request, limit=_ranking_limit(request.limit, sort, is_asked=is_asked))
     answers = find_answers(store, wide) if is_asked else Answers(store.search(wide))
     found = answers.found

@@ -13,7 +13,7 @@ from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
-from kept.sessions.search.query import Query, find_required_words, is_asking, parse
+from kept.sessions.search.query import Query, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import (
     PostingList,
@@ -46,7 +46,7 @@ def search(
     `embed` makes the vector of a question, None where there are no vectors; similarity is added to the words' score.
     """
     query = parse(request.query, now)
-    is_asked = is_asking(request.query)
+    is_asked = asks(request.query)
     may_ask_time = bool(query.dates) or not query.terms or is_asked
     period = read_period(request, now) if may_ask_time else None
     if period is not None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from kept.sessions.search.query import find_role, is_asking
+from kept.sessions.search.query import asks, find_role, is_asking
 from kept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
@@ -204,7 +204,7 @@ class Turns:
     """Who says what in a dialogue: a question, its answer, or what the person who searches said before."""
 
     def __init__(self, query: str) -> None:
-        self.is_asked = is_asking(query)
+        self.is_asked = asks(query)
         self._role = find_role(query) if self.is_asked else ""
 
     def mark(

@@ -162,6 +162,12 @@ def is_asking(text: str) -> bool:
     return first is not None and first[0].lower() in _BEGINNINGS
 
 
+def asks(query: str) -> bool:
+    """Return whether a query is a question; one phrase in quotes is not, whatever it begins with."""
+    quoted = query.strip()
+    return is_asking(query) and not (quoted.startswith('"') and quoted.find('"', 1) == len(quoted) - 1)
+
+
 def find_role(question: str) -> str:
     """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
     if _OF_ASSISTANT.search(question):

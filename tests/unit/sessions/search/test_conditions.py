@@ -9,9 +9,12 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Found, SearchRequest
 from kept.sessions.arguments import Asked, Asker
 from kept.sessions.search import candidates, conditions, filters
+from kept.sessions.search.conditions import compile_condition
 from kept.sessions.search.discovery import answer
 from kept.sessions.search.filters import EXHAUSTIVE, choose_budget
-from kept.sessions.sqlite.postings import find
+from kept.sessions.search.postings import AllOf, Word
+from kept.sessions.search.query import asks, parse
+from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
@@ -55,6 +58,29 @@ def test_a_phrase_is_found_in_any_form(store: SqliteSessionStore, text: str) -> 
     say(store, "a", [text, "red and green", "evergreen redder"])
 
     assert texts(store, search(store, '"Green red"')) == [text]
+
+
+def test_a_stop_word_of_a_phrase_narrows_what_is_read_beside_a_common_word(store: SqliteSessionStore) -> None:
+    """The only telling word is in every message, so the texts are read of those alone that have the stop words too."""
+    say(store, "a", ["of kettle so", *(f"kettle {number}" for number in range(1_600)), "so of kettle"])
+
+    found = search(store, '"of kettle so"')
+    lookup = compile_condition(SqlitePostings(store.database.connection), parse('"of kettle so"').condition)
+
+    assert texts(store, found) == ["of kettle so"]
+    assert lookup is not None
+    assert lookup.lookup == AllOf((Word("kettle"), Word("of"), Word("so")))
+
+
+@pytest.mark.parametrize("query", ['"have not seen"', '"was wir haben"'])
+def test_a_phrase_in_quotes_is_no_question_whatever_it_begins_with(store: SqliteSessionStore, query: str) -> None:
+    """What is quoted is looked for as it stands, also among messages that ask."""
+    say(store, "a", ["have not seen it?", "was wir haben?", "something else"])
+
+    assert texts(store, search(store, query)) == ["have not seen it?" if "seen" in query else "was wir haben?"]
+    assert not asks(query)
+    assert asks(query.strip('"'))
+    assert asks('where is "have not seen"?')
 
 
 def test_what_was_too_much_to_read_is_told(store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,18 @@ def test_a_long_lineage_does_not_crowd_out_other_conversations(store: SqliteSess
     assert names(found)[1] == "b"
 
 
+def test_a_lineage_that_takes_all_places_is_asked_past(store: SqliteSessionStore) -> None:
+    """Where nearly all that was ranked is one conversation, more is ranked."""
+    for number in range(9):
+        parent = f"a{number - 1}" if number else None
+        say(store, f"a{number}", ["the violin concert, the violin lesson"], parent=parent)
+    say(store, "b", ["somebody mentioned a violin while we were all cooking a long and elaborate dinner for nine"])
+
+    found = find_conversations(store, SearchRequest("violin", limit=2))
+
+    assert names(found)[1:] == ["b"]
+
+
 def test_order_by_time_ranks_more_sessions_than_are_shown(store: SqliteSessionStore) -> None:
     """The newest match is found even where it is not among the best of the rank."""
     for number in range(12):

@@ -7,8 +7,9 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.ids import SessionId
+from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.sqlite.postings import SqliteCatalog
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import open_state
 
@@ -92,3 +93,49 @@ def test_while_another_process_writes_it_is_left(tmp_path):
     assert time.monotonic() - start < 8
     other.execute("ROLLBACK")
     other.close()
+
+
+def _count_segments(path):
+    with closing(apsw.Connection(str(path))) as connection:
+        rows = connection.execute("SELECT DISTINCT segid FROM message_words_idx").fetchall()
+    return len(rows)
+
+
+def test_the_index_of_a_large_file_is_merged_a_little_at_each_close(tmp_path):
+    """A term is looked up in every segment, so a file that is too large to rewrite gets fewer of them too."""
+    path = tmp_path / "state.db"
+    store = SqliteSessionStore(open_state(path))
+    _fill(store, 400, at_once=40)
+    name = SessionId("20260101_120000_aaaaaa")
+    store.create(Session(name, "cli", 1.7e9))
+    sent = "x " * 500_000
+    for _ in range(18):
+        store.append(name, [NewMessage(Message(Role.USER, "large"), 1.7e9, Origin.PERSON, api_content=sent)])
+        store.file.catch_up()
+    store.database.close()  # as after a crash: untidied
+    before = _count_segments(path)
+
+    for _ in range(5):
+        again = SqliteSessionStore(open_state(path))
+        again.rename(name, f"title {_}")
+        again.close()
+
+    assert path.stat().st_size > 16_000_000
+    assert before > 1
+    assert _count_segments(path) == 1
+
+
+def test_messages_of_a_session_are_listed_with_and_without_gaps(tmp_path):
+    """A session that was stored at once is a range of ids; one that took turns with another is a list."""
+    store = SqliteSessionStore(open_state(tmp_path / "state.db"))
+    new = [NewMessage(Message(Role.USER, "tea"), 1.7e9, Origin.PERSON)]
+    for name in ("a", "b", "c"):
+        store.create(Session(SessionId(name), "cli", 1.7e9))
+    for name in ("a", "a", "b", "c", "b"):
+        store.append(SessionId(name), new)
+
+    found = SqliteCatalog(store.database.connection, user=OWNER).ids_by_session(["a", "b", "c", "none"])
+
+    assert {name: list(ids) for name, ids in found.items()} == {"a": [1, 2], "b": [3, 5], "c": [4]}
+    assert found["a"] == range(1, 3)
+    store.database.close()
