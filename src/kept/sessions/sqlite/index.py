@@ -31,6 +31,8 @@ _WITH_SAME_WORDS = "3"
 
 SQL = statements("kept.sessions.sqlite", "index.sql")
 TABLES = ("words", "trigrams")
+MERGES = (SQL.merge_words, SQL.merge_trigrams)
+"""What merges segments of each of them."""
 TASK = "indexing messages"
 LEASE = "reindex"
 _LEASE_SECONDS = 120.0
@@ -221,13 +223,14 @@ def texts(rows: Iterable[Row]) -> list[IndexedText]:
     ]
 
 
-def merge(connection: Connection, pages: int) -> bool:
-    """Do one step of merging and return whether it changed anything; a negative number starts a full merge."""
+def merge(connection: Connection, sql: str, pages: int) -> bool:
+    """Do one step of merging an index, by the statement for it, and return whether it changed anything.
+
+    A negative number begins a merge of all segments.
+    """
     before = connection.total_changes()
-    connection.execute(SQL.merge_words, (pages,))
-    connection.execute(SQL.merge_trigrams, (pages,))
-    # a merge that finds nothing to do still counts as one change per table
-    return connection.total_changes() - before > len(TABLES)
+    connection.execute(sql, (pages,))
+    return connection.total_changes() - before > 1  # a merge that finds nothing to do still counts as one change
 
 
 def is_current(connection: Connection) -> bool:

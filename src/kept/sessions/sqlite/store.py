@@ -40,7 +40,7 @@ FRAGMENTED_SHARE = 1 / 8
 FREE_SHARE = 1 / 25
 """Share of free pages above which a vacuum is worth it."""
 WAIT_SECONDS = 0.1
-MERGE_SECONDS = 0.2
+MERGE_SECONDS = 0.1
 """What the end of a command may take longer to merge the indexes of a large file; the next command goes on with it."""
 _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
@@ -80,16 +80,20 @@ def erase(database: Database) -> None:
 def merge_indexes(database: Database, *, seconds: float = inf) -> None:
     """Merge both indexes into one segment each, in small steps, so that others can write in between.
 
-    After `seconds` the rest is left to the next merge, which goes on where this one was.
+    After `seconds` the rest is left to the next merge, which goes on where this one was; words, which every search
+    looks up, come first.
     """
-    pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
     end = monotonic() + seconds
-    for _ in range(MOST_STEPS):
-        with database.writing() as connection:
-            changed = index.merge(connection, pages)
-        if not changed or monotonic() >= end:
-            return
-        pages = PAGES
+    for sql in index.MERGES:
+        pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
+        for _ in range(MOST_STEPS):
+            with database.writing() as connection:
+                changed = index.merge(connection, sql, pages)
+            if monotonic() >= end:
+                return
+            if not changed:
+                break
+            pages = PAGES
 
 
 def finish_erasing(database: Database) -> None:
@@ -227,7 +231,8 @@ class SessionFile:
         with suppress(Busy), self.database.limit_wait(wait_seconds):
             if index.drain(self.database):
                 with self.database.writing() as connection:
-                    index.merge(connection, _MERGED_PAGES)
+                    for sql in index.MERGES:
+                        index.merge(connection, sql, _MERGED_PAGES)
 
     def erase(self) -> None:
         """Remove every byte of what was deleted from index and file; raise Busy while a reader holds the log."""
