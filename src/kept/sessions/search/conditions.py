@@ -17,6 +17,8 @@ _SUBSTRINGS_FROM = 1_500
 """Candidates from which on a lookup in the substring index costs less than reading their texts."""
 _FEW_TEXTS = 20
 """Messages with one word that are read faster than the list of a second word."""
+_SHORT_LISTS = 200_000
+"""Messages up to which the list of a stop word takes less time than the texts of the messages with a common word."""
 _TELLING = 3
 """Words of a phrase that are looked up."""
 _FIRST = 6_000
@@ -229,7 +231,8 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
         return AllOf(tuple(map(Word, words))) if words else None
     telling.sort(key=postings.frequency)
     least = postings.frequency(telling[0])
-    if least > _SUBSTRINGS_FROM:  # beside a common word, a stop word spares the texts of most messages
+    if least > _SUBSTRINGS_FROM and postings.documents <= _SHORT_LISTS:
+        # beside a common word, a stop word spares the texts of most messages
         telling += [word for word in words if word not in telling]
     return AllOf(tuple(map(Word, telling[: 1 if least <= _FEW_TEXTS else _TELLING])))
 

@@ -249,7 +249,7 @@ class SqlitePostings:
         """Return the text of each message; of ASCII texts only those with the words of a phrase, where one is given."""
         unknown = [number for number in ids if number not in self._texts]
         if unknown:
-            bindings = (str(unknown), phrase_pattern(holding) if holding else "%", holding)
+            bindings = (str(unknown), phrase_pattern(holding) if holding else "%")
             rows: Rows = self._connection.execute(SQL.texts, bindings).fetchall()
             self._texts |= {int(number): str(text or "") for number, text in rows}
         return {number: self._texts[number] for number in ids if number in self._texts}

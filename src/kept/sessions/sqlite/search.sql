@@ -61,14 +61,9 @@ SELECT messages.id, CAST(session_id AS TEXT), CAST(role AS TEXT), CAST(timestamp
 FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
 
 -- name: texts
--- a text of printable ASCII with single spaces holds a phrase as it stands; any other, or one that is longer than its
--- characters because it is not ASCII or has a NUL, is compared in its folded form
+-- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared
 SELECT id, CAST(content AS TEXT) FROM messages
-WHERE id IN (SELECT value FROM json_each(?1)) AND (
-  ?2 = '%'
-  OR (content LIKE ?2 AND (instr(lower(content), ?3) OR instr(content, '  ') OR content GLOB '*[^ -~]*'))
-  OR octet_length(content) <> length(content)
-);
+WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR content LIKE ?2 OR octet_length(content) <> length(content));
 
 -- name: talk_before
 -- texts of tools are found by the index alone
