@@ -1,6 +1,7 @@
 """Cross-validated recall on four kinds of conversations, with the weights of the search fitted without the tested part.
 
     python -m benchmarks.crossval FOLDER [--cache FILE] [--fit]
+    python -m benchmarks.crossval FOLDER [--cache FILE] --shake
     python -m benchmarks.crossval FOLDER --abstain
 
 FOLDER holds `locomo_dev.json`, `realtalk_dev.json`, `longmemeval_dev.{messages,questions}.jsonl` and `beam_dev/`. Each
@@ -8,6 +9,9 @@ question is asked once through the real search, beside plain BM25 without stop w
 recorded (`benchmarks/features.py`). From them, five folds of conversations (of LongMemEval, questions) are scored with
 weights that were fitted to the other four, all sets with equal weight. Then each weight is set to zero: what it gains,
 and on which data.
+
+`--shake` counts the questions whose turn is found at several cutoffs, with the weights that ship and on average over
+weights that differ from them by chance: what a figure at one cutoff owes to weights that were chosen at it.
 
 `--abstain` asks each question of its own store and of another one, which cannot answer it, and prints how often the
 search abstains from each.
@@ -43,6 +47,10 @@ Sixteen weights fitted to these questions are worse on others than the ones that
 """
 SAMPLES = 200
 """Resamples of the questions over which the chosen weights are averaged: the best of a flat grid is chance."""
+CUTOFFS = (3, 5, 7, 10, 15, 20)
+"""Places up to which a turn counts as found when weights are shaken."""
+SHAKES, SPREAD = 60, 0.15
+"""How often all weights are changed by chance, and the standard deviation of the logarithm of the change."""
 KEPT = 250
 """Messages per question that are scored again: those that the search scores highest of all."""
 LINEAR = (
@@ -146,8 +154,8 @@ def default_weights() -> dict[str, float]:
     return {"words": 1.0, **{name: getattr(WEIGHTS, name) for name in LINEAR}}
 
 
-def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, float]:
-    """Return the three figures of one question with these weights."""
+def _score(asked: Asked, weights: Mapping[str, float]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return what each message says, what makes it likely, and its score."""
     said, likely = np.zeros(len(asked.gold)), np.zeros(len(asked.gold))
     for name, part in asked.parts.items():
         if name in LIKELY:
@@ -155,7 +163,12 @@ def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, 
         elif name not in OF_SESSION:
             said += weights[name] * part
     rest = sum(weights[name] * asked.parts[name] for name in OF_SESSION)
-    scores = np.where(said + likely > 0, said + likely + rest, 0.0)
+    return said, likely, np.where(said + likely > 0, said + likely + rest, 0.0)
+
+
+def evaluate(asked: Asked, weights: Mapping[str, float]) -> tuple[float, float, float]:
+    """Return the three figures of one question with these weights."""
+    said, likely, scores = _score(asked, weights)
     top = np.argsort(-scores, kind="stable")[:10]
     turn = float((asked.gold[top] & (scores[top] > 0)).any())
     order = np.argsort(-_session_scores(asked, weights, said, likely), kind="stable")
@@ -263,6 +276,35 @@ def report(sets: Mapping[str, Sequence[Asked]], *, may_fit: bool) -> Iterator[st
     yield f"{fitting.looks} sets of weights were looked at"
 
 
+def shake(sets: Mapping[str, Sequence[Asked]]) -> Iterator[str]:
+    """Yield how many turns are found at each cutoff, with the weights that ship and with weights changed by chance.
+
+    Each line is printed beside the same search without the weights that are fitted.
+    """
+    chance, ship = np.random.default_rng(1), default_weights()
+    shaken = [
+        {name: value * np.exp(chance.normal(0.0, SPREAD)) if name in LINEAR else value for name, value in ship.items()}
+        for _ in range(SHAKES)
+    ]
+    yield f"{'questions whose turn is found at':60}" + "".join(f"{cutoff:>8}" for cutoff in CUTOFFS)
+    for name, questions in sets.items():
+        for title, tried in (("the weights that ship", [ship]), ("shaken", shaken)):
+            for label, gone in (("", {}), (" without " + " and ".join(FITTED), dict.fromkeys(FITTED, 0.0))):
+                found = np.mean([_count_found(questions, {**weights, **gone}) for weights in tried], axis=0)
+                yield f"{name + ', ' + title + label:60}" + "".join(f"{count:>8.1f}" for count in found)
+
+
+def _count_found(questions: Sequence[Asked], weights: Mapping[str, float]) -> list[int]:
+    """Return how many questions have a wanted turn in the first places, for each cutoff."""
+    places = []
+    for asked in questions:
+        scores = _score(asked, weights)[2]
+        best = scores[asked.gold].max(initial=0.0)
+        if best > 0:
+            places.append(1 + int((scores > best).sum()))
+    return [sum(place <= cutoff for place in places) for cutoff in CUTOFFS]
+
+
 def count_abstained(sets: Mapping[str, Sequence[Pool]]) -> Iterator[str]:
     """Yield, for each set, the shares of questions from which the search abstains, in their own store and in another.
 
@@ -303,6 +345,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--cache", type=Path, help="where recordings are kept between runs")
     parser.add_argument("--fit", action="store_true", help="fit the weights in folds; minutes instead of seconds")
+    parser.add_argument("--shake", action="store_true", help="figures at several cutoffs, weights changed by chance")
     parser.add_argument("--abstain", action="store_true", help="how often the search abstains, instead of recall")
     options = parser.parse_args()
     pools = read_sets(options.folder)
@@ -317,7 +360,7 @@ def main() -> None:
         if options.cache is not None:
             options.cache.write_bytes(pickle.dumps(recordings))
     sets = {name: prepare(each, recordings[name]) for name, each in pools.items()}
-    for line in report(sets, may_fit=options.fit):
+    for line in shake(sets) if options.shake else report(sets, may_fit=options.fit):
         print(line, flush=True)
 
 
