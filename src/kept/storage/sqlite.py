@@ -114,7 +114,8 @@ class Database:
         """
         connection = self._writer()
         if connection.in_transaction:
-            yield connection
+            with nullcontext() if with_checksums else self._pause(connection):
+                yield connection
             return
         with explain_sql_errors(self.path):
             self._lock.begin(connection, self._wait_seconds)
@@ -132,6 +133,11 @@ class Database:
         from kept.storage.row_checksums import follow_changes  # only writes need it
 
         return nullcontext() if self.covered is None else follow_changes(connection, self.covered)
+
+    def _pause(self, connection: Connection) -> AbstractContextManager[None]:
+        from kept.storage.row_checksums import pause
+
+        return pause(connection)
 
     @contextmanager
     def limit_wait(self, seconds: float) -> Iterator[Connection]:
