@@ -83,6 +83,27 @@ def has_long_word(text: str, length: int) -> bool:
     return b"x" * length in text.encode("utf-8", "surrogatepass").translate(_SPACES)
 
 
+_KINDS = bytes(
+    ord("." if char in "._/\\:@#+-" else "A" if char.isupper() else "a" if char.isalnum() else " ")
+    for char in map(chr, range(256))
+)
+_NO_WORD = (b" ", b"")
+
+
+def has_joint(text: str) -> bool:
+    """Whether a sign of ASCII `text` may join two words: a letter, a digit or another sign follows it."""
+    kinds = text.encode().translate(_KINDS)
+    at = kinds.find(b".")
+    while at >= 0 and kinds[at + 1 : at + 2] in _NO_WORD:
+        at = kinds.find(b".", at + 1)
+    return at >= 0
+
+
+def has_hump(text: str) -> bool:
+    """Whether a capital of ASCII `text` follows a small letter or a digit."""
+    return b"aA" in text.encode().translate(_KINDS)
+
+
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 """What a terminal may obey: the C0 and C1 controls except tab and line break, and those that reorder text."""
 _DIRECTION_MARKS = "[\u061c\u200e\u200f]"

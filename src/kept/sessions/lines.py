@@ -32,7 +32,11 @@ _SESSION_FIELDS = frozenset(
     ("source", "user_id", "profile", "project", "model", "title", "parent_session_id", "link", "ended", "end_reason")
 )
 _OF_TOOLS = frozenset(("tool_calls", "tool_call_id", "tool_name", "reasoning"))
+_OPTIONAL = frozenset(
+    ("origin", "api_content", "token_count", "external_id", "interrupted", "provenance", "state", "id")
+)
 _ROLES = {role.value: role for role in Role}
+_USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
 
 
 class BadLine(ValueError):
@@ -191,10 +195,13 @@ def _message_line(value: Mapping[str, Any], source: str, imported: SourceName | 
             tool_name=_text(value, "tool_name"),
             reasoning=_text(value, "reasoning"),
         )
+    if _OPTIONAL.isdisjoint(value):  # most lines of other programs have none of these fields
+        new = NewMessage(message, timestamp, _USUAL_ORIGIN[role], source=imported)
+        return MessageLine(_describe_session(value, timestamp, source), new)
     new = NewMessage(
         message,
         timestamp,
-        _word(value, "origin", Origin) or Origin.usual(role),
+        _word(value, "origin", Origin) or _USUAL_ORIGIN[role],
         api_content=_text(value, "api_content"),
         token_count=_count(value, "token_count"),
         external_id=_external_id(value),
@@ -216,9 +223,10 @@ def _describe_session(value: Mapping[str, Any], timestamp: float, source: str) -
 
 
 def _role(value: Mapping[str, Any]) -> Role:
-    role = _text(value, "role")
-    if (known := _ROLES.get(role or "")) is not None:
+    word = value.get("role")
+    if type(word) is str and (known := _ROLES.get(word)) is not None:
         return known
+    role = _text(value, "role")
     if role is None:
         raise BadLine("role is missing")
     try:

@@ -179,25 +179,25 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
     """Return the row of a new message, and the blobs that `cut_blobs` took out of it."""
     message = new.message
     content, parts, blobs = _flatten(message.content)
-    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
     api_content = new.api_content if new.api_content != message.content else None
-    row = MessageRow(
-        session_id=session_id,
-        role=_WORDS[message.role],
-        content=content,
-        timestamp=float(new.timestamp),
-        origin=None if _USUAL_ORIGIN[message.role] is new.origin else new.origin.value,
-        tool_name=_clean(message.tool_name),
-        tool_calls=storable(dumps(calls)) if calls else None,
-        tool_call_id=_clean(message.tool_call_id),
-        reasoning=_clean(message.reasoning),
-        parts=parts,
-        token_count=new.token_count,
-        api_content=_clean(api_content),
-        external_id=_clean(new.external_id),
-        interrupted=int(new.interrupted),
-        state=_ACTIVE,
-        source=None if new.source is None else source_id(new.source),
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+    row = MessageRow(  # by position, which takes half of the time of names
+        session_id,
+        _WORDS[message.role],
+        content,
+        float(new.timestamp),
+        None if _USUAL_ORIGIN[message.role] is new.origin else new.origin.value,
+        None if message.tool_name is None else storable(message.tool_name),
+        storable(dumps(calls)) if calls else None,
+        None if message.tool_call_id is None else storable(message.tool_call_id),
+        None if message.reasoning is None else storable(message.reasoning),
+        parts,
+        new.token_count,
+        None if api_content is None else storable(api_content),
+        None if new.external_id is None else storable(new.external_id),
+        int(new.interrupted),
+        _ACTIVE,
+        None if new.source is None else source_id(new.source),
     )
     return row, blobs
 

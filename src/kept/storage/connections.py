@@ -21,9 +21,9 @@ from kept.storage.sql_errors import explain, is_full
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT_PAGES = 4_000
-"""About 8 MB: a checkpoint makes one writer wait for the disk, one append in 500 where several processes append."""
-RESTART_PAGES = 12_000
+CHECKPOINT_PAGES = 8_000
+"""About 16 MB: a checkpoint makes one writer wait for the disk, and all of them when the log is begun anew after it."""
+RESTART_PAGES = 16_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
 _BETWEEN_CHECKPOINTS = 4_000

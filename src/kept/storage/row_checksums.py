@@ -107,12 +107,16 @@ def follow_changes(connection: apsw.Connection, tables: dict[str, CoveredTable])
 @contextmanager
 def pause(connection: apsw.Connection) -> Iterator[None]:
     """Follow no changes in this block, which changes no table that has checksums: each call of the hook costs 1 µs."""
-    notice = _watching.get(connection)
+    notice = _watching.pop(connection, None)
+    if notice is None:
+        yield
+        return
     connection.preupdate_hook(None)
     try:
         yield
     finally:
         connection.preupdate_hook(notice)
+        _watching[connection] = notice
 
 
 def _notice(

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
@@ -28,6 +27,7 @@ from kept.storage.connections import (
     use_wal,
 )
 from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, open_regular, resolve_link, steady_folder
+from kept.storage.write_lock import WriteLock
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
@@ -71,6 +71,7 @@ class Database:
         """Whether a transaction was committed through this object."""
         self.covered: dict[str, CoveredTable] | None = None
         """The tables whose rows get checksums: None if none do, empty until the first write."""
+        self._lock = WriteLock(path)
         self._local = threading.local()
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
@@ -113,10 +114,11 @@ class Database:
         """
         connection = self._writer()
         if connection.in_transaction:
-            yield connection
+            with nullcontext() if with_checksums else self._pause(connection):
+                yield connection
             return
         with explain_sql_errors(self.path):
-            _begin_immediate(connection, self._wait_seconds)
+            self._lock.begin(connection, self._wait_seconds)
             try:
                 with self._follow(connection) if with_checksums else nullcontext():
                     yield connection
@@ -131,6 +133,11 @@ class Database:
         from kept.storage.row_checksums import follow_changes  # only writes need it
 
         return nullcontext() if self.covered is None else follow_changes(connection, self.covered)
+
+    def _pause(self, connection: Connection) -> AbstractContextManager[None]:
+        from kept.storage.row_checksums import pause
+
+        return pause(connection)
 
     @contextmanager
     def limit_wait(self, seconds: float) -> Iterator[Connection]:
@@ -320,27 +327,6 @@ class Database:
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
-
-
-def _begin_immediate(connection: Connection, wait_seconds: float) -> None:
-    connection.set_busy_timeout(0)  # SQLite would sleep up to 100 ms, for a lock that an append holds for 0.2 ms
-    started = time.monotonic()
-    try:
-        while True:
-            try:
-                apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
-                break
-            except (apsw.BusyError, apsw.LockedError):
-                if (waited := time.monotonic() - started) > wait_seconds:
-                    raise
-                import random  # most processes never wait
-
-                # jitter keeps writers from colliding again. Whoever has just released the lock is the next to ask, so
-                # one that has waited for longer than an append asks more often; about a long transaction less and less
-                pause = 0.00005 if 0.001 <= waited < 0.01 else min(0.01, 0.0002 + waited / 50)
-                time.sleep(random.uniform(0.5, 1.5) * pause)
-    finally:
-        connection.set_busy_timeout(int(wait_seconds * 1_000))
 
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import apsw
 import pytest
@@ -130,49 +129,6 @@ def test_a_limited_wait_ends_in_busy_and_then_the_usual_wait_applies(open_databa
     assert facts(database) == ["late"]
     release.join()
     other.close()
-
-
-def test_writers_that_collide_return_after_different_waits(open_database, tmp_path, monkeypatch):
-    """Jitter keeps writers from colliding again; a writer that comes soon waits a fraction of a millisecond."""
-    connection = open_database().connection
-    connection.set_busy_timeout(0)
-    waits, longest, began = [], [], time.monotonic()
-
-    def sleep(seconds):
-        waits.append(seconds)
-        longest.append(1.5 * (0.0002 + (time.monotonic() - began) / 50))
-        threading.Event().wait(0.01)
-
-    monkeypatch.setattr(ours.time, "sleep", sleep)
-    other = apsw.Connection(str(tmp_path / "state.db"))
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(apsw.BusyError):
-        ours._begin_immediate(connection, 0.5)
-    other.close()
-
-    assert waits[0] <= 0.001
-    assert all(wait <= most for wait, most in zip(waits, longest, strict=True))  # a fiftieth of what was waited
-    assert all(0.0001 <= wait <= 0.015 for wait in waits)
-    assert max(waits) > 0.003
-    assert len(set(waits)) > 1
-
-
-def test_who_has_waited_longer_than_an_append_asks_more_often(open_database, tmp_path, monkeypatch):
-    """Whoever has just written asks again at once; after a hundredth of a second the lock is not for an append."""
-    connection = open_database().connection
-    other = apsw.Connection(str(tmp_path / "state.db"))
-    other.execute("BEGIN IMMEDIATE")
-    moments = [0.0, 0.0, 0.002, 0.02, 60.0]
-    now, waits = iter([*moments, 100.0]), []
-    monkeypatch.setattr(ours, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=waits.append))
-    with pytest.raises(apsw.BusyError):
-        ours._begin_immediate(connection, 99.0)
-    other.close()
-
-    first, aged, last, longest = waits
-    assert aged < 0.0001 <= first < 0.0004
-    assert 0.0003 <= last < longest
-    assert longest >= 0.005
 
 
 def test_a_unit_of_work_is_whole_or_nothing(open_database):

@@ -92,11 +92,12 @@ class Importing:
 
     def _prepare(self, batch: Iterable[tuple[int, bytes]]) -> list[tuple[int, SessionLine | _ReadyMessage]]:
         lines: list[tuple[int, Line]] = []
+        now = self._file.clock.now().timestamp()
         for number, raw in batch:
             if not raw.strip():
                 continue
             try:
-                lines += self._parse(number, raw.removeprefix(b"\xef\xbb\xbf"))
+                lines += self._parse(number, now, raw.removeprefix(b"\xef\xbb\xbf"))
             except BadLine as bad:
                 self.report.refuse(number, str(bad))
         safe = iter(self._file.redaction.messages([line.new for _, line in lines if isinstance(line, MessageLine)]))
@@ -105,8 +106,7 @@ class Importing:
             for number, line in lines
         ]
 
-    def _parse(self, number: int, raw: bytes) -> Iterator[tuple[int, Line]]:
-        now = self._file.clock.now().timestamp()
+    def _parse(self, number: int, now: float, raw: bytes) -> Iterator[tuple[int, Line]]:
         for line in parse_all(raw, source=self._source, now=now, imported=self._provenance):
             if not isinstance(line, BadLine):
                 yield number, line
@@ -134,7 +134,8 @@ class Importing:
         if not fresh:
             return
         message_rows.write_sources(connection, [item.line.new for item in fresh])
-        ids = message_rows.insert(connection, [(item.row, item.blobs) for item in fresh])
+        with self._file.writing(with_checksums=False):  # messages compute their own
+            ids = message_rows.insert(connection, [(item.row, item.blobs) for item in fresh])
         for message_id, item in zip(ids, fresh, strict=True):
             if item.line.exported_id is not None:
                 self._new_ids[item.line.exported_id] = message_id

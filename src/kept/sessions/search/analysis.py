@@ -13,7 +13,7 @@ from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.messages import SUMMARY_MARKER, Origin
-from kept.core.text import STOP_WORDS, WORD, has_long_word, resource_path
+from kept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -38,6 +38,7 @@ _LEAST_NOISE = 32
 """Characters of the shortest run, apart from those that are named as base64."""
 _JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
 _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
+_SPEAKER_CHARACTERS = 82  # the longest match of the expression
 _COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
 _CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
 _JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
@@ -117,7 +118,8 @@ def remove_noise(text: str) -> str:
 
 def split_speaker(text: str) -> tuple[str, str]:
     """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
-    found = _SPEAKER.match(text)
+    # few messages have a name, and the expression tries the first words of all
+    found = _SPEAKER.match(text) if ": " in text[:_SPEAKER_CHARACTERS] else None
     if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
         return "", text
     return found[1], text[found.end() :]
@@ -132,13 +134,13 @@ def pieces(run: str) -> tuple[list[str], list[str]]:
 def compounds(text: str) -> list[str]:
     """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
     found: list[str] = []
-    # every stored message comes through here and most have neither: these checks cost a tenth of the search
-    if _JOINT.search(text):
+    # every stored message comes through here, and most have neither
+    if has_joint(text) if text.isascii() else _JOINT.search(text):
         # the expression tries every word to its end and back
         parts = (part for part in text.split() if _JOINT.search(part))
         wholes = (whole for part in parts for whole in _COMPOUND.findall(part) if len(whole) <= _COMPOUND_CHARACTERS)
         found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
-    if not text[1:].islower() and _HUMP.search(text):  # one capital at the beginning is the usual
+    if has_hump(text) if text.isascii() else _HUMP.search(text):
         for camel in _CAMEL.findall(text):
             found += _CAMEL_PARTS.findall(camel)
     return found

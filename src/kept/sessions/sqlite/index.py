@@ -206,7 +206,8 @@ def _drain_batch(connection: Connection, most: int, *, chars: int = _QUEUE_CHARS
     _unindex(connection, [row[0] for row in waiting if row[1] is None])
     add_texts(connection, texts((row[0], *row[2:-1]) for row in there))
     with row_checksums.pause(connection):
-        connection.executemany(SQL.done, [(row[0],) for row in waiting])
+        if waiting:
+            connection.execute(SQL.done_up_to, (waiting[-1][0],))
     foreign = [row for row in there if row[-1]]
     message_rows.update_checksums(connection, [row[0] for row in foreign])
     session_rows.recount(connection, {row[1] for row in foreign})

@@ -68,6 +68,9 @@ INSERT INTO index_queue (message_id) VALUES (?) ON CONFLICT DO NOTHING;
 -- name: done
 DELETE FROM index_queue WHERE message_id = ?;
 
+-- name: done_up_to
+DELETE FROM index_queue WHERE message_id <= ?;
+
 -- name: recount_all
 UPDATE sessions SET
   message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound')

@@ -60,6 +60,19 @@ def test_only_a_name_is_a_speaker() -> None:
     assert split_speaker("Ana María: hola") == ("Ana María", "hola")
 
 
+def test_the_longest_name_is_a_speaker() -> None:
+    """Three words of 25 letters each, after three spaces."""
+    name = " ".join(letter * 25 for letter in "ABC")
+
+    assert split_speaker(f"   {name}: hello") == (name, "hello")
+
+
+@given(st.text("aB9_./:- ,é\n", max_size=12))
+def test_the_quick_look_at_ascii_misses_no_identifier(text: str) -> None:
+    """Letters of another script, for which expressions decide, do not change what is found in the rest."""
+    assert compounds(f"{text} é") == compounds(text)
+
+
 def test_the_words_of_a_short_message_are_marked() -> None:
     """Where few words are said, each says more; stop words say nothing."""
     short = prepare(IndexedText(1, "the violin recital"))

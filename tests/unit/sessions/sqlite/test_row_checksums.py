@@ -187,3 +187,32 @@ def test_of_much_text_a_sample_is_compared(path):
         assert (is_all, 1 < len(chosen) < 20) == (False, True)
         assert "of 33 messages" in index_check.describe_sample(connection, most_chars=251_000)
         assert index_check.find_faults(connection, most_chars=1_000) == []
+
+
+def test_rows_that_change_around_an_append_get_their_checksums(tmp_path):
+    """Only the append itself is not followed, also where it indexes something and belongs to a wider transaction."""
+    store = SqliteSessionStore(tmp_path / "state.db")
+    with store.database.writing():
+        store.create(Session(SESSION, "cli", 1.7e9))
+        store.append(SESSION, [said(f"walrus {number}") for number in range(60)])
+        store.note(SESSION, "after", value=1)
+        store.append(SESSION, [said("penguin")])
+        store.add_usage(SESSION, task="chat", model="m", usage=Usage(10, 20, 0, 0), cost=0.5)
+
+    assert row_checksums.count_missing(store.database.connection) == 0
+    store.close()
+    assert findings(tmp_path / "state.db") == []
+
+
+def test_an_append_in_a_wider_transaction_is_not_followed(tmp_path):
+    """The rows of messages compute their own checksums, and the hook would cost as much as the row."""
+    store = SqliteSessionStore(tmp_path / "state.db")
+    with store.database.writing() as connection:
+        store.create(Session(SESSION, "cli", 1.7e9))
+        assert connection in row_checksums._watching
+        with store.file.writing(with_checksums=False):
+            with row_checksums.pause(connection):
+                pass
+            assert connection not in row_checksums._watching
+        assert connection in row_checksums._watching
+    store.close()

@@ -1,0 +1,112 @@
+"""The wait of writers for SQLite's write lock, in the order in which they came.
+
+SQLite has no queue: whoever has just released the lock is the next to ask for it. So a waiter marks itself: it locks
+one byte of the folder, whose position is the time at which it came, and whoever comes later lets it go first. Marks
+decide nothing but the order, and end with their process; SQLite's lock alone protects the file. Where there are none
+(on other systems than Linux, in a folder that cannot be locked, of other programs) writers get their turn by chance.
+"""
+
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from struct import pack, unpack_from
+from zlib import crc32
+
+import apsw
+
+from kept.storage.files import resolve_link
+
+if sys.platform == "linux":
+    import fcntl
+
+_TURN_MICROSECONDS = 500
+"""So long a writer that has waited goes on without regard to others: passing the lock on costs as much as an append."""
+_PATIENCE_MICROSECONDS = 1_500
+"""How long a writer lets others go first: the next in order may have no processor."""
+_OLDEST_MICROSECONDS = 500_000
+"""Older marks are ignored: a stopped process must not make others wait again and again."""
+_TIME_BITS = 46
+"""Two years; the bits above them tell the databases of a folder apart."""
+_LOCK = "hhqqi4x"
+"""Linux's `struct flock`: type, whence, start, length, process."""
+
+
+class WriteLock:
+    """Begins the write transactions of this process on one database."""
+
+    def __init__(self, path: Path) -> None:
+        with suppress(OSError):  # a loop of links: opening the database says so
+            path = resolve_link(path)
+        self._folder = path.parent
+        self._base = (crc32(path.name.encode()) & 0xFFFF) << _TIME_BITS
+        self._turn_began = 0
+
+    def begin(self, connection: apsw.Connection, wait_seconds: float) -> None:
+        """Begin an immediate transaction; raise BusyError if other writers do not let it within the time."""
+        connection.set_busy_timeout(0)  # SQLite would sleep up to 100 ms, for a lock that an append holds for 0.2 ms
+        folder = self._open_folder()
+        try:
+            came = _now()
+            has_turn = came - self._turn_began < _TURN_MICROSECONDS
+            if (has_turn or not self._is_behind(folder, came)) and _try_begin(connection):
+                return
+            self._mark(folder, came)
+            self._wait(connection, folder, came=came, wait_seconds=wait_seconds)
+            self._turn_began = _now()
+        finally:
+            if folder is not None:
+                os.close(folder)  # and with it the mark
+            connection.set_busy_timeout(int(wait_seconds * 1_000))
+
+    def _wait(self, connection: apsw.Connection, folder: int | None, *, came: int, wait_seconds: float) -> None:
+        while True:
+            waited = (_now() - came) / 1_000_000
+            if waited > wait_seconds:
+                _begin(connection)
+                return
+            if self._is_behind(folder, came):
+                pause = 0.0001
+            elif _try_begin(connection):
+                return
+            else:  # about a long transaction ask less often
+                pause = 0.00003 if waited < 0.01 else min(0.001, waited / 50)
+            time.sleep(pause)
+
+    def _open_folder(self) -> int | None:
+        if sys.platform == "linux":
+            with suppress(OSError):
+                return os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+    def _is_behind(self, folder: int | None, came: int) -> bool:
+        """Whether another writer has been waiting for longer, and is to go first."""
+        if folder is None or (now := _now()) - came > _PATIENCE_MICROSECONDS:
+            return False
+        oldest = max(0, now - _OLDEST_MICROSECONDS)
+        asked = pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, self._base + oldest, came - oldest, 0)
+        with suppress(OSError):
+            return bool(unpack_from("h", fcntl.fcntl(folder, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
+        return False
+
+    def _mark(self, folder: int | None, came: int) -> None:
+        if folder is not None:
+            mark = pack(_LOCK, fcntl.F_RDLCK, os.SEEK_SET, self._base + came, 1, 0)
+            with suppress(OSError):
+                fcntl.fcntl(folder, fcntl.F_OFD_SETLK, mark)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+def _begin(connection: apsw.Connection) -> None:
+    apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
+
+
+def _try_begin(connection: apsw.Connection) -> bool:
+    with suppress(apsw.BusyError, apsw.LockedError):
+        _begin(connection)
+        return True
+    return False
