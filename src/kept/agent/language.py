@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kept.core.text import UNSPACED, WORD, resource_text, stop_words_by_language, strip_accents
 from kept.core.values import dataclass, field
+from kept.sessions.search.query import asks_by_words
 
 CODES: Final = ("en", "de", "es", "fr", "zh")
 READ_CHARS: Final = 400
@@ -270,6 +271,7 @@ def read(text: str, code: str) -> Reading:
         or (lead is not None and "ask" in lead.classes)
         or (code == "zh" and any("ask" in token.classes for token in tokens))  # the place of the word does not matter
         or spoken.pattern("asks").search(text.strip()) is not None
+        or asks_by_words(text[:READ_CHARS])
         or len(tokens) < len(said)
     )
     question = text[tokens[0].start :] if len(tokens) < len(said) else text

@@ -91,15 +91,25 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 
 @cache
-def _read_words(kind: str) -> frozenset[str]:
-    """Return the words of one kind in `question_words.txt`, of all languages."""
+def _read_words(kind: str, code: str = "") -> frozenset[str]:
+    """Return the words of one kind in `question_words.txt`, of one language or of all."""
     lines = resource_text("kept.sessions", "search/question_words.txt").splitlines()
     return frozenset(
         word
         for name, colon, words in (line.partition(": ") for line in lines)
-        if colon and name.endswith(f" {kind}")
+        if colon and name.endswith(f" {kind}") and name.startswith(code)
         for word in words.split()
     )
+
+
+@cache
+def _introduced() -> re.Pattern[str]:
+    """Return what finds a preposition and a word that asks, at the beginning: "for which", "bei wem", "de quoi"."""
+    pairs = (
+        rf"(?:{'|'.join(_read_words('introduces', code))})['’\s]+(?:{'|'.join(_read_words('introduced', code))})"
+        for code in ("en", "de", "es", "fr")
+    )
+    return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
 
 
 _FRAMES: Final = _read_words("frames") | _read_words("requests") | _read_words("polite")
@@ -108,6 +118,8 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+_ENDING: Final = 40
+"""Characters at the end of a text that hold its last two words."""
 _UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
 _UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
 _UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
@@ -159,7 +171,13 @@ def is_asking(text: str) -> bool:
         return True
     polite = _POLITE.match(stripped)
     first = WORD.search(stripped, polite.end() if polite else 0)
-    return first is not None and first[0].lower() in _BEGINNINGS
+    return (first is not None and first[0].lower() in _BEGINNINGS) or asks_by_words(stripped)
+
+
+def asks_by_words(text: str) -> bool:
+    """Return whether a text without a question mark begins with "for which" or "bei wem", or ends with "quoi"."""
+    ending = [word.lower() for word in WORD.findall(text[-_ENDING:])[-2:]]
+    return _introduced().match(text) is not None or not _read_words("ends").isdisjoint(ending)
 
 
 def find_role(question: str) -> str:

@@ -117,6 +117,13 @@ def test_a_bare_correction_becomes_a_whole_statement() -> None:
         "Please, tell me where I live",
         "Por favor, dime dónde vivo",
         "S'il te plaît, dis-moi où j'habite",
+        "bei wem lernt Jonte Trompete",
+        "for which company does she work",
+        "de qué hablamos",
+        "d'où viens-je",
+        "on a fait quoi hier",
+        "worüber haben wir zuletzt gesprochen",
+        "钢琴课是周几",
     ],
 )
 def test_questions_and_orders_to_tell_are_asking(text: str) -> None:
@@ -124,7 +131,17 @@ def test_questions_and_orders_to_tell_are_asking(text: str) -> None:
     assert is_asking(text)
 
 
-@pytest.mark.parametrize("text", ["Please call me Bob", "Bitte nenn mich Jörg", "por la mañana corro", "我住在成都"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Please call me Bob",
+        "Bitte nenn mich Jörg",
+        "por la mañana corro",
+        "我住在成都",
+        "pour que tu saches",
+        "In der Regel esse ich um acht",
+    ],
+)
 def test_a_polite_statement_is_not_asking(text: str) -> None:
     """A polite word begins orders of every kind."""
     assert not is_asking(text)
