@@ -27,7 +27,7 @@ from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore
-from kept.sessions.search.answers import is_bare_correction
+from kept.sessions.search.corrections import is_bare_correction
 
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""

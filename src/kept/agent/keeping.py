@@ -14,8 +14,8 @@ from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Replace, Target
 from kept.memory.store import MemoryStore, rules_in
-from kept.sessions.search.answers import Statement as Said
-from kept.sessions.search.answers import corrects
+from kept.sessions.search.corrections import Statement as Said
+from kept.sessions.search.corrections import corrects
 
 if TYPE_CHECKING:
     from kept.agent.language import Language

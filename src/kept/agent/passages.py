@@ -19,7 +19,7 @@ from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Readable
-from kept.sessions.search.answers import Statement, find_superseded
+from kept.sessions.search.corrections import Statement, find_superseded
 from kept.sessions.search.query import is_asking
 
 MIN_SHARE_OF_BEST = 0.6

@@ -5,7 +5,7 @@ from typing import Final
 
 from kept.agent.language import Language
 from kept.core.text import WORD
-from kept.sessions.search.answers import Statement, complete, corrects
+from kept.sessions.search.corrections import Statement, complete, corrects
 
 _MOST_WORDS: Final = 5
 """A correction with more words is a statement of its own."""

@@ -130,7 +130,7 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
     from kept.agent.statements import statements
     from kept.core.messages import Origin, Role
-    from kept.sessions.search.answers import begins_correction
+    from kept.sessions.search.corrections import begins_correction
 
     for row in caller.space.sessions.messages(session.id):
         if row.message.role is not Role.USER or row.origin is not Origin.PERSON or row.is_damaged:
@@ -144,8 +144,8 @@ def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
 def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]:
     """Return each fact once, in its newest wording, without what is known, waits, was rejected or is corrected."""
     from kept.core.values import replace
-    from kept.sessions.search.answers import Statement as Said
-    from kept.sessions.search.answers import find_superseded
+    from kept.sessions.search.corrections import Statement as Said
+    from kept.sessions.search.corrections import find_superseded
 
     known = _list_known(caller)
     newest: dict[frozenset[str], StandingFact] = {}
@@ -205,8 +205,8 @@ def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replac
     """Return the edit that keeps a fact: in place of the entry that it corrects, or beside the others."""
     from kept.memory.edits import Add, Replace
     from kept.memory.history import History
-    from kept.sessions.search.answers import Statement as Said
-    from kept.sessions.search.answers import corrects
+    from kept.sessions.search.corrections import Statement as Said
+    from kept.sessions.search.corrections import corrects
 
     memory = caller.space.memory
     said = Said(fact.statement.text, fact.moment)

@@ -5,100 +5,12 @@ import pytest
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
-from kept.sessions.search.answers import Statement, complete, corrects, find_superseded
 from kept.sessions.search.discovery import find_conversations
 from kept.sessions.search.query import is_asking
 from kept.sessions.search.why import explain
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 DAY = 86_400.0
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        ("I live in Leipzig", "I moved to Dresden last month"),
-        ("I live in Leipzig", "I don't live in Leipzig anymore"),
-        ("We use npm", "we use yarn now"),
-        ("My favourite colour is green", "My favourite colour is blue"),
-        ("Mein Geburtstag ist am 4. Mai", "Mein Geburtstag ist am 5. Mai"),
-        ("Die Besprechung ist am 4. Mai", "Die Besprechung ist am 5. Mai"),
-        ("Ich wohne in Leipzig", "Ich bin letzten Monat nach Dresden gezogen"),
-        ("Wir nutzen npm", "Wir nutzen jetzt yarn"),
-        ("Vivo en Madrid", "Me he mudado a Sevilla"),
-        ("J'habite à Lyon", "J'ai déménagé à Lille"),
-        ("我住在上海", "我上个月搬到北京"),
-        ("We use npm", "We use Slack now instead of npm"),
-        ("We use npm", "We switched from npm to yarn"),
-        ("We use npm for packages", "We use Yarn for packages now"),
-        ("Wir nutzen npm", "Wir nutzen jetzt Yarn statt npm"),
-        ("Usamos npm", "Usamos ahora yarn en vez de npm"),
-        ("Nous utilisons npm", "Nous utilisons maintenant yarn au lieu de npm"),
-        ("我们用npm", "我们现在用yarn而不是npm"),
-        ("We use Teams", "We use Slack now"),
-        ("we use teams", "we use slack now"),
-    ],
-)
-def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: str) -> None:
-    """In five languages, by what a person has one of, a word for a change, or another number."""
-    assert corrects(Statement(earlier, 1.0), Statement(later, 2.0))
-
-
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        ("I like tea", "I like coffee"),
-        ("I live in Leipzig", "where do I live now?"),
-        ("I live in Leipzig", "I live in Leipzig"),
-        ("I work on the parser", "I work on the parser and the lexer now"),
-        ("We use npm", "I use vim now"),
-        ("The meeting is at 4", "The train leaves at 5"),
-        ("My dog is called Rex", "My cat is called Tom"),
-        ("No, blue", "no, red"),
-        ("We use npm", "We use Slack now"),
-        ("We use npm", "we use slack now"),
-        ("we use postgres", "we use redis now"),
-        ("Wir nutzen npm", "Wir nutzen jetzt Slack"),
-        ("Usamos npm", "Usamos Slack ahora"),
-        ("Nous utilisons npm", "Nous utilisons maintenant Slack"),
-        ("我们用npm", "我们现在用Slack"),
-    ],
-)
-def test_a_statement_about_another_thing_corrects_nothing(earlier: str, later: str) -> None:
-    """Likes may be many, and a question states nothing."""
-    assert not corrects(Statement(earlier, 1.0), Statement(later, 2.0))
-
-
-def test_a_vague_change_takes_the_place_of_none_of_several() -> None:
-    """Nobody can tell which of two things went; one after the other is a chain; a named one or its kind is clear."""
-    texts = ["We use acorn", "We use birch", "we use maple now"]
-    kind = ["We use npm", "We use nginx", "we use yarn now"]
-    chain = ["We use npm", "we use yarn now", "we use pnpm now"]
-    named = ["We use npm", "We use nginx", "we use yarn now instead of npm"]
-
-    def superseded(said: list[str]) -> dict[int, int]:
-        return find_superseded([Statement(text, float(place)) for place, text in enumerate(said)])
-
-    assert superseded(texts) == {}
-    assert superseded(kind) == {0: 2}
-    assert superseded(chain) == {0: 2, 1: 2}
-    assert superseded(named)[0] == 2
-
-
-@pytest.mark.parametrize("later", ["no, blue", "it moved to 5", "actually 5", "nein, blau", "不对,蓝色"])
-def test_a_bare_correction_refers_to_the_statement_before_it(later: str) -> None:
-    """Only right after it in the same conversation."""
-    earlier = Statement("The stand-up is at 4", 1.0, "s", 1)
-
-    assert corrects(earlier, Statement(later, 2.0, "s", 3))
-    assert not corrects(earlier, Statement(later, 2.0, "t", 3))
-    assert not corrects(earlier, Statement(later, 2.0, "s", 30))
-
-
-def test_a_bare_correction_becomes_a_whole_statement() -> None:
-    """The frame is that of the statement before it."""
-    assert complete("My favourite colour is green", "no, blue") == "My favourite colour is blue"
-    assert complete("I live in Leipzig.", "no, Dresden") == "I live in Dresden."
 
 
 @pytest.mark.parametrize(
