@@ -321,3 +321,19 @@ def test_a_question_without_content_is_answered_where_a_page_does(assistant, que
 
     assert ("I like tea" in reply.text) is is_answered
     assert ("whole question" in reply.text) is not is_answered
+
+
+@pytest.mark.parametrize(
+    ("question", "follow_up"),
+    [("what did we do last week?", "and before that?"), ("was haben wir gestern gemacht?", "und davor?")],
+)
+def test_a_question_about_a_time_goes_on(app, question, follow_up):
+    """The next message bounds the time of the question, and is no question for the date or for its own words."""
+    asked = []
+    talk = Talk(app, look_up=lambda text, _: asked.append(text) or ())
+
+    talk.reply(question)
+    talk.reply(follow_up)
+
+    assert len(asked) == 2
+    assert any(word in asked[1] for word in ("before last week", "vor gestern"))

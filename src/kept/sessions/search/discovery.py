@@ -96,7 +96,7 @@ def find_conversations(
     wide = replace(request, limit=_ranking_limit(request.limit, sort))
     answers = find_answers(store, wide) if is_asking(request.query) else Answers(store.search(wide))
     found = answers.found
-    if found.period is not None and found.period.start is not None and listed > request.limit:
+    if found.period is not None and found.period.is_bounded and listed > request.limit:
         request = replace(request, limit=listed)
         found = store.search(replace(request, limit=OVERSAMPLING * listed))
         answers = Answers(found)

@@ -107,6 +107,54 @@ def _read_question(folded: str, now: float) -> Period | None:
     return Period(None, None) if is_latest else None
 
 
+def carry_time(question: str, text: str, now: float) -> str | None:
+    """Return a question about a time with the time that goes on from it: "and yesterday?", "and before that?".
+
+    None where the question is about more than one time, or the text tells more than a time.
+    """
+    folded, rest = question.lower(), text.lower()
+    asked = _list_dates(folded, now)
+    if len(asked) != 1 or read_period(SearchRequest(question), now) is None:
+        return None
+    said, dates = asked[0][1], _list_dates(rest, now)
+    folded = _drop_edge(folded, said)
+    for _, named in dates:
+        rest = rest.replace(named, " ", 1)
+    words, topics = _find_topics(rest, is_dated=True)
+    if len(dates) == 1:
+        return folded.replace(said, dates[0][1], 1) if not topics else None
+    bounded = _bound(said, words, topics)
+    return None if bounded is None else folded.replace(said, bounded, 1)
+
+
+def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:
+    """Return a date with the word before or after it that the words of a text call for; None for any other text."""
+    for kind, edge in (("earlier", "before"), ("later", "after")):
+        for code, known in _words(kind).items():
+            spoken = words if code != _CHINESE else [one for one in known if any(one in word for word in words)]
+            if topics.issubset(known) and not set(known).isdisjoint(spoken):
+                bound = _words(edge)[code][0].replace("_", " ")
+                return f"{said}{bound}" if code == _CHINESE else f"{bound} {said}"
+    return None
+
+
+def _drop_edge(folded: str, said: str) -> str:
+    """Return a question without the word that bounds its time by a date."""
+    for kind in _EDGES:
+        ending, beginning = _edge_pattern(kind)
+        head, tail = folded.split(said, 1)
+        follows = beginning.match(tail)
+        if follows is not None and UNSPACED.match(follows[0].strip()):
+            tail = tail[follows.end() :]
+        folded = f"{ending.sub('', head)}{said}{tail}"
+    return folded
+
+
+def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
+    """Return the dates of a question, or the names in it that may mean one."""
+    return find_spans(folded, now=now) or _find_names(WORD.findall(folded), now)
+
+
 def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
     """Return the words that mean a date only where nothing else is left of a question: "what did we do Monday?"."""
     read = ((parse_span(word, now=now), word) for word in topics if not _DIGITS.search(word))

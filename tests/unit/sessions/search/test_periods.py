@@ -11,7 +11,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Period, SearchRequest
 from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.periods import read_period
+from kept.sessions.search.periods import carry_time, read_period
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
@@ -142,6 +142,43 @@ def test_a_date_may_bound_a_time_and_two_may_span_one(
     edges = (None if edge is None else edge.timestamp() for edge in (start, end))
 
     assert period(question) == Period(*edges)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "start", "end"),
+    [
+        ("what did we do last week?", "before that?", None, LAST_WEEK[0]),
+        ("Was haben wir letzte Woche gemacht?", "davor?", None, LAST_WEEK[0]),
+        ("¿Qué hicimos la semana pasada?", "antes?", None, LAST_WEEK[0]),
+        ("Qu'avons-nous fait la semaine dernière ?", "avant ?", None, LAST_WEEK[0]),
+        ("上周我们做了什么", "之前呢？", None, LAST_WEEK[0]),
+        ("what did we do last week?", "afterwards?", LAST_WEEK[1], NOW),
+        ("what did we do last week?", "yesterday?", *YESTERDAY),
+        ("what did we do before last week?", "on Monday?", *YESTERDAY),
+        ("上周之前我们做了什么", "昨天呢", *YESTERDAY),
+    ],
+)
+def test_a_time_goes_on_from_the_question_before(
+    question: str, text: str, start: datetime | None, end: datetime | None
+) -> None:
+    """The question stays, and its time is replaced or bounded."""
+    carried = carry_time(question, text, NOW.timestamp())
+
+    assert carried is not None
+    assert period(carried) == Period(*(None if edge is None else edge.timestamp() for edge in (start, end)))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("what did we do last week?", "the kitchen?"),
+        ("where do I live?", "before that?"),
+        ("what did we do", "yesterday?"),
+    ],
+)
+def test_what_is_no_time_or_follows_no_question_about_one_is_not_carried(question: str, text: str) -> None:
+    """It is another question."""
+    assert carry_time(question, text, NOW.timestamp()) is None
 
 
 def test_two_days_with_others_between_them_are_no_time() -> None:
