@@ -322,7 +322,11 @@ class Assistant:
         kept = self._keep_or_forget(message) if is_telling else None
         if kept is not None:
             return kept
-        return self._say(message, "cannot") if is_task(message.reading) else self._answer(message)
+        if not is_task(message.reading):
+            return self._answer(message)
+        # "how much was the repair?" may begin with the same word as an order to repair something
+        answer = self._answer(message) if message.reading.has("ask") else None
+        return answer if answer is not None and answer.passages else self._say(message, "cannot")
 
     def _keep_or_forget(self, message: _Message) -> Reply | None:
         """Answer a statement, an order to save or one to forget; None for any other message."""

@@ -337,3 +337,11 @@ def test_a_question_about_a_time_goes_on(app, question, follow_up):
 
     assert len(asked) == 2
     assert any(word in asked[1] for word in ("before last week", "vor gestern"))
+
+
+def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known(app):
+    """发 begins orders to send something, and the word for an invoice."""
+    said = [Passage("发票服务一遇到引号就崩溃", "you, 2026-10-04", 1.0)]
+
+    assert Talk(app, look_up=lambda *_: said).reply("发票服务为什么崩溃？").passages
+    assert not Talk(app, look_up=lambda *_: ()).reply("发一封邮件").passages
