@@ -85,7 +85,7 @@ def _read_edge_words() -> frozenset[str]:
 
 
 def _read_question(folded: str, now: float) -> Period | None:
-    dates = list(find_spans(folded, now=now))
+    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
     rest = folded
     for _, said in dates:
         rest = rest.replace(said, " ", 1)
@@ -141,18 +141,24 @@ def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:
 def _drop_edge(folded: str, said: str) -> str:
     """Return a question without the word that bounds its time by a date."""
     for kind in _EDGES:
-        ending, beginning = _edge_pattern(kind)
+        ending, following = _edge_pattern(kind)
         head, tail = folded.split(said, 1)
-        follows = beginning.match(tail)
-        if follows is not None and UNSPACED.match(follows[0].strip()):
-            tail = tail[follows.end() :]
-        folded = f"{ending.sub('', head)}{said}{tail}"
+        follows = following.match(tail)
+        folded = f"{ending.sub('', head)}{said}{tail[follows.end() :] if follows else tail}"
     return folded
 
 
 def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
     """Return the dates of a question, or the names in it that may mean one."""
-    return find_spans(folded, now=now) or _find_names(WORD.findall(folded), now)
+    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
+    return dates or _find_names(WORD.findall(folded), now)
+
+
+def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
+    """Return a date without a word that bounds a time by it: of "since March" the month, but "vor 3 Tagen" is one day."""
+    first, _, rest = said.partition(" ")
+    is_edge = first in _read_edge_words() and rest and parse_span(rest, now=now) == span
+    return (span, rest) if is_edge else (span, said)
 
 
 def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
@@ -211,23 +217,20 @@ def _read_edge(folded: str, span: Span, said: str, now: float) -> _Bounds:
 
 @cache
 def _edge_pattern(kind: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what finds a word of a kind at the end of a text, and at its beginning."""
+    """Return what finds a word of a kind before a date, and a Chinese one after it."""
     spaced = "|".join(
         word.replace("_", " ") for code, words in _words(kind).items() if code != _CHINESE for word in words
     )
     chinese = "|".join(_words(kind)[_CHINESE])
     before = rf"(?:\b(?:{spaced})['’]?(?: (?:the|dem|der|den|die|el|la|los|le|l['’]|les))?|{chinese})\s*$"
-    return re.compile(before), re.compile(rf"^(?:(?:{spaced})\b|\s*(?:{chinese}))")
+    return re.compile(before), re.compile(rf"\s*(?:{chinese})")
 
 
 def _stands_at(kind: str, folded: str, said: str) -> bool:
-    """Return whether a word of a kind stands before a date, leads its own words, or follows it, as in Chinese."""
-    place = folded.index(said)
-    ending, beginning = _edge_pattern(kind)
-    if ending.search(folded[:place]) or beginning.search(said):
-        return True
-    follows = beginning.search(folded[place + len(said) :])
-    return follows is not None and UNSPACED.match(follows[0].strip()) is not None
+    """Return whether a word of a kind stands before a date, or follows it, as in Chinese."""
+    ending, following = _edge_pattern(kind)
+    head, tail = folded.split(said, 1)
+    return ending.search(head) is not None or following.match(tail) is not None
 
 
 def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:

@@ -17,6 +17,7 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
 LAST_WEEK = (datetime(2026, 11, 9, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 YESTERDAY = (datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 17, tzinfo=UTC))
+BEFORE_YESTERDAY = (datetime(2026, 11, 15, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 MARCH = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
 MONDAY = YESTERDAY
 
@@ -60,6 +61,10 @@ def period(question: str) -> Period | None:
         ("¿Podrías decirme de qué hablamos ayer?", YESTERDAY),
         ("was habe ich dir am Montag erzählt?", MONDAY),
         ("on a fait quoi lundi", MONDAY),
+        ("was haben wir vor 1 Tag gemacht", YESTERDAY),
+        ("前天我们聊了什么", BEFORE_YESTERDAY),
+        ("de quoi a-t-on parlé avant-hier", BEFORE_YESTERDAY),
+        ("¿qué hicimos antes de ayer?", BEFORE_YESTERDAY),
     ],
 )
 def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, span: tuple[datetime, datetime]) -> None:
