@@ -3,6 +3,7 @@
 import math
 import re
 import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -129,9 +130,9 @@ class Language:
 
 def split(text: str) -> list[str]:
     """Return the words in lower case without accents; each character of an unspaced script is one."""
-    plain = strip_accents(text.casefold())
     words: list[str] = []
-    for word in WORD.findall(plain):
+    raw = WORD.findall(unicodedata.normalize("NFC", text))
+    for word in (part for each in raw for part in WORD.findall(strip_accents(each.casefold()))):
         place = 0
         for run in UNSPACED.finditer(word):
             words += [word[place : run.start()], *run[0]]
@@ -261,7 +262,7 @@ _MARK: Final = re.compile(r"[?\uff1f¿]")
 
 def read(text: str, code: str) -> Reading:
     """Return how a message reads in a language."""
-    spoken = language(code)
+    spoken, text = language(code), unicodedata.normalize("NFC", text)
     said = spoken.read(text)
     said = tuple(token for token in said if not _is_polite(token)) or said
     tokens = tuple(unwrap(text, said, code))
