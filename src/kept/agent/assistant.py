@@ -336,7 +336,7 @@ class Assistant:
             if corrected is not None:
                 return corrected
         found = statements(text, message.memo.language)
-        if found:
+        if found or (found := self._keeper(message).find_correction(text, message.memo.statement)):
             return self._keep(message, found)
         unwanted = forget_request(text)
         return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))

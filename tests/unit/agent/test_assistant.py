@@ -345,3 +345,24 @@ def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known
 
     assert Talk(app, look_up=lambda *_: said).reply("发票服务为什么崩溃？").passages
     assert not Talk(app, look_up=lambda *_: ()).reply("发一封邮件").passages
+
+
+@pytest.mark.parametrize(
+    ("order", "correction", "entry"),
+    [
+        ("Remember that the stand-up is at 9", "it moved to 10", "the stand-up moved to 10"),
+        ("Merk dir, dass wir npm nutzen", "Wir nutzen jetzt yarn", "Wir nutzen jetzt yarn"),
+        ("Recuerda que usamos npm", "Ahora usamos yarn", "Ahora usamos yarn"),
+        ("Retiens que nous utilisons npm", "Nous utilisons yarn maintenant", "Nous utilisons yarn maintenant"),
+        ("请记住会议是四点", "会议改到五点了", "会议改到五点了"),
+    ],
+)
+def test_what_corrects_an_entry_is_proposed_in_its_place(assistant, approvals, order, correction, entry):
+    """Also where it does not look like a fact that lasts."""
+    assistant.reply(order)
+    assistant.reply(correction)
+
+    (pending,) = approvals.waiting()
+
+    assert pending.texts == [entry]
+    assert "replace" in pending.summary

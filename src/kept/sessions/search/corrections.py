@@ -32,7 +32,7 @@ _CLAUSE_END: Final = re.compile(r"[.,;!。\uff0c\uff1b\uff01]\s*(?=\S)")
 _DAY_PARTS: Final = "morning afternoon evening morgen abend mañana tarde noche matin soir 上午 下午 早 晚 到 了"
 _SENTENCE_END: Final = re.compile(r"[.!。\uff01;\uff1b]\s*(?=\S)|\n")
 _VALUE: Final = re.compile(
-    r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)"
+    r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)\b"
     r"|.*[是叫在到])(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$",
     _FLAGS,
 )

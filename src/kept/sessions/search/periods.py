@@ -155,7 +155,7 @@ def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
 
 
 def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
-    """Return a date without a word that bounds a time by it: of "since March" the month, but "vor 3 Tagen" is one day."""
+    """Return a date without a word that bounds a time by it: of "since March" the month; "vor 3 Tagen" is one day."""
     first, _, rest = said.partition(" ")
     is_edge = first in _read_edge_words() and rest and parse_span(rest, now=now) == span
     return (span, rest) if is_edge else (span, said)
