@@ -62,7 +62,7 @@ _MEMORY_QUESTION: Final = re.compile(
 )
 """A question whether something is remembered; not an order to remember it."""
 _CONTINUES: Final = re.compile(
-    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles|[他她它])\b", re.IGNORECASE
+    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles)\b|^[他她它]", re.IGNORECASE
 )
 """A sentence about what the sentence before it named."""
 _CODE: Final = re.compile(
@@ -192,8 +192,8 @@ def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
     order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
     if order is not None:
         return order
-    if _QUESTION.search(sentence) or not is_fact(sentence, code):
-        return None
+    if _QUESTION.search(sentence) or _CONTINUES.match(sentence) or not is_fact(sentence, code):
+        return None  # "he starts in September" says nothing without its conversation
     return Statement(Kind.INFERRED, tidy(sentence), _choose_page(sentence, code))
 
 

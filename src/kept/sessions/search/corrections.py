@@ -380,6 +380,11 @@ def complete(earlier: str, later: str) -> str:
     return later
 
 
+def says_change(text: str) -> bool:
+    """Return whether a message says that something is no longer as it was: "the lesson is on Tuesdays now"."""
+    return any(language.change.search(text) for language in _languages()) and not is_asking(text)
+
+
 def begins_correction(text: str) -> bool:
     """Return whether a message begins like an answer to the one before it: "no, use 2 spaces"."""
     return any(language.lead.match(text) is not None for language in _languages())
