@@ -265,7 +265,8 @@ def describe_unchecked(found: Found) -> str:
 
 
 def _nothing(conversations: Conversations) -> dict[str, JSON]:
-    value: dict[str, JSON] = {"success": True, "mode": "discover", "results": [], "count": 0}
+    mode = "discover" if conversations.found.period is None else "timeline"
+    value: dict[str, JSON] = {"success": True, "mode": mode, "results": [], "count": 0}
     if conversations.reason is not None:
         value["reason"] = conversations.reason
     if conversations.nearest:
@@ -280,6 +281,9 @@ def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
     """Return the sessions that come closest, best first."""
     known = [store.session(hit.session_id) for hit in ranked]
     return [session for session in known if session is not None]
+
+
+_NOTHING_MATCHED = "nothing matched: try other or fewer words"
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
@@ -300,7 +304,8 @@ def why(store: Readable, request: SearchRequest, found: Found) -> str:
     elsewhere = found.excluded.get("hidden source", 0)
     if elsewhere:
         return f"{elsewhere} found in sessions of sub-agents, tools or reviews: name one as source to see them"
-    return "nothing matched: try other or fewer words"
+    has_words = bool(request.query.strip())
+    return _NOTHING_MATCHED if has_words else "there are no words to find: give a question, words, or a time"
 
 
 def _filters(request: SearchRequest) -> list[str]:
