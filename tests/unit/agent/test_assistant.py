@@ -151,8 +151,8 @@ def test_the_order_that_saved_an_entry_is_not_quoted_beside_it(app):
 def test_a_superseded_passage_is_marked_in_the_language_of_the_question(app):
     """The newer one comes first."""
     said = [
-        Passage("Ich wohne in Leipzig", "you", 0.9, moment=1.0, session_id="one", number=1),
-        Passage("Ich wohne jetzt in Dresden", "you", 0.9, moment=2.0, session_id="one", number=3),
+        Passage("Ich wohne in Leipzig", "you", 0.9, moment=1.0, number=1),
+        Passage("Ich wohne jetzt in Dresden", "you", 0.9, moment=2.0, number=3),
     ]
 
     answer = Talk(app, look_up=lambda *_: said).reply("wo wohne ich?")

@@ -8,7 +8,7 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.core.values import dataclass, field, replace, unguarded
-from kept.sessions.search.corrections import Relation, Statement, find_relation, find_superseded
+from kept.sessions.search.corrections import Relation, Statement, begins_correction, find_relation, find_superseded
 from kept.sessions.search.query import is_asking
 
 if TYPE_CHECKING:
@@ -42,17 +42,36 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     relation = find_relation(request.query)
     hits = {hit.message_id: hit for hit in found.messages[:COMPARED]}
     hits |= {hit.message_id: hit for hit in _other_wordings(store, request, relation) if hit.message_id not in hits}
+    matched = {number for number, hit in hits.items() if hit.parts.get("words") or hit.parts.get("meaning")}
     for hit in found.messages[:LEADING]:
         after = store.window(hit.message_id, before=0, after=_AFTER)[1:]
         hits |= {one.id: replace(hit, message_id=one.id) for one in after if one.id not in hits}
+    for row in store.messages_by_id(list(hits)):
+        if begins_correction(row.message.text):
+            # a bare correction refers to what was said right before it, which need not have matched
+            before = store.window(row.id, before=_AFTER, after=0)
+            hits |= {one.id: replace(hits[row.id], message_id=one.id) for one in before if one.id not in hits}
     known = {row.id: row for row in store.messages_by_id(list(hits)) if row.message.role is Role.USER}
     rows = [known[number] for number in hits if number in known]
     said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
-    superseded = {rows[old].id: rows[new].id for old, new in find_superseded(said).items()}
+    links = {rows[old].id: rows[new].id for old, new in find_superseded(said).items()}
+    superseded = _follow(links, matched)
     told = [row.id for row, one in zip(rows, said, strict=True) if _tells(relation, one.text)]
     if not superseded and not told:
         return Answers(found)
     return Answers(_reorder(found, hits, superseded, told), superseded, frozenset((*told, *superseded.values())))
+
+
+def _follow(links: Mapping[MessageId, MessageId], matched: Collection[MessageId]) -> dict[MessageId, MessageId]:
+    """Return which message corrects which of those that match the question, and what corrects the corrections."""
+    found: dict[MessageId, MessageId] = {}
+    waiting = list(matched)
+    while waiting:
+        number = waiting.pop()
+        if number in links and number not in found:
+            found[number] = links[number]
+            waiting.append(links[number])
+    return found
 
 
 def _other_wordings(store: "Readable", request: SearchRequest, relation: Relation | None) -> Sequence[FoundMessage]:

@@ -35,6 +35,7 @@ DAY = 86_400.0
         "d'où viens-je",
         "on a fait quoi hier",
         "worüber haben wir zuletzt gesprochen",
+        "And who lent me the ladder",
         "钢琴课是周几",
     ],
 )
@@ -129,3 +130,16 @@ def test_a_correction_in_the_same_conversation_comes_first(store: SqliteSessionS
 
     assert found.matches[0].message.message.text == "no, blue"
     assert set(found.superseded.values()) == {found.matches[0].message.id}
+
+
+def test_a_correction_of_something_else_does_not_answer(store: SqliteSessionStore) -> None:
+    """It refers to the statement right before it, which the question does not ask for."""
+    bath = ["The bathroom is done by the plumber Uhl", "Fine", "The tiles will be blue", "Nice"]
+    say(store, "a", DAY, *bath, "no, white. Blue makes it dark.", "Good")
+
+    of_bath = find_conversations(store, SearchRequest("which plumber does the bathroom?"))
+    of_tiles = find_conversations(store, SearchRequest("what colour are the tiles?"))
+
+    assert of_bath.matches[0].message.message.text == bath[0]
+    assert of_bath.superseded == {}
+    assert of_tiles.matches[0].message.message.text == "no, white. Blue makes it dark."
