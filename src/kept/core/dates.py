@@ -309,12 +309,7 @@ def may_hold_date(text: str) -> bool:
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question in any of the known languages, each with its words."""
     folded = text.lower()
-    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
-    found = find_phrases(folded, codes) if codes else ()
-    read = [(start, end, parse_date(english, now)) for start, end, english in found]
-    if _may_hold_english_date(folded):
-        for pattern, reader in _readers():
-            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
+    read = _read_phrases(folded, now)
     # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; of equals the first reader
     read.sort(key=lambda one: one[0] - one[1])
     chosen: list[tuple[int, int, Span]] = []
@@ -322,3 +317,22 @@ def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
         if span is not None and all(end <= other or start >= last for other, last, _ in chosen):
             chosen.append((start, end, span))
     return tuple((span, folded[start:end]) for start, end, span in chosen)
+
+
+def find_impossible_date(text: str, now: float) -> str | None:
+    """Return words that are shaped like a date and name none, such as "31 February"; None where there are none."""
+    folded = text.lower()
+    known = [said for _, said in find_dates(text, now)]
+    missing = [folded[start:end] for start, end, span in _read_phrases(folded, now) if span is None]
+    return next((said for said in missing if not any(one in said or said in one for one in known)), None)
+
+
+def _read_phrases(folded: str, now: float) -> list[tuple[int, int, Span | None]]:
+    """Return the places of what is shaped like a date, each with its time; None where there is no such day."""
+    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
+    found = find_phrases(folded, codes) if codes else ()
+    read = [(start, end, parse_date(english, now)) for start, end, english in found]
+    if _may_hold_english_date(folded):
+        for pattern, reader in _readers():
+            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
+    return read

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core import dates
-from kept.core.dates import find_dates, parse_date
+from kept.core.dates import find_dates, find_impossible_date, parse_date
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
 
@@ -170,6 +170,20 @@ def test_a_question_names_times_in_other_languages(question: str, start: str) ->
     """Each is one date, and is looked for at all."""
     assert [span.start for span, _ in find_dates(question, NOW)] == [day(start)]
     assert dates.may_hold_date(question)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("what did we do on 31 February?", "31 february"),
+        ("was haben wir am 35.13. gemacht", "am 35.13."),
+        ("what did we do on 3 March?", None),
+        ("version 3.11. is out", None),
+    ],
+)
+def test_what_is_shaped_like_a_date_and_names_none_is_found(question: str, said: str | None) -> None:
+    """A search that finds nothing can say so."""
+    assert find_impossible_date(question, NOW) == said
 
 
 OTHER_WORDS = [

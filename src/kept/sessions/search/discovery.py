@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kept.core.dates import find_impossible_date
 from kept.core.search import FoundSession, SearchRequest
 from kept.core.text import dumps, one_line
 from kept.core.values import dataclass, field, replace, unguarded
@@ -283,7 +284,8 @@ def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
     return [session for session in known if session is not None]
 
 
-_NOTHING_MATCHED = "nothing matched: try other or fewer words"
+_READ_CHARACTERS = 400
+"""The beginning of a query in which an impossible date is looked for."""
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
@@ -304,8 +306,17 @@ def why(store: Readable, request: SearchRequest, found: Found) -> str:
     elsewhere = found.excluded.get("hidden source", 0)
     if elsewhere:
         return f"{elsewhere} found in sessions of sub-agents, tools or reviews: name one as source to see them"
-    has_words = bool(request.query.strip())
-    return _NOTHING_MATCHED if has_words else "there are no words to find: give a question, words, or a time"
+    return _explain_query(request.query)
+
+
+def _explain_query(query: str) -> str:
+    """Return what may be wrong with a query that nothing matched."""
+    if not query.strip():
+        return "there are no words to find: give a question, words, or a time"
+    impossible = find_impossible_date(query[:_READ_CHARACTERS], 0.0)
+    if impossible is not None:
+        return f"nothing matched, and {impossible!r} is no day of the calendar: check the day and the month"
+    return "nothing matched: try other or fewer words"
 
 
 def _filters(request: SearchRequest) -> list[str]:
