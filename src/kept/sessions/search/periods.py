@@ -110,21 +110,41 @@ def _read_question(folded: str, now: float) -> Period | None:
 def carry_time(question: str, text: str, now: float) -> str | None:
     """Return a question about a time with the time that goes on from it: "and yesterday?", "and before that?".
 
-    None where the question is about more than one time, or the text tells more than a time.
+    None where the question is not about a time, or the text tells more than a time.
     """
     folded, rest = question.lower(), text.lower()
-    asked = _list_dates(folded, now)
-    if len(asked) != 1 or read_period(SearchRequest(question), now) is None:
+    asked = sorted(_list_dates(folded, now), key=lambda one: folded.index(one[1]))
+    if not asked or read_period(SearchRequest(question), now) is None:
         return None
-    said, dates = asked[0][1], _list_dates(rest, now)
+    (first, begin), (last, end), dates = asked[0], asked[-1], _list_dates(rest, now)
+    said = folded[folded.index(begin) : folded.index(end) + len(end)]
     folded = _drop_edge(folded, said)
     for _, named in dates:
         rest = rest.replace(named, " ", 1)
     words, topics = _find_topics(rest, is_dated=True)
     if len(dates) == 1:
         return folded.replace(said, dates[0][1], 1) if not topics else None
+    unit, topics = _take_unit(words, topics)
     bounded = _bound(said, words, topics)
+    if bounded is not None and unit:
+        bounded = _name_time_before(min(first.start, last.start), unit)
     return None if bounded is None else folded.replace(said, bounded, 1)
+
+
+def _take_unit(words: Sequence[str], topics: set[str]) -> tuple[str, set[str]]:
+    """Return the unit of time that a text names, such as "week", and its topics without it."""
+    for unit in ("day", "week", "month"):
+        for code, names in _words(unit).items():
+            if code != _CHINESE and not set(names).isdisjoint(words):
+                return unit, topics.difference(names, *stop_words_by_language().values())
+    return "", topics
+
+
+def _name_time_before(start: float, unit: str) -> str:
+    """Return the day, week or month before a time, as dates."""
+    end = from_epoch(start).astimezone().date() - timedelta(days=1)
+    days = {"day": 1, "week": 7}.get(unit, end.day)
+    return f" from {end - timedelta(days=days - 1)} to {end} "
 
 
 def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:

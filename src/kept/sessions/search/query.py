@@ -104,10 +104,12 @@ def _read_words(kind: str, code: str = "") -> frozenset[str]:
 
 @cache
 def _introduced() -> re.Pattern[str]:
-    """Return what finds a preposition and a word that asks, at the beginning: "for which", "bei wem", "de quoi"."""
+    """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
     pairs = (
-        rf"(?:{'|'.join(_read_words('introduces', code))})['’\s]+(?:{'|'.join(_read_words('introduced', code))})"
+        rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
         for code in ("en", "de", "es", "fr")
+        for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
+        if all((first := _read_words(kinds[0], code), second := _read_words(kinds[1], code)))
     )
     return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
 
@@ -175,7 +177,7 @@ def is_asking(text: str) -> bool:
 
 
 def asks_by_words(text: str) -> bool:
-    """Return whether a text without a question mark begins with "for which" or "bei wem", or ends with "quoi"."""
+    """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
     ending = [word.lower() for word in WORD.findall(text[-_ENDING:])[-2:]]
     return _introduced().match(text) is not None or not _read_words("ends").isdisjoint(ending)
 

@@ -36,6 +36,8 @@ DAY = 86_400.0
         "on a fait quoi hier",
         "worüber haben wir zuletzt gesprochen",
         "And who lent me the ladder",
+        "hat das Auto den TÜV bestanden",
+        "a-t-on fini hier",
         "钢琴课是周几",
     ],
 )

@@ -17,6 +17,7 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
 LAST_WEEK = (datetime(2026, 11, 9, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 YESTERDAY = (datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 17, tzinfo=UTC))
+WEEK_BEFORE = LAST_WEEK[0] - timedelta(days=7)
 BEFORE_YESTERDAY = (datetime(2026, 11, 15, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 MARCH = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
 MONDAY = YESTERDAY
@@ -158,9 +159,14 @@ def test_a_date_may_bound_a_time_and_two_may_span_one(
         ("Qu'avons-nous fait la semaine dernière ?", "avant ?", None, LAST_WEEK[0]),
         ("上周我们做了什么", "之前呢？", None, LAST_WEEK[0]),
         ("what did we do last week?", "afterwards?", LAST_WEEK[1], NOW),
+        ("what did we do last week?", "the week before?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("Was haben wir gestern gemacht?", "am Tag davor?", *BEFORE_YESTERDAY),
+        ("Qu'avons-nous fait la semaine dernière ?", "la semaine d'avant ?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("¿Qué hicimos la semana pasada?", "la semana anterior?", WEEK_BEFORE, LAST_WEEK[0]),
         ("what did we do last week?", "yesterday?", *YESTERDAY),
         ("what did we do before last week?", "on Monday?", *YESTERDAY),
         ("上周之前我们做了什么", "昨天呢", *YESTERDAY),
+        ("what did we do from 2026-11-02 to 2026-11-08?", "yesterday?", *YESTERDAY),
     ],
 )
 def test_a_time_goes_on_from_the_question_before(
