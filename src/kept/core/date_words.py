@@ -171,6 +171,15 @@ _DEPTH: Final = 2
 _SLOT: Final = "[NUMWDY]"
 
 
+@cache
+def weekday_patterns() -> tuple[re.Pattern[str], ...]:
+    """Return what finds each day of the week in five languages, also in the plural: "mittwochs"."""
+    names = zip(WEEKDAYS, *(language.weekdays.split() for language in LANGUAGES), strict=True)
+    return tuple(
+        re.compile(rf"\b(?:{'|'.join((english, *spaced))})s?\b|{chinese}") for english, *spaced, chinese in names
+    )
+
+
 def translate_date(text: str) -> str:
     """Translate a date to English; return `text` unchanged if it is in none of the known languages."""
     folded = " ".join(text.lower().split())

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any, Final
 
-from kept.core.date_words import LANGUAGES, WEEKDAYS
+from kept.core.date_words import weekday_patterns
 from kept.core.text import UNSPACED, WORD, resource_text
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import base
@@ -19,6 +19,8 @@ _MOST_CHARACTERS: Final = 400
 """A longer text tells more than one thing, so that nothing takes its place as a whole."""
 _NEAR: Final = 6
 """Messages of a conversation after which a bare "no, blue" no longer refers to a statement."""
+_BARE: Final = 4
+"""Words of a bare value before the reason for it; of Chinese its characters."""
 _LEAST_COMMON: Final = 2
 """Words beside the subject that two statements share when they tell of the same thing: "use … for packages"."""
 _NUMBER: Final = re.compile(r"\d|^[一二三四五六七八九十百千万两半]+$")
@@ -63,6 +65,7 @@ class Relation:
 class _Language:
     lead: re.Pattern[str]
     change: re.Pattern[str]
+    closes: re.Pattern[str]
     replaced: re.Pattern[str]
     ended: re.Pattern[str]
     it: re.Pattern[str]
@@ -80,13 +83,14 @@ def _read_tables() -> tuple[tuple[_Language, ...], dict[str, int]]:
 
 
 def _read_language(table: Mapping[str, Any]) -> _Language:
-    change, replaced, ended, it = (re.compile(table[key], _FLAGS) for key in ("change", "replaced", "ended", "it"))
+    keys = ("change", "closes", "replaced", "ended", "it")
+    change, closes, replaced, ended, it = (re.compile(table[key], _FLAGS) for key in keys)
     relations = (
         Relation(row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"]))
         for row in table["relations"]
     )
     lead = re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS)
-    return _Language(lead, change, replaced, ended, it, tuple(relations))
+    return _Language(lead, change, closes, replaced, ended, it, tuple(relations))
 
 
 def _languages() -> tuple[_Language, ...]:
@@ -149,7 +153,7 @@ class _Reading:
     def weekdays(self) -> frozenset[int]:
         """The days of the week that it names, Monday as 0."""
         folded = self.text.lower()
-        return frozenset(day for day, names in enumerate(_weekdays()) if names.search(folded))
+        return frozenset(day for day, names in enumerate(weekday_patterns()) if names.search(folded))
 
     @cached_property
     def changes(self) -> list[_Language]:
@@ -238,13 +242,19 @@ def _refers_back(first: _Reading, second: _Reading) -> bool:
         return False
     if earlier.session_id != later.session_id or not later.session_id or not 0 < later.number - earlier.number <= _NEAR:
         return False
-    for language in _languages():
-        lead = language.lead.match(later.text)
-        # a reason may follow: "no, white. Blue makes the room dark."
-        is_led = lead is not None and 0 < len(_split_words(_SENTENCE_END.split(later.text[lead.end() :])[0])) <= _NEAR
-        if is_led or (language.it.search(later.text) and language.change.search(later.text)):
-            return True
-    return False
+    return any(
+        _is_led(language, later.text) or (language.it.search(later.text) and language.change.search(later.text))
+        for language in _languages()
+    )
+
+
+def _is_led(language: _Language, text: str) -> bool:
+    """Whether a text begins like a correction and tells a value; a reason may follow: "no, white. Blue is dark."."""
+    lead = language.lead.match(text)
+    rest = text[lead.end() :] if lead is not None else ""
+    if not rest or any(one.closes.match(rest) for one in _languages()):
+        return False
+    return 0 < len(_split_words(rest)) <= _NEAR or 0 < len(_split_words(_SENTENCE_END.split(rest)[0])) <= _BARE
 
 
 def _tell_the_same_thing(earlier: _Reading, later: _Reading) -> bool:
@@ -259,17 +269,8 @@ def _tell_the_same_thing(earlier: _Reading, later: _Reading) -> bool:
     return False
 
 
-@cache
-def _weekdays() -> tuple[re.Pattern[str], ...]:
-    """Return what finds each day of the week in five languages, also in the plural: "mittwochs"."""
-    names = zip(WEEKDAYS, *(language.weekdays.split() for language in LANGUAGES), strict=True)
-    return tuple(
-        re.compile(rf"\b(?:{'|'.join((english, *spaced))})s?\b|{chinese}") for english, *spaced, chinese in names
-    )
-
-
 def _drop_weekdays(text: str) -> str:
-    for names in _weekdays():
+    for names in weekday_patterns():
         text = names.sub(" ", text.lower())
     return text
 

@@ -65,7 +65,7 @@ def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in resource_text("kept.sessions", "search/time_words.txt").splitlines():
         name, colon, words = line.partition(": ")
-        if colon and name.endswith(f" {kind}"):
+        if colon and name.endswith(f" {kind}") and not name.startswith("#"):
             code = name.split()[0]
             found[code] = (*found.get(code, ()), *words.split())
     return found

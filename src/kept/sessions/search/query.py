@@ -97,7 +97,7 @@ def _read_words(kind: str, code: str = "") -> frozenset[str]:
     return frozenset(
         word
         for name, colon, words in (line.partition(": ") for line in lines)
-        if colon and name.endswith(f" {kind}") and name.startswith(code)
+        if colon and name.endswith(f" {kind}") and name.startswith(code) and not name.startswith("#")
         for word in words.split()
     )
 

@@ -55,6 +55,7 @@ def test_questions_and_orders_to_tell_are_asking(text: str) -> None:
         "我住在成都",
         "pour que tu saches",
         "In der Regel esse ich um acht",
+        "a violin",
     ],
 )
 def test_a_polite_statement_is_not_asking(text: str) -> None:

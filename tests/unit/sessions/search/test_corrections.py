@@ -106,6 +106,22 @@ def test_a_bare_correction_refers_to_the_statement_before_it(later: str) -> None
     assert not corrects(earlier, Statement(later, 2.0, "s", 30))
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        "No, that's all. Thanks for the tips!",
+        "Nein, danke.",
+        "No, gracias",
+        "Non, c'est tout",
+        "不用了，谢谢",
+        "不对，没事",
+    ],
+)
+def test_a_declined_offer_corrects_nothing(later: str) -> None:
+    """It answers what the assistant asked."""
+    assert not corrects(Statement("The stand-up is at 4", 1.0, "s", 1), Statement(later, 2.0, "s", 3))
+
+
 def test_a_bare_correction_becomes_a_whole_statement() -> None:
     """The frame is that of the statement before it."""
     assert complete("My favourite colour is green", "no, blue") == "My favourite colour is blue"
