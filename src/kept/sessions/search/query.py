@@ -120,6 +120,8 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+_INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
+_ENDS: Final = tuple(_read_words("ends"))
 _ENDING: Final = 40
 """Characters at the end of a text that hold its last two words."""
 _UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
@@ -178,8 +180,11 @@ def is_asking(text: str) -> bool:
 
 def asks_by_words(text: str) -> bool:
     """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
-    ending = [word.lower() for word in WORD.findall(text[-_ENDING:])[-2:]]
-    return _introduced().match(text) is not None or not _read_words("ends").isdisjoint(ending)
+    first = WORD.search(text)
+    if first is not None and first[0].lower() in _INTRODUCING and _introduced().match(text) is not None:
+        return True
+    ending = text[-_ENDING:].lower()
+    return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
 
 
 def find_role(question: str) -> str:
