@@ -27,7 +27,8 @@ from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore
-from kept.sessions.search.answers import is_bare_correction
+from kept.sessions.search.corrections import is_bare_correction
+from kept.sessions.search.periods import carry_time
 
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
@@ -103,12 +104,26 @@ class Assistant:
         code = detect(text, memo.language if memo.message else None) or memo.language
         reading = read(text, code)
         message = _Message(reading.question, reading, replace(memo, language=code), session_id, is_stored)
+        carried = self._carry_time(message)
+        if carried is not None:
+            return self._answer(carried)
         act = classify(message.reading)
         if act in _WITH_CONTENT and parse_order(text) is None:
             lead, rest = split_lead(text, code)
             if lead is not None:
                 return self._answer_lead(lead, replace(message, text=rest, reading=read(rest, code)))
         return self._act(act, message)
+
+    def _carry_time(self, message: _Message) -> _Message | None:
+        """Return the question about a time that a message goes on with: "and before that?"; None for any other."""
+        before, reading = message.memo.question, message.reading
+        if not before or (reading.has("ask") and not reading.begins("lead")):
+            return None
+        begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
+        question = carry_time(before, message.text[begin:], self._memory.clock.now().timestamp())
+        if question is None:
+            return None
+        return replace(message, text=question, reading=read(question, message.memo.language))
 
     def _answer_lead(self, lead: Act, message: _Message) -> Reply:
         """Answer a message after what leads it: a yes or no is carried out first, a greeting is not repeated."""
@@ -307,7 +322,11 @@ class Assistant:
         kept = self._keep_or_forget(message) if is_telling else None
         if kept is not None:
             return kept
-        return self._say(message, "cannot") if is_task(message.reading) else self._answer(message)
+        if not is_task(message.reading):
+            return self._answer(message)
+        # "how much was the repair?" may begin with the same word as an order to repair something
+        answer = self._answer(message) if message.reading.has("ask") else None
+        return answer if answer is not None and answer.passages else self._say(message, "cannot")
 
     def _keep_or_forget(self, message: _Message) -> Reply | None:
         """Answer a statement, an order to save or one to forget; None for any other message."""
@@ -317,7 +336,7 @@ class Assistant:
             if corrected is not None:
                 return corrected
         found = statements(text, message.memo.language)
-        if found:
+        if found or (found := self._keeper(message).find_correction(text, message.memo.statement)):
             return self._keep(message, found)
         unwanted = forget_request(text)
         return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kept.agent.dialogue import Actions, Forgettable, Memo
-from kept.agent.statements import Kind, Statement
+from kept.agent.statements import Kind, Statement, tidy
 from kept.agent.turn import SavedEntry
+from kept.agent.wording import name_subject
 from kept.core.errors import KeptError, NotFound, Reason, Refused
 from kept.core.ids import OWNER, SessionId
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Replace, Target
 from kept.memory.store import MemoryStore, rules_in
-from kept.sessions.search.answers import Statement as Said
-from kept.sessions.search.answers import corrects
+from kept.sessions.search.corrections import Statement as Said
+from kept.sessions.search.corrections import corrects
 
 if TYPE_CHECKING:
     from kept.agent.language import Language
@@ -124,6 +125,15 @@ class Keeper:
         target, entry = corrected
         shown = self._memory.mask(target, (entry,))[0]
         return target, Replace(entry, statement.text), f"\n  {self._spoken.say('instead', text=shown)}"
+
+    def find_correction(self, text: str, before: str) -> list[Statement]:
+        """Return a message that corrects an entry as a statement to propose; empty for any other message.
+
+        Such a message need not look like a fact: "the stand-up moved to 10" says so, and "it moved to 10" after it.
+        """
+        whole = (name_subject(before, text) if before else None) or tidy(text)
+        corrected = self._find_corrected(Statement(Kind.INFERRED, whole, Target.USER))
+        return [] if corrected is None else [Statement(Kind.INFERRED, whole, corrected[0])]
 
     def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
         """Return the entry that a statement corrects, with its page."""

@@ -3,6 +3,7 @@
 import math
 import re
 import tomllib
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from kept.core.text import UNSPACED, WORD, resource_text, stop_words_by_language, strip_accents
 from kept.core.values import dataclass, field
+from kept.sessions.search.query import asks_by_words
 
 CODES: Final = ("en", "de", "es", "fr", "zh")
 READ_CHARS: Final = 400
@@ -128,9 +130,9 @@ class Language:
 
 def split(text: str) -> list[str]:
     """Return the words in lower case without accents; each character of an unspaced script is one."""
-    plain = strip_accents(text.casefold())
     words: list[str] = []
-    for word in WORD.findall(plain):
+    raw = WORD.findall(unicodedata.normalize("NFC", text))
+    for word in (part for each in raw for part in WORD.findall(strip_accents(each.casefold()))):
         place = 0
         for run in UNSPACED.finditer(word):
             words += [word[place : run.start()], *run[0]]
@@ -260,7 +262,7 @@ _MARK: Final = re.compile(r"[?\uff1f¿]")
 
 def read(text: str, code: str) -> Reading:
     """Return how a message reads in a language."""
-    spoken = language(code)
+    spoken, text = language(code), unicodedata.normalize("NFC", text)
     said = spoken.read(text)
     said = tuple(token for token in said if not _is_polite(token)) or said
     tokens = tuple(unwrap(text, said, code))
@@ -270,6 +272,7 @@ def read(text: str, code: str) -> Reading:
         or (lead is not None and "ask" in lead.classes)
         or (code == "zh" and any("ask" in token.classes for token in tokens))  # the place of the word does not matter
         or spoken.pattern("asks").search(text.strip()) is not None
+        or asks_by_words(text[:READ_CHARS])
         or len(tokens) < len(said)
     )
     question = text[tokens[0].start :] if len(tokens) < len(said) else text

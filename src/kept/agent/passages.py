@@ -19,7 +19,7 @@ from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Readable
-from kept.sessions.search.answers import Statement, find_superseded
+from kept.sessions.search.corrections import Statement, find_superseded
 from kept.sessions.search.query import is_asking
 
 MIN_SHARE_OF_BEST = 0.6
@@ -49,9 +49,10 @@ class Passage:
     """When it was said or last changed."""
     is_told: bool = False
     """Whether it tells what was asked for in other words than the question."""
-    session_id: str = ""
     number: int = 0
     """Its message; 0 for an entry of a page."""
+    corrected_by: int = 0
+    """The message that corrects it; 0 for none."""
     is_superseded: bool = False
     """Whether another passage corrects it."""
 
@@ -91,8 +92,9 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
         who = "you" if row.message.role is Role.USER else "assistant"
         source = message_source(who, when, row.session_id, row.id)
+        corrected_by = answers.superseded.get(hit.message_id, 0)
         passages.append(
-            Passage(shown, source, hit.score, "", row.timestamp, is_told, session_id=row.session_id, number=row.id)
+            Passage(shown, source, hit.score, "", row.timestamp, is_told, number=row.id, corrected_by=corrected_by)
         )
         if len(passages) == MAX_PASSAGES:
             break
@@ -338,8 +340,10 @@ def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passa
 def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
     if len(passages) < 2:
         return list(passages)
-    said = [Statement(one.text, one.moment, one.session_id, one.number) for one in passages]
-    superseded = find_superseded(said)
+    # what "no, blue" refers to stands between passages: the search has read it
+    superseded = dict.fromkeys(find_superseded([Statement(one.text, one.moment) for one in passages]))
+    shown = {one.number for one in passages if one.number}
+    superseded |= dict.fromkeys(place for place, one in enumerate(passages) if one.corrected_by in shown)
     kept = [one for place, one in enumerate(passages) if place not in superseded]
     return kept + [replace(passages[place], is_superseded=True) for place in superseded]
 

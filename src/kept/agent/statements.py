@@ -62,7 +62,7 @@ _MEMORY_QUESTION: Final = re.compile(
 )
 """A question whether something is remembered; not an order to remember it."""
 _CONTINUES: Final = re.compile(
-    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles|[他她它])\b", re.IGNORECASE
+    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles)\b|^[他她它]", re.IGNORECASE
 )
 """A sentence about what the sentence before it named."""
 _CODE: Final = re.compile(
@@ -170,9 +170,9 @@ def _find_statements(text: str, code: str) -> list[Statement]:
         if before and (whole := name_subject(before, sentence)) is not None:
             statement = _take_back(found, before, whole)
         elif statement is None and found and _CONTINUES.match(sentence) and not _QUESTION.search(sentence):
-            found[-1] = replace(found[-1], text=f"{found[-1].text}. {_tidy(sentence)}")
+            found[-1] = replace(found[-1], text=f"{found[-1].text}. {tidy(sentence)}")
         elif statement is None and found and found[-1].is_open and not _QUESTION.search(sentence):
-            statement = replace(found[-1], text=_tidy(sentence))
+            statement = replace(found[-1], text=tidy(sentence))
         if statement is not None and found and found[-1].text == statement.text:
             found.pop()  # "We ship on Mondays. Remember that." is one order
         before = sentence
@@ -192,9 +192,9 @@ def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
     order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
     if order is not None:
         return order
-    if _QUESTION.search(sentence) or not is_fact(sentence, code):
-        return None
-    return Statement(Kind.INFERRED, _tidy(sentence), _choose_page(sentence, code))
+    if _QUESTION.search(sentence) or _CONTINUES.match(sentence) or not is_fact(sentence, code):
+        return None  # "he starts in September" says nothing without its conversation
+    return Statement(Kind.INFERRED, tidy(sentence), _choose_page(sentence, code))
 
 
 def _choose_page(sentence: str, code: str) -> Target:
@@ -232,7 +232,7 @@ def forget_request(text: str) -> str | None:
     found = next((match for match in matches if match is not None), None)
     if found is None or (_QUESTION.search(text) and found.end("text") == len(bare)):
         return None  # "can you forget my address?" has its verb at the end
-    return _tidy(found["text"])
+    return tidy(found["text"])
 
 
 def is_correction(text: str, code: str | None = None) -> bool:
@@ -252,7 +252,7 @@ def parse_order(text: str) -> Statement | None:
         if match is None or (asks and not order.asks):
             continue
         said = match["text"] + (bare[MOST_CHARACTERS:] if match.end() == MOST_CHARACTERS else "")
-        fact = _tidy(_QUESTION_ENDING.sub("", said) if order.asks else said)
+        fact = tidy(_QUESTION_ENDING.sub("", said) if order.asks else said)
         if re.search(r"\w", fact):
             return _make_order(order, fact, bare[: match.start("text")])
     return None
@@ -303,7 +303,7 @@ def _sentences(text: str) -> list[str]:
     return sentences
 
 
-def _tidy(text: str) -> str:
+def tidy(text: str) -> str:
     """Return the text without enclosing quotation marks and final punctuation."""
     bare = text.strip().strip('"“”„«»「」').strip()
     return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", bare).strip() or bare

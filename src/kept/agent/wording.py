@@ -5,11 +5,14 @@ from typing import Final
 
 from kept.agent.language import Language
 from kept.core.text import WORD
-from kept.sessions.search.answers import Statement, complete, corrects
+from kept.sessions.search.corrections import Statement, complete, corrects
 
 _MOST_WORDS: Final = 5
 """A correction with more words is a statement of its own."""
-_PRONOUN: Final = re.compile(r"(?:ich|du|er|sie|es|wir|ihr|man|das|dies)\b", re.IGNORECASE)
+_PRONOUN: Final = re.compile(
+    r"(?:ich|du|er|sie|es|wir|man)\b|(?:ihr|das|dies)\b(?!(?:\s+[a-zäöüß]+e[rsn]?)*\s+(?-i:[A-ZÄÖÜ]))", re.IGNORECASE
+)
+"""A pronoun; before a noun "das" is an article: "das Treffen um 9"."""
 _PHRASE: Final = re.compile(
     r"(?:(?:der|die|das|ein|eine|mein|meine|unser|unsere|sein|seine|ihr|ihre|kein|keine|alle|dein|deine)\s+)?"
     r"(?:[a-zäöüß]+\s+)*?(?-i:[A-ZÄÖÜ][\w-]*)(?:\s+(?!(?:Am|Im|An|Auf|In|Bei|Zum|Zur)\b)(?-i:[A-ZÄÖÜ][\w-]*))*"

@@ -111,8 +111,10 @@ def _check_exit(left: SystemExit) -> None:
         _exit_on_broken_pipe()
     if left.code == 128 + signal.SIGHUP:  # the terminal is gone
         _discard_output()
-    if left.code == UsageError.exit_code:  # the details are on stderr
-        terminal.answer_error("the arguments are not valid", "add --help to the command")
+    if left.code == UsageError.exit_code:  # the parser has written what is wrong to stderr
+        describe = getattr(left.__context__, "format_message", None)
+        error = " ".join(describe().split()) if describe is not None else "the arguments are not valid"
+        terminal.answer_error(error, "add --help to the command")
 
 
 def _ensure_input() -> None:

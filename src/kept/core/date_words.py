@@ -39,16 +39,22 @@ GERMAN: Final = Language(
     units="minuten? stunden? tage?n? wochen? monate?n? jahre?n?",
     months="januar|jänner februar märz|maerz april mai juni juli august september oktober november dezember",
     weekdays="montag dienstag mittwoch donnerstag freitag samstag|sonnabend sonntag",
-    days="heute (?:vor)?gestern wochenende",
+    days="heute? (?:vor){0,2}gestern wochenende",
     rules=(
-        ("heute(?: (?:morgen|früh|vormittag|mittag|nachmittag|abend|nacht))?", "today"),
+        ("heute?(?: (?:morgen|früh|vormittag|mittag|nachmittag|abend|nacht))?", "today"),
         ("gestern(?: (?:morgen|früh|vormittag|mittag|nachmittag|abend|nacht))?", "yesterday"),
         ("vorgestern", "2 days ago"),
+        ("vorvorgestern", "3 days ago"),
         ("vor N U", "N U ago"),
         ("(?:in den |die |der )?letzten N U", "last N U"),
         ("(?:in der |im |der |die |das )?(?:letzte|vorige|vergangene)[mnrs]? U", "last U"),
+        ("(?:in der |im |der |die |das )?vorletzte[mnrs]? U", "U before last"),
         ("(?:in )?diese[mnrs]? U", "this U"),
         ("(?:am )?(?:letzte[nrs]? |vorigen |vergangenen )W", "last W"),
+        (
+            "(?:am )?W (?:in |von )?(?:der )?(?:letzten|letzter|voriger|vorigen|vergangener|vergangenen) woche",
+            "W of last week",
+        ),
         ("(?:am )?(?:letzte[ns]? |vorigen |vergangenen )wochenende", "last weekend"),
         ("(?:am|dieses) wochenende", "this weekend"),
         ("am W", "on W"),
@@ -68,16 +74,19 @@ SPANISH: Final = Language(
     units="minutos? horas? d[ií]as? semanas? mes(?:es)? años?",
     months="enero febrero marzo abril mayo junio julio agosto sep?tiembre octubre noviembre diciembre",
     weekdays="lunes martes mi[eé]rcoles jueves viernes s[aá]bado domingo",
-    days="hoy (?:ante)?ayer fin",
+    days="hoy (?:(?:tras)?ante)?ayer (?:ante)?anoche mañana tarde noche fin",
     rules=(
-        ("hoy(?: por la (?:mañana|tarde|noche))?", "today"),
-        ("ayer(?: por la (?:mañana|tarde|noche))?", "yesterday"),
-        ("anteayer|antes de ayer", "2 days ago"),
+        ("hoy(?: por la (?:mañana|tarde|noche))?|esta (?:mañana|tarde|noche)", "today"),
+        ("ayer(?: por la (?:mañana|tarde|noche))?|anoche", "yesterday"),
+        ("anteayer|antes de ayer|anteanoche", "2 days ago"),
+        ("trasanteayer", "3 days ago"),
         ("hace N U", "N U ago"),
         ("(?:en )?(?:los |las )?[uú]ltim[oa]s N U", "last N U"),
         ("(?:la |el )?U pasad[oa]|(?:la |el )?[uú]ltim[oa] U", "last U"),
+        ("(?:la |el )?(?:U antepasad[oa]|pen[uú]ltim[oa] U)", "U before last"),
         ("est[ea] U", "this U"),
         ("(?:el )?(?:[uú]ltimo )?fin de semana(?: pasado)?", "last weekend"),
+        ("(?:el )?W de la semana pasada", "W of last week"),
         ("el W(?: pasado)?|el pasado W|W pasado", "on W"),
         ("(?:el )?D de M(?: (?:de |del )?Y)?", "M D Y"),
         ("en M(?: (?:de |del )?Y)?|M (?:de |del )?Y", "in M Y"),
@@ -95,16 +104,19 @@ FRENCH: Final = Language(
     units="minutes? heures? jours? semaines? mois ans?|années?",
     months="janvier f[eé]vrier mars avril mai juin juillet ao[uû]t septembre octobre novembre d[eé]cembre",
     weekdays="lundi mardi mercredi jeudi vendredi samedi dimanche",
-    days="aujourd['’]hui (?:avant-)?hier week-end",
+    days="aujourd['’]hui (?:avant-)?hier matin soir après-midi nuit week-?end",
     rules=(
-        ("aujourd['’]hui", "today"),
+        ("aujourd['’]hui|ce (?:matin|soir)|cet après-midi|cette nuit", "today"),
         ("hier(?: (?:matin|soir|après-midi))?", "yesterday"),
         ("avant-hier", "2 days ago"),
         ("il y a N U", "N U ago"),
         ("(?:les |ces )?N derni[eè]re?s U", "last N U"),
         ("(?:la |le |l['’])?U (?:derni[eè]re?|pass[eé]e?)", "last U"),
+        ("(?:la |le |l['’])?(?:U avant-derni[eè]re?|avant-derni[eè]re? U)", "U before last"),
         ("cet(?:te)? U|ce U", "this U"),
-        ("(?:le )?week-end (?:dernier|passé)", "last weekend"),
+        ("(?:le )?week-?end (?:dernier|passé)", "last weekend"),
+        ("(?:ce|le) week-?end", "this weekend"),
+        ("(?:le )?W de la semaine (?:derni[eè]re|passée)", "W of last week"),
         ("le W(?: dernier)?|W dernier", "on W"),
         ("(?:le )?D(?:er)? M(?: Y)?", "M D Y"),
         ("en M(?: Y)?|M Y", "in M Y"),
@@ -125,18 +137,23 @@ CHINESE: Final = Language(
         for number, each in enumerate(["一", "二", "三", "四", "五", "六", "七", "八", "九", "十", "十一", "十二"], 1)
     ),
     weekdays=" ".join(f"(?:[周週]|星期|[礼禮]拜){each}" for each in ("一", "二", "三", "四", "五", "六", "[日天]")),
-    days="[今昨前]天 [今去]年 [周週]末",
+    days="[今昨前]天 今[早晚] 昨[晚夜] [今去前]年 [周週]末",
     rules=(
-        ("今天(?:早上|上午|中午|下午|晚上)?", "today"),
-        ("昨天(?:早上|上午|中午|下午|晚上)?|昨晚", "yesterday"),
+        ("今天(?:早上|上午|中午|下午|晚上)?|今[早晚]", "today"),
+        ("昨天(?:早上|上午|中午|下午|晚上)?|昨[晚夜]", "yesterday"),
         ("前天", "2 days ago"),
+        ("大前天", "3 days ago"),
         ("去年", "last year"),
+        ("前年", "year before last"),
         ("今年", "this year"),
         ("N ?U(?:之|以)?前", "N U ago"),
         ("(?:最近|[过過]去)N ?U", "last N U"),
         ("上(?:[个個]|一)?[周週]末", "last weekend"),
         ("(?:[这這本](?:[个個])?)?[周週]末", "this weekend"),
-        ("上W", "last W"),
+        ("上[个個]?W", "W of last week"),
+        ("上上[个個]?W", "W of week before last"),
+        ("[这這本][个個]?W", "W of this week"),
+        ("上上一?U", "U before last"),
         ("上一?U", "last U"),
         ("(?:[这這]|本)U", "this U"),
         ("W", "on W"),
@@ -152,6 +169,15 @@ CHINESE: Final = Language(
 LANGUAGES: Final = (GERMAN, SPANISH, FRENCH, CHINESE)
 _DEPTH: Final = 2
 _SLOT: Final = "[NUMWDY]"
+
+
+@cache
+def weekday_patterns() -> tuple[re.Pattern[str], ...]:
+    """Return what finds each day of the week in five languages, also in the plural: "mittwochs"."""
+    names = zip(WEEKDAYS, *(language.weekdays.split() for language in LANGUAGES), strict=True)
+    return tuple(
+        re.compile(rf"\b(?:{'|'.join((english, *spaced))})s?\b|{chinese}") for english, *spaced, chinese in names
+    )
 
 
 def translate_date(text: str) -> str:

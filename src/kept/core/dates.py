@@ -143,7 +143,7 @@ def _moments_ago(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _relative_unit(match: re.Match[str], now: datetime) -> Span | None:
-    shift = 0 if match["which"] == "this" else 1
+    shift = {"this": 0, "before last": 2}.get(match["which"], 1)
     today = _midnight(now)
     match match["unit"]:
         case "day":
@@ -170,6 +170,12 @@ def _last_many(match: re.Match[str], now: datetime) -> Span | None:
 def _weekday(match: re.Match[str], now: datetime) -> Span | None:
     back = (now.weekday() - WEEKDAYS.index(match["weekday"])) % 7 or 7
     return _days(_midnight(now) - timedelta(days=back), 1)
+
+
+def _weekday_of_week(match: re.Match[str], now: datetime) -> Span | None:
+    week = _relative_unit(match, now)
+    day = WEEKDAYS.index(match["weekday"]) * DAY_SECONDS
+    return None if week is None else Span(week.start + day, week.start + day + DAY_SECONDS)
 
 
 def _weekend(match: re.Match[str], now: datetime) -> Span | None:
@@ -209,9 +215,12 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (rf"{_COUNT} {_UNIT} ago", _ago),
     (rf"(?:in |over |during )?(?:the )?(?:last|past) {_COUNT} {_UNIT}", _last_many),
     (r"(?P<which>last|this|previous) (?P<unit>day|week|month|year)", _relative_unit),
+    (r"(?:in )?(?:the )?(?P<unit>week|month|year) (?P<which>before last)", _relative_unit),
+    (rf"(?:on )?{_WEEKDAY} (?:of |in )?(?P<which>last|this) (?P<unit>week)", _weekday_of_week),
+    (rf"(?:on )?{_WEEKDAY} (?:of |in )?(?:the )?(?P<unit>week) (?P<which>before last)", _weekday_of_week),
     (rf"(?:last|this|on) {_WEEKDAY}", _weekday),
     (r"(?P<which>last|this|(?:on|over|at) the) weekend", _weekend),
-    (rf"(?P<name>{'|'.join(_NAMED_DAYS)})", _named_day),
+    (rf"(?P<name>{'|'.join(_NAMED_DAYS)})(?: (?:morning|noon|afternoon|evening|night))?", _named_day),
     (rf"(?:(?P<which>last|this|in(?: the)?) (?P<season>{'|'.join(_SEASONS)})(?: of)?(?: {_YEAR})?)", _season),
     (rf"(?:in|during|since|until|last|this|early|late|mid|by) {_MONTH}", _month_alone),
     (rf"(?:in|during|since|of|until|by) {_YEAR}", _year_alone),
@@ -300,12 +309,7 @@ def may_hold_date(text: str) -> bool:
 def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question in any of the known languages, each with its words."""
     folded = text.lower()
-    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
-    found = find_phrases(folded, codes) if codes else ()
-    read = [(start, end, parse_date(english, now)) for start, end, english in found]
-    if _may_hold_english_date(folded):
-        for pattern, reader in _readers():
-            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
+    read = _read_phrases(folded, now)
     # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; of equals the first reader
     read.sort(key=lambda one: one[0] - one[1])
     chosen: list[tuple[int, int, Span]] = []
@@ -313,3 +317,22 @@ def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
         if span is not None and all(end <= other or start >= last for other, last, _ in chosen):
             chosen.append((start, end, span))
     return tuple((span, folded[start:end]) for start, end, span in chosen)
+
+
+def find_impossible_date(text: str, now: float) -> str | None:
+    """Return words that are shaped like a date and name none, such as "31 February"; None where there are none."""
+    folded = text.lower()
+    known = [said for _, said in find_dates(text, now)]
+    missing = [folded[start:end] for start, end, span in _read_phrases(folded, now) if span is None]
+    return next((said for said in missing if not any(one in said or said in one for one in known)), None)
+
+
+def _read_phrases(folded: str, now: float) -> list[tuple[int, int, Span | None]]:
+    """Return the places of what is shaped like a date, each with its time; None where there is no such day."""
+    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
+    found = find_phrases(folded, codes) if codes else ()
+    read = [(start, end, parse_date(english, now)) for start, end, english in found]
+    if _may_hold_english_date(folded):
+        for pattern, reader in _readers():
+            read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
+    return read

@@ -40,6 +40,11 @@ class Period:
     is_one: bool = False
     """Whether only the first of them was asked for: "what was the first thing I said"."""
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether a date bounds it, on one side or on both."""
+        return self.start is not None or self.end is not None
+
 
 @unguarded
 @dataclass(frozen=True, slots=True)

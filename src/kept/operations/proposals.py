@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from kept.app.caller import Scope
@@ -31,6 +32,8 @@ _RECENT_SECONDS: Final = 2 * 86_400.0
 _MOST_SESSIONS: Final = 5_000
 _MOST_CHARACTERS: Final = 300
 """A longer statement is a paste or a story."""
+_MOST_CHANGES: Final = 200
+"""The newest messages that are compared with the entries which they may correct."""
 SAID_BEFORE: Final = "said in a past conversation"
 """Why such a write waits."""
 _MOMENTARY: Final = re.compile(
@@ -59,6 +62,8 @@ class StandingFact:
     replaces: str | None = None
     """The entry that it corrects."""
     pending: Pending | None = None
+    is_change: bool = False
+    """Whether it does not look like a fact that lasts, but says that something changed."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the fact, where it was said, and the id under which it waits."""
@@ -128,29 +133,35 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
-    from kept.agent.statements import statements
+    from kept.agent.statements import Kind, Statement, statements, tidy
     from kept.core.messages import Origin, Role
-    from kept.sessions.search.answers import begins_correction
+    from kept.memory.edits import Target
+    from kept.sessions.search.corrections import begins_correction, says_change
 
     for row in caller.space.sessions.messages(session.id):
         if row.message.role is not Role.USER or row.origin is not Origin.PERSON or row.is_damaged:
             continue
-        for statement in statements(row.message.text):
+        said = row.message.text.strip()
+        found = statements(said)
+        is_change = not found and len(said) <= _MOST_CHARACTERS and says_change(said)
+        for statement in found or ([Statement(Kind.INFERRED, tidy(said), Target.MEMORY)] if is_change else ()):
             text = statement.text
             if len(text) <= _MOST_CHARACTERS and not _MOMENTARY.search(text) and not begins_correction(text):
-                yield StandingFact(statement, row.id, session.id, row.timestamp, row.source)
+                yield StandingFact(statement, row.id, session.id, row.timestamp, row.source, is_change=is_change)
 
 
 def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]:
     """Return each fact once, in its newest wording, without what is known, waits, was rejected or is corrected."""
     from kept.core.values import replace
-    from kept.sessions.search.answers import Statement as Said
-    from kept.sessions.search.answers import find_superseded
+    from kept.sessions.search.corrections import Statement as Said
+    from kept.sessions.search.corrections import find_superseded
 
-    known = _list_known(caller)
+    known, changes = _list_known(caller), [fact for fact in facts if fact.is_change]
     newest: dict[frozenset[str], StandingFact] = {}
     sessions: dict[frozenset[str], set[SessionId]] = {}
-    for fact in facts:
+    lasting = [_bring_up_to_date(fact, changes) for fact in facts if not fact.is_change]
+    lasting += [one for one in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, one)[1], "needle")]
+    for fact in sorted(lasting, key=lambda one: (one.moment, one.message_id)):
         key = _key(fact.statement.text)
         sessions.setdefault(key, set()).add(fact.session_id)
         newest.pop(key, None)
@@ -162,6 +173,22 @@ def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]
     return sorted(current, key=lambda one: (-one.times, -one.moment))
 
 
+def _bring_up_to_date(fact: StandingFact, changes: Sequence[StandingFact]) -> StandingFact:
+    """Return the newest message that says that the fact changed, or the fact itself."""
+    from kept.core.values import replace
+    from kept.sessions.search.corrections import Statement as Said
+    from kept.sessions.search.corrections import corrects
+
+    text, words = fact.statement.text, _key(fact.statement.text)
+    for change in reversed(changes):
+        if change.moment <= fact.moment:
+            break
+        if words & _key(change.statement.text) and corrects(Said(text, 0.0), Said(change.statement.text, 1.0)):
+            return replace(change, statement=replace(change.statement, target=fact.statement.target), is_change=False)
+    return fact
+
+
+@lru_cache(maxsize=4_096)
 def _key(text: str) -> frozenset[str]:
     from kept.sessions.search.occurrences import content_words
 
@@ -205,8 +232,8 @@ def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replac
     """Return the edit that keeps a fact: in place of the entry that it corrects, or beside the others."""
     from kept.memory.edits import Add, Replace
     from kept.memory.history import History
-    from kept.sessions.search.answers import Statement as Said
-    from kept.sessions.search.answers import corrects
+    from kept.sessions.search.corrections import Statement as Said
+    from kept.sessions.search.corrections import corrects
 
     memory = caller.space.memory
     said = Said(fact.statement.text, fact.moment)

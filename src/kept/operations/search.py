@@ -76,6 +76,10 @@ class SearchAnswer:
         if times:
             value["days"] = [day for each in times for day in _list_days(each)]
             value["more"] = sum(each.more for each in times)
+        found = [hits.conversations for hits in self.profiles]
+        reasons = [each.reason for each in found if each.reason is not None]
+        if reasons and not any(each.matches for each in found):
+            value["reason"] = reasons[0]
         return value
 
     def as_line(self) -> dict[str, JSON]:

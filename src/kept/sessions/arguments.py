@@ -57,6 +57,7 @@ class _Unreadable(ValueError):
 def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
     """Return the arguments, or a refusal that names the invalid one and its valid values."""
     try:
+        after, before = _time_span(arguments, now=now)
         return Asked(
             query=_text(arguments, "query"),
             session_id=cast("SessionId | None", _text(arguments, "session_id")),
@@ -69,8 +70,8 @@ def read(arguments: Mapping[str, JSON], *, now: float) -> Asked | Refused:
             roles=_roles(arguments),
             sources=_words(arguments, "source"),
             project=_text(arguments, "project"),
-            after=_moment(arguments, "after", now=now),
-            before=_moment(arguments, "before", now=now),
+            after=after,
+            before=before,
             summarize=_flag(arguments, "summarize"),
         )
     except _Unreadable as unreadable:
@@ -160,6 +161,13 @@ def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | 
             "use 2026-03-01, an ISO moment, or words like: yesterday, last week, in March, 3 days ago",
         )
     return found
+
+
+def _time_span(arguments: Mapping[str, JSON], *, now: float) -> tuple[float | None, float | None]:
+    after, before = (_moment(arguments, name, now=now) for name in ("after", "before"))
+    if after is not None and before is not None and after >= before:
+        raise _Unreadable("after is not earlier than before", "exchange them, or leave one out")
+    return after, before
 
 
 def _flag(arguments: Mapping[str, JSON], name: str) -> bool:

@@ -151,8 +151,8 @@ def test_the_order_that_saved_an_entry_is_not_quoted_beside_it(app):
 def test_a_superseded_passage_is_marked_in_the_language_of_the_question(app):
     """The newer one comes first."""
     said = [
-        Passage("Ich wohne in Leipzig", "you", 0.9, moment=1.0, session_id="one", number=1),
-        Passage("Ich wohne jetzt in Dresden", "you", 0.9, moment=2.0, session_id="one", number=3),
+        Passage("Ich wohne in Leipzig", "you", 0.9, moment=1.0, number=1),
+        Passage("Ich wohne jetzt in Dresden", "you", 0.9, moment=2.0, number=3),
     ]
 
     answer = Talk(app, look_up=lambda *_: said).reply("wo wohne ich?")
@@ -321,3 +321,48 @@ def test_a_question_without_content_is_answered_where_a_page_does(assistant, que
 
     assert ("I like tea" in reply.text) is is_answered
     assert ("whole question" in reply.text) is not is_answered
+
+
+@pytest.mark.parametrize(
+    ("question", "follow_up"),
+    [("what did we do last week?", "and before that?"), ("was haben wir gestern gemacht?", "und davor?")],
+)
+def test_a_question_about_a_time_goes_on(app, question, follow_up):
+    """The next message bounds the time of the question, and is no question for the date or for its own words."""
+    asked = []
+    talk = Talk(app, look_up=lambda text, _: asked.append(text) or ())
+
+    talk.reply(question)
+    talk.reply(follow_up)
+
+    assert len(asked) == 2
+    assert any(word in asked[1] for word in ("before last week", "vor gestern"))
+
+
+def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known(app):
+    """发 begins orders to send something, and the word for an invoice."""
+    said = [Passage("发票服务一遇到引号就崩溃", "you, 2026-10-04", 1.0)]
+
+    assert Talk(app, look_up=lambda *_: said).reply("发票服务为什么崩溃？").passages
+    assert not Talk(app, look_up=lambda *_: ()).reply("发一封邮件").passages
+
+
+@pytest.mark.parametrize(
+    ("order", "correction", "entry"),
+    [
+        ("Remember that the stand-up is at 9", "it moved to 10", "the stand-up moved to 10"),
+        ("Merk dir, dass wir npm nutzen", "Wir nutzen jetzt yarn", "Wir nutzen jetzt yarn"),
+        ("Recuerda que usamos npm", "Ahora usamos yarn", "Ahora usamos yarn"),
+        ("Retiens que nous utilisons npm", "Nous utilisons yarn maintenant", "Nous utilisons yarn maintenant"),
+        ("请记住会议是四点", "会议改到五点了", "会议改到五点了"),
+    ],
+)
+def test_what_corrects_an_entry_is_proposed_in_its_place(assistant, approvals, order, correction, entry):
+    """Also where it does not look like a fact that lasts."""
+    assistant.reply(order)
+    assistant.reply(correction)
+
+    (pending,) = approvals.waiting()
+
+    assert pending.texts == [entry]
+    assert "replace" in pending.summary

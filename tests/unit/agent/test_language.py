@@ -1,5 +1,6 @@
 """The tables of the five languages, and which language a text is in."""
 
+import unicodedata
 from datetime import datetime
 from pathlib import Path
 
@@ -126,3 +127,12 @@ def test_no_text_raises(text, code):
     reading = read(text, code)
 
     assert "".join("".join(token.text.split()) for token in reading.tokens) == "".join(split(text))
+
+
+def test_letters_and_their_accents_may_be_apart():
+    """Text of some systems has an accent as a character of its own, which does not end a word."""
+    apart = unicodedata.normalize("NFD", "où est-ce que j'étudie")
+
+    assert [token.text for token in read(apart, "fr").tokens] == [
+        token.text for token in read("où est-ce que j'étudie", "fr").tokens
+    ]

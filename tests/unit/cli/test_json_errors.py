@@ -11,7 +11,7 @@ import pytest
         (("sessions", "show", "nope", "--json"), 2, "there is no session 'nope'"),
         (("sessions", "search", "--json"), 2, "give a query"),
         (("forget", "--session", "nope", "--json"), 2, "there is no session 'nope'"),
-        (("memory", "show", "--json", "--nope"), 2, "the arguments are not valid"),
+        (("memory", "show", "--json", "--nope"), 2, "No such option: --nope"),
         (("providers", "test", "nope", "--json"), 2, "there is no memory provider"),
         (("connect", "nope", "--json"), 2, "there is no client 'nope'"),
         (("curator", "pin", "nope", "--json"), 1, "nope"),

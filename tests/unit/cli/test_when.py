@@ -2,6 +2,7 @@
 
 import pytest
 
+from kept.cli.commands.sessions import time_span
 from kept.cli.terminal import moment
 from kept.core.errors import UsageError
 
@@ -35,3 +36,10 @@ def test_what_is_no_date_leads_on(text):
     with pytest.raises(UsageError) as told:
         moment(text, now=NOW)
     assert "yesterday" in told.value.remedy
+
+
+def test_a_time_that_ends_before_it_begins_is_refused():
+    """Nothing can be of such a time, so that an empty answer would only hide the mistake."""
+    with pytest.raises(UsageError) as told:
+        time_span("2026-03-10", "2026-03-01", None, now=NOW)
+    assert "exchange them" in told.value.remedy

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kept.core import dates
-from kept.core.dates import find_dates, parse_date
+from kept.core.dates import find_dates, find_impossible_date, parse_date
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
 
@@ -42,6 +42,9 @@ def day(text: str) -> float:
         ("27/12/2023", "2023-12-27", "2023-12-28"),
         ("27.12.", "2023-12-27", "2023-12-28"),
         ("am 3.1.", "2024-01-03", "2024-01-04"),
+        ("the week before last", "2024-01-29", "2024-02-05"),
+        ("Tuesday of last week", "2024-02-06", "2024-02-07"),
+        ("yesterday evening", "2024-02-14", "2024-02-15"),
     ],
 )
 def test_a_date_is_a_stretch_of_time(text: str, start: str, end: str) -> None:
@@ -140,6 +143,47 @@ def test_no_date_is_without_an_anchor(text: str) -> None:
     found = any(pattern.search(text) for pattern, _ in dates._readers())
 
     assert not found or (dates._may_hold_english_date(text) and dates.may_hold_date(text))
+
+
+@pytest.mark.parametrize(
+    ("question", "start"),
+    [
+        ("was war vorletzte Woche", "2024-01-29"),
+        ("la semaine avant-dernière", "2024-01-29"),
+        ("la semana antepasada", "2024-01-29"),
+        ("上上周", "2024-01-29"),
+        ("上个星期一", "2024-02-05"),
+        ("本周一", "2024-02-12"),
+        ("am Montag letzter Woche", "2024-02-05"),
+        ("lundi de la semaine dernière", "2024-02-05"),
+        ("el lunes de la semana pasada", "2024-02-05"),
+        ("大前天", "2024-02-12"),
+        ("昨晚", "2024-02-14"),
+        ("anoche", "2024-02-14"),
+        ("heut morgen", "2024-02-15"),
+        ("ce matin", "2024-02-15"),
+        ("esta mañana", "2024-02-15"),
+        ("ce week-end", "2024-02-10"),
+    ],
+)
+def test_a_question_names_times_in_other_languages(question: str, start: str) -> None:
+    """Each is one date, and is looked for at all."""
+    assert [span.start for span, _ in find_dates(question, NOW)] == [day(start)]
+    assert dates.may_hold_date(question)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("what did we do on 31 February?", "31 february"),
+        ("was haben wir am 35.13. gemacht", "am 35.13."),
+        ("what did we do on 3 March?", None),
+        ("version 3.11. is out", None),
+    ],
+)
+def test_what_is_shaped_like_a_date_and_names_none_is_found(question: str, said: str | None) -> None:
+    """A search that finds nothing can say so."""
+    assert find_impossible_date(question, NOW) == said
 
 
 OTHER_WORDS = [

@@ -139,3 +139,37 @@ def test_another_user_is_not_proposed_anything_of_the_owner(caller):
 
     assert found(other) == []
     assert json.dumps(propose_facts(other).as_json()) == '{"facts": [], "more": 0, "dry_run": false}'
+
+
+@pytest.mark.parametrize(
+    ("fact", "change"),
+    [
+        ("The nightly job runs at 2:30", "The nightly job moved to 5:15"),
+        ("Ma fille suit un cours de poterie le jeudi", "Le cours de poterie de ma fille est passé au mardi"),
+        ("我在华为工作", "我现在在腾讯工作"),
+    ],
+)
+def test_a_fact_that_changed_is_proposed_as_it_is_now(caller, fact, change):
+    """Also where what says so does not look like a fact."""
+    talk(caller, "a", fact)
+    talk(caller, "b", change, at=START + 9_000)
+
+    assert found(caller) == [change]
+
+
+def test_a_change_of_an_entry_is_proposed_in_its_place(caller):
+    """Nothing else that only tells of a change is proposed."""
+    edit_entry(caller, Add("wir nutzen npm"), Target.USER)
+    later = caller.app.clock.now().timestamp() + 9_000
+    talk(caller, "a", "Wir nutzen jetzt yarn", "Der Bus ist jetzt weg", at=later)
+
+    (proposed,) = propose_facts(caller).facts
+
+    assert (proposed.statement.text, proposed.replaces) == ("Wir nutzen jetzt yarn", "wir nutzen npm")
+
+
+def test_a_sentence_about_somebody_named_before_is_no_fact(caller):
+    """Nobody could tell later who starts in September."""
+    talk(caller, "a", "He starts in September at 9", "她七岁，每周四上课")
+
+    assert found(caller) == []

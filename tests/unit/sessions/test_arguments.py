@@ -94,3 +94,11 @@ def test_half_of_a_surrogate_pair_reaches_no_database(name):
     assert isinstance(asked, Asked)
     for value in (asked.query, asked.session_id, asked.project, *asked.sources):
         assert value is None or value.encode()
+
+
+def test_a_time_that_ends_before_it_begins_is_refused():
+    """The refusal says what to do."""
+    refused = read({"after": "2025-06-15", "before": "2025-06-01"}, now=NOW)
+
+    assert isinstance(refused, Refused)
+    assert "exchange" in refused.remedy

@@ -55,7 +55,13 @@ def time_span(
     """Return the moments of `--after`, `--before` and `--on`; raise UsageError where one is no date."""
     if on is None:
         first = None if after is None else moment(after, now=now)
-        return first, None if before is None else moment(before, now=now)
+        last = None if before is None else moment(before, now=now)
+        if first is not None and last is not None and first >= last:
+            raise UsageError(
+                f"--after {after!r} ({local_time(first)}) is not earlier than --before {before!r} ({local_time(last)})",
+                "exchange them, or leave one out",
+            )
+        return first, last
     if after is not None or before is not None:
         raise UsageError("--on names a whole time, so --after and --before have no place beside it", "give one of them")
     span = parse_span(on, now=now)

@@ -247,7 +247,11 @@ def embed(
     if model is not None:
         _set_up(model, yes=yes, as_json=as_json)
     with open_caller() as caller:  # opened after the set-up, which changes the settings
-        done = operations.upkeep.embed_messages(caller, anew=anew)
+        try:
+            done = operations.upkeep.embed_messages(caller, anew=anew)
+        except KeyboardInterrupt:
+            note("stopped: the vectors that were computed are stored; `kept sessions embed` goes on")
+            raise
     if isinstance(done, Refused):
         refuse(done, as_json=as_json, code=2)
     if as_json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kept.core.dates import find_impossible_date
 from kept.core.search import FoundSession, SearchRequest
 from kept.core.text import dumps, one_line
 from kept.core.values import dataclass, field, replace, unguarded
@@ -99,7 +100,7 @@ def find_conversations(
     wide = replace(request, limit=_ranking_limit(request.limit, sort, is_asked=is_asked))
     answers = find_answers(store, wide) if is_asked else Answers(store.search(wide))
     found = answers.found
-    if found.period is not None and found.period.start is not None and listed > request.limit:
+    if found.period is not None and found.period.is_bounded and listed > request.limit:
         request = replace(request, limit=listed)
         found = store.search(replace(request, limit=OVERSAMPLING * listed))
         answers = Answers(found)
@@ -273,7 +274,8 @@ def describe_unchecked(found: Found) -> str:
 
 
 def _nothing(conversations: Conversations) -> dict[str, JSON]:
-    value: dict[str, JSON] = {"success": True, "mode": "discover", "results": [], "count": 0}
+    mode = "discover" if conversations.found.period is None else "timeline"
+    value: dict[str, JSON] = {"success": True, "mode": mode, "results": [], "count": 0}
     if conversations.reason is not None:
         value["reason"] = conversations.reason
     if conversations.nearest:
@@ -288,6 +290,10 @@ def _nearest(store: Readable, ranked: Sequence[FoundSession]) -> list[Session]:
     """Return the sessions that come closest, best first."""
     known = [store.session(hit.session_id) for hit in ranked]
     return [session for session in known if session is not None]
+
+
+_READ_CHARACTERS = 400
+"""The beginning of a query in which an impossible date is looked for."""
 
 
 def why(store: Readable, request: SearchRequest, found: Found) -> str:
@@ -308,6 +314,16 @@ def why(store: Readable, request: SearchRequest, found: Found) -> str:
     elsewhere = found.excluded.get("hidden source", 0)
     if elsewhere:
         return f"{elsewhere} found in sessions of sub-agents, tools or reviews: name one as source to see them"
+    return _explain_query(request.query)
+
+
+def _explain_query(query: str) -> str:
+    """Return what may be wrong with a query that nothing matched."""
+    if not query.strip():
+        return "there are no words to find: give a question, words, or a time"
+    impossible = find_impossible_date(query[:_READ_CHARACTERS], 0.0)
+    if impossible is not None:
+        return f"nothing matched, and {impossible!r} is no day of the calendar: check the day and the month"
     return "nothing matched: try other or fewer words"
 
 

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cache
 from math import exp
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kept.core.clock import find_spans, from_epoch, parse_span
 from kept.core.dates import DAY_SECONDS, Span
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 _MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
 _MEASURES: Final = frozenset("次句条個个件段场话几幾")
-_SINCE: Final = re.compile(r"(?:since|seit|desde|depuis|ab|[从從自])\s*(?:dem |der |el |la |le |the )?$")
+_EDGES: Final = ("since", "after", "before", "until")
+"""How a question bounds a time by a date: "since Monday", "before last week"."""
+_BESIDE_DATES: Final = (*_EDGES, "between", "to")
+_WEEK: Final = timedelta(days=7)
 _CHINESE: Final = "zh"
 _DIGITS: Final = re.compile(r"\d")
 _DATE_BEFORE_DAYS: Final = 1.0
@@ -61,7 +65,7 @@ def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for line in resource_text("kept.sessions", "search/time_words.txt").splitlines():
         name, colon, words = line.partition(": ")
-        if colon and name.endswith(f" {kind}"):
+        if colon and name.endswith(f" {kind}") and not name.startswith("#"):
             code = name.split()[0]
             found[code] = (*found.get(code, ()), *words.split())
     return found
@@ -73,36 +77,180 @@ def _read_spaced_words(kind: str) -> frozenset[str]:
     return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
 
 
+@cache
+def _read_edge_words() -> frozenset[str]:
+    """Return the words beside a date that say how it bounds a time, in all languages with spaces between words."""
+    phrases = frozenset[str]().union(*map(_read_spaced_words, _BESIDE_DATES))
+    return frozenset(word for phrase in phrases for word in phrase.split("_"))
+
+
 def _read_question(folded: str, now: float) -> Period | None:
-    dates = find_spans(folded, now=now)
+    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
     rest = folded
     for _, said in dates:
         rest = rest.replace(said, " ", 1)
     words, topics = _find_topics(rest, is_dated=bool(dates))
-    if len(dates) == 1 and topics <= _read_spaced_words("first") and not _DIGITS.search(rest):
-        return _read_dated(folded, *dates[0], words, now=now, is_first=bool(topics))
+    names = _find_names(topics, now) if len(words) > 1 else []
+    topics = topics.difference(said for _, said in names)
+    is_first = bool(topics) and topics <= _read_spaced_words("first")
+    if (dates or names) and (is_first or not topics):
+        if dates and (_DIGITS.search(rest) or not _may_ask_for_talk(words, dates)):
+            return None
+        found = _read_dates(folded, sorted((*dates, *names), key=lambda one: folded.index(one[1])), now)
+        order = ("oldest", _asks_for_one(words)) if is_first else ()
+        return None if found is None else Period(*found, *order)
     if dates or not words:
         return None
-    if topics and topics <= _read_spaced_words("first"):
+    if is_first:
         return Period(None, None, "oldest", _asks_for_one(words))
-    if topics and topics <= _read_spaced_words("latest") and topics != {"time"}:
-        return Period(None, None)
-    # "what did we do Monday?": a name that means a date only because nothing else is left of the question
-    alone = parse_span(" ".join(topics), now=now) if len(topics) == 1 < len(words) else None
-    return None if alone is None else Period(alone.start, alone.end)
+    is_latest = topics and topics <= _read_spaced_words("latest") and topics != {"time"}
+    return Period(None, None) if is_latest else None
 
 
-def _read_dated(
-    folded: str, span: Span, said: str, words: Sequence[str], *, now: float, is_first: bool
-) -> Period | None:
-    """Return the period of a question that has one date and no topic, or None when it is no question for talk."""
-    if words and not _asks_for_talk(words):
-        return None  # "how are you today?"
-    if not words and _DIGITS.search(said):
-        return None  # a bare date may be words to find: a search looks for both
-    is_open = _SINCE.search(folded[: folded.index(said)].rstrip() + " ") is not None
-    end = now if is_open else span.end
-    return Period(span.start, end, "oldest", _asks_for_one(words)) if is_first else Period(span.start, end)
+def carry_time(question: str, text: str, now: float) -> str | None:
+    """Return a question about a time with the time that goes on from it: "and yesterday?", "and before that?".
+
+    None where the question is not about a time, or the text tells more than a time.
+    """
+    folded, rest = question.lower(), text.lower()
+    asked = sorted(_list_dates(folded, now), key=lambda one: folded.index(one[1]))
+    if not asked or read_period(SearchRequest(question), now) is None:
+        return None
+    (first, begin), (last, end), dates = asked[0], asked[-1], _list_dates(rest, now)
+    said = folded[folded.index(begin) : folded.index(end) + len(end)]
+    folded = _drop_edge(folded, said)
+    for _, named in dates:
+        rest = rest.replace(named, " ", 1)
+    words, topics = _find_topics(rest, is_dated=True)
+    if len(dates) == 1:
+        return folded.replace(said, dates[0][1], 1) if not topics else None
+    unit, topics = _take_unit(words, topics)
+    bounded = _bound(said, words, topics)
+    if bounded is not None and unit:
+        bounded = _name_time_before(min(first.start, last.start), unit)
+    return None if bounded is None else folded.replace(said, bounded, 1)
+
+
+def _take_unit(words: Sequence[str], topics: set[str]) -> tuple[str, set[str]]:
+    """Return the unit of time that a text names, such as "week", and its topics without it."""
+    for unit in ("day", "week", "month"):
+        for code, names in _words(unit).items():
+            if code != _CHINESE and not set(names).isdisjoint(words):
+                return unit, topics.difference(names, *stop_words_by_language().values())
+    return "", topics
+
+
+def _name_time_before(start: float, unit: str) -> str:
+    """Return the day, week or month before a time, as dates."""
+    end = from_epoch(start).astimezone().date() - timedelta(days=1)
+    days = {"day": 1, "week": 7}.get(unit, end.day)
+    return f" from {end - timedelta(days=days - 1)} to {end} "
+
+
+def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:
+    """Return a date with the word before or after it that the words of a text call for; None for any other text."""
+    for kind, edge in (("earlier", "before"), ("later", "after")):
+        for code, known in _words(kind).items():
+            spoken = words if code != _CHINESE else [one for one in known if any(one in word for word in words)]
+            if topics.issubset(known) and not set(known).isdisjoint(spoken):
+                bound = _words(edge)[code][0].replace("_", " ")
+                return f"{said}{bound}" if code == _CHINESE else f"{bound} {said}"
+    return None
+
+
+def _drop_edge(folded: str, said: str) -> str:
+    """Return a question without the word that bounds its time by a date."""
+    for kind in _EDGES:
+        ending, following = _edge_pattern(kind)
+        head, tail = folded.split(said, 1)
+        follows = following.match(tail)
+        folded = f"{ending.sub('', head)}{said}{tail[follows.end() :] if follows else tail}"
+    return folded
+
+
+def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
+    """Return the dates of a question, or the names in it that may mean one."""
+    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
+    return dates or _find_names(WORD.findall(folded), now)
+
+
+def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
+    """Return a date without a word that bounds a time by it: of "since March" the month; "vor 3 Tagen" is one day."""
+    first, _, rest = said.partition(" ")
+    is_edge = first in _read_edge_words() and rest and parse_span(rest, now=now) == span
+    return (span, rest) if is_edge else (span, said)
+
+
+def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
+    """Return the words that mean a date only where nothing else is left of a question: "what did we do Monday?"."""
+    read = ((parse_span(word, now=now), word) for word in topics if not _DIGITS.search(word))
+    return [(span, word) for span, word in read if span is not None]
+
+
+def _may_ask_for_talk(words: Sequence[str], dates: Sequence[tuple[Span, str]]) -> bool:
+    """Return whether words beside dates ask for talk; "how are you today?" does not, nor does a bare date in digits."""
+    return _asks_for_talk(words) if words else not any(_DIGITS.search(said) for _, said in dates)
+
+
+class _Bounds(NamedTuple):
+    start: float | None
+    end: float | None
+
+
+def _read_dates(folded: str, dates: Sequence[tuple[Span, str]], now: float) -> _Bounds | None:
+    """Return the time that one date bounds ("since Monday"), or that two dates do ("from Monday to Wednesday")."""
+    if len(dates) == 1:
+        return _read_edge(folded, *dates[0], now)
+    if len(dates) > 2:
+        return None
+    (first, said), (second, said_after) = dates
+    is_range = _stands_at("between", folded, said) or _stands_at("to", folded, said_after)
+    if second.start < first.start:
+        # weekdays: "from Monday to Wednesday", asked on a Wednesday, ends today; "to Friday" ended last week
+        later, earlier = _move(second, _WEEK), _move(first, -_WEEK)
+        if first.start <= later.start <= now:
+            second = later
+        elif earlier.start <= second.start:
+            first = earlier
+    touch = min(first.end, second.end) >= max(first.start, second.start)
+    if not is_range and not touch:
+        return None  # "on Monday and on Friday" leaves out the days between them
+    return _Bounds(min(first.start, second.start), max(first.end, second.end))
+
+
+def _move(span: Span, days: timedelta) -> Span:
+    """Return a span by so many days of the local calendar away, which may have a change of clocks between them."""
+    start, end = (from_epoch(edge).astimezone().replace(tzinfo=None) + days for edge in (span.start, span.end))
+    return Span(start.timestamp(), end.timestamp())
+
+
+def _read_edge(folded: str, span: Span, said: str, now: float) -> _Bounds:
+    edge = next((kind for kind in _EDGES if _stands_at(kind, folded, said)), "")
+    bounds = {
+        "since": _Bounds(span.start, now),
+        "after": _Bounds(span.end, now),
+        "before": _Bounds(None, span.start),
+        "until": _Bounds(None, span.end),
+    }
+    return bounds.get(edge, _Bounds(span.start, span.end))
+
+
+@cache
+def _edge_pattern(kind: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds a word of a kind before a date, and a Chinese one after it."""
+    spaced = "|".join(
+        word.replace("_", " ") for code, words in _words(kind).items() if code != _CHINESE for word in words
+    )
+    chinese = "|".join(_words(kind)[_CHINESE])
+    before = rf"(?:\b(?:{spaced})['’]?(?: (?:the|dem|der|den|die|el|la|los|le|l['’]|les))?|{chinese})\s*$"
+    return re.compile(before), re.compile(rf"\s*(?:{chinese})")
+
+
+def _stands_at(kind: str, folded: str, said: str) -> bool:
+    """Return whether a word of a kind stands before a date, or follows it, as in Chinese."""
+    ending, following = _edge_pattern(kind)
+    head, tail = folded.split(said, 1)
+    return ending.search(head) is not None or following.match(tail) is not None
 
 
 def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
@@ -114,7 +262,7 @@ def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
         # a single word of a language proves nothing in a short question, unless a word that asks is there, too
         if asking.intersection(spaced) or (is_dated and sum(word in table for word in spaced) * 2 > len(spaced)):
             stops |= table | asking
-    topics = {word for word in spaced if word not in stops}
+    topics = {word for word in spaced if word not in stops | _read_edge_words()}
     runs: list[str] = UNSPACED.findall(rest)
     for run in runs:
         topics |= _chinese_topics(run)
@@ -144,7 +292,7 @@ def _chinese_topics(run: str) -> set[str]:
             if name in run:
                 run = run.replace(name, " ")
                 found.add(order)
-    for word in _words("talk")[_CHINESE]:
+    for word in (*_words("talk")[_CHINESE], *(word for kind in _BESIDE_DATES for word in _words(kind)[_CHINESE])):
         run = run.replace(word, " ")
     left = {piece for piece in run.split() if not (found and set(piece) <= _MEASURES)}
     return found | left

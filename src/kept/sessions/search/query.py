@@ -91,15 +91,27 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 
 @cache
-def _read_words(kind: str) -> frozenset[str]:
-    """Return the words of one kind in `question_words.txt`, of all languages."""
+def _read_words(kind: str, code: str = "") -> frozenset[str]:
+    """Return the words of one kind in `question_words.txt`, of one language or of all."""
     lines = resource_text("kept.sessions", "search/question_words.txt").splitlines()
     return frozenset(
         word
         for name, colon, words in (line.partition(": ") for line in lines)
-        if colon and name.endswith(f" {kind}")
+        if colon and name.endswith(f" {kind}") and name.startswith(code) and not name.startswith("#")
         for word in words.split()
     )
+
+
+@cache
+def _introduced() -> re.Pattern[str]:
+    """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
+    pairs = (
+        rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
+        for code in ("en", "de", "es", "fr")
+        for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
+        if all((first := _read_words(kinds[0], code), second := _read_words(kinds[1], code)))
+    )
+    return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
 
 
 _FRAMES: Final = _read_words("frames") | _read_words("requests") | _read_words("polite")
@@ -108,6 +120,10 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+_INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
+_ENDS: Final = tuple(_read_words("ends"))
+_ENDING: Final = 40
+"""Characters at the end of a text that hold its last two words."""
 _UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
 _UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
 _UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
@@ -159,13 +175,21 @@ def is_asking(text: str) -> bool:
         return True
     polite = _POLITE.match(stripped)
     first = WORD.search(stripped, polite.end() if polite else 0)
-    return first is not None and first[0].lower() in _BEGINNINGS
+    return (first is not None and first[0].lower() in _BEGINNINGS) or asks_by_words(stripped)
+
+
+def asks_by_words(text: str) -> bool:
+    """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
+    first = WORD.search(text)
+    if first is not None and first[0].lower() in _INTRODUCING and _introduced().match(text) is not None:
+        return True
+    ending = text[-_ENDING:].lower()
+    return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
 
 
 def asks(query: str) -> bool:
     """Return whether a query is a question; one phrase in quotes is not, whatever it begins with."""
-    quoted = query.strip()
-    return is_asking(query) and not (quoted.startswith('"') and quoted.find('"', 1) == len(quoted) - 1)
+    return is_asking(query) and not (query.count('"') == 2 and query.strip()[0] == query.strip()[-1] == '"')
 
 
 def find_role(question: str) -> str:

@@ -11,12 +11,14 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Period, SearchRequest
 from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.periods import read_period
+from kept.sessions.search.periods import carry_time, read_period
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
 LAST_WEEK = (datetime(2026, 11, 9, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 YESTERDAY = (datetime(2026, 11, 16, tzinfo=UTC), datetime(2026, 11, 17, tzinfo=UTC))
+WEEK_BEFORE = LAST_WEEK[0] - timedelta(days=7)
+BEFORE_YESTERDAY = (datetime(2026, 11, 15, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))
 MARCH = (datetime(2026, 3, 1, tzinfo=UTC), datetime(2026, 4, 1, tzinfo=UTC))
 MONDAY = YESTERDAY
 
@@ -56,6 +58,14 @@ def period(question: str) -> Period | None:
         ("was war am Montag los", MONDAY),
         ("show me the conversations of 16.11.2026", YESTERDAY),
         ("last week", LAST_WEEK),
+        ("Könntest du mir bitte sagen, worüber wir gestern geredet haben?", YESTERDAY),
+        ("¿Podrías decirme de qué hablamos ayer?", YESTERDAY),
+        ("was habe ich dir am Montag erzählt?", MONDAY),
+        ("on a fait quoi lundi", MONDAY),
+        ("was haben wir vor 1 Tag gemacht", YESTERDAY),
+        ("前天我们聊了什么", BEFORE_YESTERDAY),
+        ("de quoi a-t-on parlé avant-hier", BEFORE_YESTERDAY),
+        ("¿qué hicimos antes de ayer?", BEFORE_YESTERDAY),
     ],
 )
 def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, span: tuple[datetime, datetime]) -> None:
@@ -109,6 +119,82 @@ def test_the_first_things_are_more_than_one(question: str) -> None:
 def test_since_a_time_lasts_until_now() -> None:
     """The end of the named span does not end what lasts since then."""
     assert period("what did we do since last week?") == Period(LAST_WEEK[0].timestamp(), NOW.timestamp())
+
+
+@pytest.mark.parametrize(
+    ("question", "start", "end"),
+    [
+        ("what did we do since March", datetime(2026, 3, 1, tzinfo=UTC), NOW),
+        ("what did we talk about before last week", None, LAST_WEEK[0]),
+        ("was haben wir vor letzter Woche gemacht", None, LAST_WEEK[0]),
+        ("¿qué hicimos antes de la semana pasada?", None, LAST_WEEK[0]),
+        ("qu'a-t-on fait avant la semaine dernière ?", None, LAST_WEEK[0]),
+        ("上周之前我们聊了什么", None, LAST_WEEK[0]),
+        ("what did we do after last week", LAST_WEEK[1], NOW),
+        ("was haben wir bis gestern gemacht", None, YESTERDAY[1]),
+        ("what happened between Sunday and Monday", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("was haben wir von Montag bis Dienstag gemacht", YESTERDAY[0], YESTERDAY[1] + timedelta(days=1)),
+        ("¿qué hicimos entre el domingo y el lunes?", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("qu'avons-nous fait entre dimanche et lundi", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("从周日到周一我们做了什么", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("from Monday to Friday, what did we do?", LAST_WEEK[0], LAST_WEEK[1] - timedelta(days=2)),
+        ("what did we do yesterday and today", YESTERDAY[0], YESTERDAY[1] + timedelta(days=1)),
+    ],
+)
+def test_a_date_may_bound_a_time_and_two_may_span_one(
+    question: str, start: datetime | None, end: datetime | None
+) -> None:
+    """What stands beside a date says on which side of it the time is."""
+    edges = (None if edge is None else edge.timestamp() for edge in (start, end))
+
+    assert period(question) == Period(*edges)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "start", "end"),
+    [
+        ("what did we do last week?", "before that?", None, LAST_WEEK[0]),
+        ("Was haben wir letzte Woche gemacht?", "davor?", None, LAST_WEEK[0]),
+        ("¿Qué hicimos la semana pasada?", "antes?", None, LAST_WEEK[0]),
+        ("Qu'avons-nous fait la semaine dernière ?", "avant ?", None, LAST_WEEK[0]),
+        ("上周我们做了什么", "之前呢？", None, LAST_WEEK[0]),
+        ("what did we do last week?", "afterwards?", LAST_WEEK[1], NOW),
+        ("what did we do last week?", "the week before?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("Was haben wir gestern gemacht?", "am Tag davor?", *BEFORE_YESTERDAY),
+        ("Qu'avons-nous fait la semaine dernière ?", "la semaine d'avant ?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("¿Qué hicimos la semana pasada?", "la semana anterior?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("what did we do last week?", "yesterday?", *YESTERDAY),
+        ("what did we do before last week?", "on Monday?", *YESTERDAY),
+        ("上周之前我们做了什么", "昨天呢", *YESTERDAY),
+        ("what did we do from 2026-11-02 to 2026-11-08?", "yesterday?", *YESTERDAY),
+    ],
+)
+def test_a_time_goes_on_from_the_question_before(
+    question: str, text: str, start: datetime | None, end: datetime | None
+) -> None:
+    """The question stays, and its time is replaced or bounded."""
+    carried = carry_time(question, text, NOW.timestamp())
+
+    assert carried is not None
+    assert period(carried) == Period(*(None if edge is None else edge.timestamp() for edge in (start, end)))
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        ("what did we do last week?", "the kitchen?"),
+        ("where do I live?", "before that?"),
+        ("what did we do", "yesterday?"),
+    ],
+)
+def test_what_is_no_time_or_follows_no_question_about_one_is_not_carried(question: str, text: str) -> None:
+    """It is another question."""
+    assert carry_time(question, text, NOW.timestamp()) is None
+
+
+def test_two_days_with_others_between_them_are_no_time() -> None:
+    """The days between them were not asked for."""
+    assert period("what did we do on Friday and on Monday") is None
 
 
 def test_relative_times_are_read_in_the_zone_of_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
