@@ -52,7 +52,7 @@ def list_few(terms: Sequence[PostingList], scope: Scope, *, most: int) -> Abstra
     if scope.matching is not None:
         return scope.matching if len(scope.matching) <= most else None
     lists = [term.ids for term in terms if term.ids is not None]
-    if len(lists) < len(terms) or max(map(len, lists)) > most:
+    if len(lists) < len(terms) or max(map(len, lists), default=0) > most:
         return None
     hits = set().union(*lists)
     return hits if len(hits) <= most else None
