@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 SQL = statements("kept.sessions.sqlite", "store.sql")
 log = logging.getLogger(__name__)
 
-PAGES = 500
+PAGES = 100
 """Pages that one merge step may write; other writers get their turn between the steps."""
 MOST_STEPS = 100_000
 SMALL_BYTES = 16_000_000
