@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from weakref import WeakSet
 
@@ -27,11 +28,11 @@ from kept.storage.connections import (
     use_wal,
 )
 from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, open_regular, resolve_link, steady_folder
-from kept.storage.write_lock import WriteLock
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # the page of ports loads every value it mentions
     from kept.storage.row_checksums import CoveredTable
+    from kept.storage.write_lock import WriteLock
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
@@ -71,7 +72,8 @@ class Database:
         """Whether a transaction was committed through this object."""
         self.covered: dict[str, CoveredTable] | None = None
         """The tables whose rows get checksums: None if none do, empty until the first write."""
-        self._lock = WriteLock(path)
+        self._lock: WriteLock | None = None
+        self._wrote = 0.0
         self._local = threading.local()
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
@@ -114,30 +116,44 @@ class Database:
         """
         connection = self._writer()
         if connection.in_transaction:
-            with nullcontext() if with_checksums else self._pause(connection):
+            from kept.storage.row_checksums import pause
+
+            with nullcontext() if with_checksums else pause(connection):
                 yield connection
             return
         with explain_sql_errors(self.path):
-            self._lock.begin(connection, self._wait_seconds)
+            self._begin(connection)
             try:
                 with self._follow(connection) if with_checksums else nullcontext():
                     yield connection
                 apsw.Cursor(connection).execute("COMMIT")
-                self.has_written = True
+                self.has_written, self._wrote = True, monotonic()
             except BaseException:
                 with suppress(apsw.Error):  # a full disk may have rolled back already
                     connection.execute("ROLLBACK")
                 raise
 
+    def _begin(self, connection: Connection) -> None:
+        """Begin an immediate transaction; writers wait for each other in the order in which they came."""
+        # who has not written just now keeps nobody from the lock: most processes need no order, and do not load it
+        if monotonic() - self._wrote > _SERIES_SECONDS:
+            connection.set_busy_timeout(0)
+            try:
+                with suppress(apsw.BusyError, apsw.LockedError):
+                    apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, so without damaged text
+                    return
+            finally:
+                connection.set_busy_timeout(int(self._wait_seconds * 1_000))
+        if self._lock is None:
+            from kept.storage.write_lock import WriteLock
+
+            self._lock = WriteLock(self.path)
+        self._lock.begin(connection, self._wait_seconds)
+
     def _follow(self, connection: Connection) -> AbstractContextManager[None]:
         from kept.storage.row_checksums import follow_changes  # only writes need it
 
         return nullcontext() if self.covered is None else follow_changes(connection, self.covered)
-
-    def _pause(self, connection: Connection) -> AbstractContextManager[None]:
-        from kept.storage.row_checksums import pause
-
-        return pause(connection)
 
     @contextmanager
     def limit_wait(self, seconds: float) -> Iterator[Connection]:
@@ -330,6 +346,7 @@ class Database:
 
 
 log = logging.getLogger(__name__)
+_SERIES_SECONDS = 0.005  # between two transactions of a process that writes one after the other
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"
 """The file to use where `state.db` belongs to another program."""
