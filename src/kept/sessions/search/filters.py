@@ -263,7 +263,7 @@ _EXPLICIT = (
     _SMALL,
     (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=30, sessions=12, texts=14)),
     (100_000, Budget(per_list=150, blocks=75, common=1_500, looked=350, pool=60, sessions=16, texts=16)),
-    (LARGE, Budget(per_list=200, blocks=70, common=6_000, looked=800, pool=60, sessions=20, texts=16)),
+    (LARGE, Budget(per_list=200, blocks=70, common=6_000, looked=800, pool=36, sessions=20, texts=16)),
 )
 """Only messages with a word of the query are found, none by what stands beside them."""
 _ONE_COMMON = (
