@@ -103,7 +103,7 @@ def _read_words(kind: str, code: str = "") -> frozenset[str]:
 
 
 @cache
-def _introduced() -> re.Pattern[str]:
+def _compile_introductions() -> re.Pattern[str]:
     """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
     pairs = (
         rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
@@ -181,7 +181,7 @@ def is_asking(text: str) -> bool:
 def asks_by_words(text: str) -> bool:
     """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
     first = WORD.search(text)
-    if first is not None and first[0].lower() in _INTRODUCING and _introduced().match(text) is not None:
+    if first is not None and first[0].lower() in _INTRODUCING and _compile_introductions().match(text) is not None:
         return True
     ending = text[-_ENDING:].lower()
     return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
