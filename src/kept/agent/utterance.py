@@ -124,7 +124,8 @@ def _asks_about_the_person(reading: Reading) -> bool:
 
 
 def _asks_for_time(reading: Reading) -> bool:
-    if not (reading.asks or reading.has("tell")) or not reading.has("date", "clock"):
+    # "¿De qué hablamos el lunes?" asks for a conversation: the verb has its subject in it
+    if not (reading.asks or reading.has("tell")) or not reading.has("date", "clock") or reading.has("talk"):
         return False
     return reading.spare("date", "clock", "now", "ask", "tell", "can", "you", "me", "lead", "know") == 0
 

@@ -32,7 +32,8 @@ SAID = {
     ],
     Act.HISTORY: [
         "en:what did we talk about yesterday?", "de:worüber haben wir gestern gesprochen?", "es:¿de qué hablamos ayer?",
-        "fr:de quoi avons-nous parlé hier ?", "zh:昨天我们聊了什么？",
+        "fr:de quoi avons-nous parlé hier ?", "zh:昨天我们聊了什么？", "es:¿de qué hablamos el lunes?",
+        "en:what did we talk about on Monday?", "de:worüber haben wir am Montag gesprochen?",
     ],
     Act.FOLLOW_UP: ["en:and when?", "de:und wo?", "es:¿y cuándo?", "fr:et où ?", "zh:那什么时候呢？", "en:what about Paul?"],
     Act.QUESTION: [
