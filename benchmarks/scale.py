@@ -258,6 +258,9 @@ def measure(path: Path, count: int, *, overlaps: int, only: Sequence[str]) -> No
 def compare(folder: Path, sizes: tuple[int, int], only: Sequence[str]) -> None:
     """Print how many times as long each kind of query takes in the larger of two stores, asked in turns."""
     stores = [SqliteSessionStore(open_state(folder / f"scale-{size}" / "state.db")) for size in sizes]
+    for store, size in zip(stores, sizes, strict=True):
+        if store.message(MessageId(size)) is None:
+            sys.exit(f"no store of {size:,} messages in {folder}: run it once without --growth and with --shapes none")
     asked = [shapes(store, size) for store, size in zip(stores, sizes, strict=True)]
     missed = []
     for small, large in zip(*asked, strict=True):

@@ -154,6 +154,11 @@ class Snapshot:
             apsw.Cursor(self._connection).execute("ROLLBACK")
 
 
+def is_writing(connection: apsw.Connection) -> bool:
+    """Whether the connection is in a transaction that has changed, or is about to change, the file."""
+    return connection.txn_state("main") == apsw.SQLITE_TXN_WRITE
+
+
 class explain_sql_errors(Generic[T]):  # noqa: N801 - reads as a verb where it is used
     """Turn SQLite's errors about `path` in a block into StorageErrors that say what to do next.
 

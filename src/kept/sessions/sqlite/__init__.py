@@ -4,6 +4,7 @@ store         the open file: opening, tidying, erasing deleted bytes; the port, 
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
 index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
 postings      what `sessions.search` reads: posting lists, lengths, texts, metadata · fts5: its tokenizer and language
+fts5_pages    lists of common words, decoded from the pages of the word index
 semantic      search by vectors, with memory-mapped quantised vectors in a file beside the database
 upkeep        trash of all users, statistics of tables, check, reindex, optimise
 check         what is wrong with a file, found without writing

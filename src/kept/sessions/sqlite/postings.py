@@ -32,8 +32,9 @@ from kept.sessions.sqlite.fts5 import (
     read_varints,
     trigram_expression,
 )
+from kept.sessions.sqlite.fts5_pages import IndexPages, PackedList
 from kept.sessions.sqlite.index import BLOCK_BITS
-from kept.storage.connections import Snapshot, statements
+from kept.storage.connections import Snapshot, is_writing, statements
 from kept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ _MOST_BLOCKS = 2_500
 _NEWEST_ID = 2**62
 _SHORT_LIST = 500
 """Length of the longest list that is read to count it; a longer one is counted by the index and cached."""
+_LONG_LIST = 2_000
+"""Length from which on a list takes less time to decode from the pages of the index than to read through SQL."""
 _as_head = tuple.__new__
 """Makes a named tuple of a row, in a third of the time of its own constructor: a search makes dozens."""
 _CACHE_KIB = 32_768
@@ -104,6 +107,7 @@ class SqlitePostings:
         self._lengths: dict[int, int] = {}
         self._texts: dict[int, str] = {}
         self._short_lists: dict[str, list[int]] = {}
+        self._packed_lists: dict[str, PackedList | None] = {}
         self.tokens = known.analyzer.tokens
         self.stem = known.analyzer.stem
         self.stop_tokens = known.analyzer.stop_tokens
@@ -122,9 +126,35 @@ class SqlitePostings:
         # the list of a rare word takes less time than its count, and is read next
         if not more and (listed := self._read_short(word)) is not None:
             return len(listed)
-        row = self._connection.execute(SQL.frequency, (token,)).fetchone()
-        known = self._statistics.frequencies[token] = row[0] if row and isinstance(row[0], int) else 0
+        packed = self._find_packed(token)
+        if packed is not None:
+            known = packed.count()
+        else:
+            row = self._connection.execute(SQL.frequency, (token,)).fetchone()
+            known = row[0] if row and isinstance(row[0], int) else 0
+        self._statistics.frequencies[token] = known
         return known
+
+    @cached_property
+    def _pages(self) -> IndexPages | None:
+        """The pages of the index; None in a transaction that may have changed what is not in them yet."""
+        return None if is_writing(self._connection) else IndexPages(self._connection)
+
+    def _find_packed(self, token: str) -> PackedList | None:
+        """Return the list of a common token as the index holds it; None where only SQL can tell."""
+        if token not in self._packed_lists:
+            self._packed_lists[token] = self._pages.find(token) if self._pages is not None else None
+        return self._packed_lists[token]
+
+    def _read_long(self, lookup: Lookup, newest: int | None = None) -> list[int] | None:
+        """Return the list of a word that is known or expected to be long; None for any other."""
+        match lookup:
+            case Word(text) if len(tokens := self.tokens(text)) == 1:
+                length = newest or self._statistics.frequencies.get(tokens[0], 0)
+                packed = self._find_packed(tokens[0]) if length >= _LONG_LIST else None
+                return packed.ids(newest) if packed is not None else None
+            case _:
+                return None
 
     def _read_short(self, word: str) -> list[int] | None:
         """Return the list of a word that few messages contain; None for any other."""
@@ -175,6 +205,8 @@ class SqlitePostings:
     def ids(self, lookup: Lookup) -> list[int]:
         """Return the matching messages in ascending order."""
         known = self._combine_short(lookup)
+        if known is None:
+            known = self._read_long(lookup)
         if known is not None:
             return known
         return _numbers(self._connection.execute(SQL.ids, (match_expression(lookup),)).fetchall())
@@ -188,6 +220,8 @@ class SqlitePostings:
         known = self._combine_short(lookup)
         if known is not None:
             return known[: None if below is None else bisect_left(known, below)][-limit:]
+        if below is None and (known := self._read_long(lookup, limit)) is not None:
+            return known
         bindings = (match_expression(lookup), _NEWEST_ID if below is None else below, limit)
         return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 

@@ -10,6 +10,13 @@ SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term 
 -- name: any_term
 SELECT 1 FROM message_vocabulary WHERE term >= ? AND term < ? LIMIT 1;
 
+-- name: index_page
+SELECT block FROM message_words_data WHERE id = ?;
+
+-- name: index_leaf
+-- the last page that begins with this term or one before it
+SELECT pgno FROM message_words_idx WHERE segid = ? AND term <= ? ORDER BY term DESC LIMIT 1;
+
 -- name: ids
 SELECT json_group_array(rowid) FROM message_words WHERE message_words MATCH ?;
 
