@@ -257,10 +257,7 @@ def measure(path: Path, count: int, *, overlaps: int, only: Sequence[str]) -> No
 
 def compare(folder: Path, sizes: tuple[int, int], only: Sequence[str]) -> None:
     """Print how many times as long each kind of query takes in the larger of two stores, asked in turns."""
-    stores = [SqliteSessionStore(open_state(folder / f"scale-{size}" / "state.db")) for size in sizes]
-    for store, size in zip(stores, sizes, strict=True):
-        if store.message(MessageId(size)) is None:
-            sys.exit(f"no store of {size:,} messages in {folder}: run it once without --growth and with --shapes none")
+    stores = [_open_filled(folder, size) for size in sizes]
     asked = [shapes(store, size) for store, size in zip(stores, sizes, strict=True)]
     missed = []
     for small, large in zip(*asked, strict=True):
@@ -284,6 +281,14 @@ def compare(folder: Path, sizes: tuple[int, int], only: Sequence[str]) -> None:
     print(f"  more than {GROWTH_TARGET:g} times: {', '.join(missed) or 'none'}")
     for store in stores:
         store.database.close()
+
+
+def _open_filled(folder: Path, size: int) -> SqliteSessionStore:
+    """Return the store that an earlier run filled."""
+    store = SqliteSessionStore(open_state(folder / f"scale-{size}" / "state.db"))
+    if store.message(MessageId(size)) is None:
+        sys.exit(f"no store of {size:,} messages in {folder}: fill it first, with --shapes none instead of --growth")
+    return store
 
 
 def _fill(path: Path, count: int, report: Report) -> None:
