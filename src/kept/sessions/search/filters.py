@@ -187,13 +187,15 @@ class Filters:
 
     def _message_reason(self, number: int, head: MessageHead) -> str | None:
         request = self._request
-        checks = (
-            ("current conversation", number in request.exclude_messages),
-            ("role", bool(request.roles) and head.role not in request.roles),
-            ("after", request.after is not None and head.timestamp < request.after),
-            ("before", request.before is not None and head.timestamp >= request.before),
-        )
-        return next((name for name, excluded in checks if excluded), None)
+        if number in request.exclude_messages:
+            return "current conversation"
+        if request.roles and head.role not in request.roles:
+            return "role"
+        if request.after is not None and head.timestamp < request.after:
+            return "after"
+        if request.before is not None and head.timestamp >= request.before:
+            return "before"
+        return None
 
     def ids_by_session(self, chosen: Sequence[tuple[str, Sequence[int]]]) -> Mapping[str, Sequence[int]]:
         """Return the messages of each session in order; of a very long session those around its hits."""

@@ -317,7 +317,7 @@ class SqliteCatalog:
             "before": conditions.before,
             "limit": limit,
         }
-        return [str(row[0]) for row in self._connection.execute(SQL.filtered_sessions, bindings)]
+        return [str(name) for (name,) in self._connection.execute(SQL.filtered_sessions, bindings).fetchall()]
 
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
