@@ -21,31 +21,32 @@ _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ "
 _DIGITS = b"0123456789"
 _BREAKS = b"\n\t"
+_ASCII = bytes(range(0x80))
+_LEADS = (
+    (bytes(range(0xC0, 0xE0)), _TWO_BYTES),
+    (bytes(range(0xE0, 0xF0)), _THREE_BYTES),
+    (bytes(range(0xF0, 0xF8)), _ASTRAL),
+)
+"""The first bytes of characters beyond ASCII in UTF-8, by their length, with the weights of such characters."""
 
 
 def tokens(text: str) -> int:
     """Return about how many tokens `text` takes, by the classes of its characters."""
     coded = text.encode("utf-8", "surrogatepass")
-    plain = coded if len(coded) == len(text) else text.encode("ascii", "ignore")
-    # deleting a class and comparing lengths counts it without a loop in Python: answers are measured several times
-    without_letters = plain.translate(None, _LETTERS)
+    # deleting a class and comparing lengths counts it without a loop in Python: every answer is measured
+    without_letters = coded.translate(None, _LETTERS)
     without_digits = without_letters.translate(None, _DIGITS)
-    marks = len(without_digits.translate(None, _BREAKS))
+    marks = without_digits.translate(None, _BREAKS)
     weight = (
-        _LETTER * (len(plain) - len(without_letters))
+        _LETTER * (len(coded) - len(without_letters))
         + _DIGIT * (len(without_letters) - len(without_digits))
-        + _BREAK * (len(without_digits) - marks)
-        + _MARK * marks
+        + _BREAK * (len(without_digits) - len(marks))
     )
-    return round(weight + (_weigh_beyond_ascii(text, len(coded), len(plain)) if plain is not coded else 0.0))
-
-
-def _weigh_beyond_ascii(text: str, coded: int, plain: int) -> float:
-    """Return the weight of what is beyond ASCII, given the lengths of the text in UTF-8 and of its ASCII part."""
-    astral = len(text.encode("utf-16-le", "surrogatepass")) // 2 - len(text)
-    beyond = len(text) - plain
-    three_bytes = coded - plain - 2 * beyond - 2 * astral
-    return _TWO_BYTES * (beyond - three_bytes - astral) + _THREE_BYTES * three_bytes + _ASTRAL * astral
+    if len(coded) > len(text):
+        beyond = marks.translate(None, _ASCII)
+        weight += _MARK * (len(marks) - len(beyond))
+        return round(weight + sum(each * (len(beyond) - len(beyond.translate(None, leads))) for leads, each in _LEADS))
+    return round(weight + _MARK * len(marks))
 
 
 @unguarded

@@ -225,9 +225,17 @@ def _neighbours(
 
 def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
     """Return the gain of each message from those stored around it, which approximates its session's."""
-    return _span_scores(
-        [(number, number - _NEIGHBOURHOOD, number + _NEIGHBOURHOOD) for number in numbers], lists, ranking
-    )
+    use = ranking.weights
+    half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
+    gains = dict.fromkeys(numbers, 0.0)
+    for ids, weight in lists:
+        size = len(ids)
+        for number in numbers:
+            start, end = bisect_left(ids, number - _NEIGHBOURHOOD), number + _NEIGHBOURHOOD
+            if start < size and ids[start] < end:
+                count = bisect_left(ids, end, start) - start
+                gains[number] += full * weight * count / (count + half)
+    return gains
 
 
 def _pair_with_weights(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
@@ -297,15 +305,15 @@ class _Blocks:
         read = lists if lists and len(lists[-1][0]) > budget.per_list else []
         self._lists, self._ranking, self._blocks = [ids for ids, _ in read], ranking, budget.blocks
         # next to rarer terms, a very common one adds little and costs most
-        self._counted = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
-        self._hits = _hits(self._counted)
-        fullest = _find_fullest(self._hits, _FULLER * budget.blocks)
-        spans = [(block, block << _BLOCK_BITS, (block + 1) << _BLOCK_BITS) for block in fullest]
-        self._scores = _span_scores(spans, self._counted, ranking)
+        used = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
+        counted = [([number >> _BLOCK_BITS for number in ids], weight) for ids, weight in used]
+        self._lightest = min((weight for _, weight in counted), default=0.0)
+        self._hits = _count_hits(counted, self._lightest)
+        self._scores = _score_blocks(_find_fullest(self._hits, _FULLER * budget.blocks), counted, ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
         """Return the score of each block; of less full ones, as if all hits were of the lightest term."""
-        gains = _block_gains(self._ranking, min((weight for _, weight in self._counted), default=0.0))
+        gains = _block_gains(self._ranking, self._lightest)
         hits = self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
 
@@ -325,14 +333,24 @@ def _block_gains(ranking: Ranking, weight: float) -> list[float]:
     return [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
 
 
-def _hits(lists: Sequence[tuple[list[int], float]]) -> Counter[int]:
+def _count_hits(lists: Sequence[tuple[list[int], float]], lightest: float) -> Counter[int]:
     """Return the hits in each block, weighted by term weight relative to the lightest term."""
     hits: Counter[int] = Counter()
-    lightest = min((weight for _, weight in lists), default=0.0) or 1.0
-    for ids, weight in lists:
-        times = max(1, min(_HEAVIEST, round(weight / lightest)))
-        hits.update([number >> _BLOCK_BITS for number in ids] * times)
+    for blocks, weight in lists:
+        hits.update(blocks * max(1, min(_HEAVIEST, round(weight / (lightest or 1.0)))))
     return hits
+
+
+def _score_blocks(
+    chosen: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
+    """Return the scores of the chosen blocks; the lists hold the block of each hit."""
+    scores = dict.fromkeys(chosen, 0.0)
+    for blocks, weight in lists:
+        gains = _block_gains(ranking, weight)
+        for block, count in Counter(filter(scores.__contains__, blocks)).items():
+            scores[block] += gains[count]
+    return scores
 
 
 def _find_fullest(hits: Mapping[int, int], limit: int) -> list[int]:
@@ -343,23 +361,6 @@ def _find_fullest(hits: Mapping[int, int], limit: int) -> list[int]:
     above = [block for block, count in hits.items() if count > least]
     equal = sorted(block for block, count in hits.items() if count == least)
     return above + equal[len(above) - limit :]
-
-
-def _span_scores(
-    spans: Sequence[tuple[int, int, int]], lists: Sequence[tuple[list[int], float]], ranking: Ranking
-) -> dict[int, float]:
-    """Return the score of each span (name, start, end) by the formula for sessions."""
-    use = ranking.weights
-    half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
-    said = dict.fromkeys([name for name, _, _ in spans], 0.0)
-    for ids, weight in lists:
-        size = len(ids)
-        for name, first, end in spans:
-            start = bisect_left(ids, first)
-            if start < size and ids[start] < end:
-                count = bisect_left(ids, end, start) - start
-                said[name] += full * weight * count / (count + half)
-    return said
 
 
 def _common_terms(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> dict[int, int]:

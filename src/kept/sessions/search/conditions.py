@@ -16,7 +16,9 @@ _MOST_CHARACTERS = 750_000
 _SUBSTRINGS_FROM = 1_500
 """Candidates from which on a lookup in the substring index costs less than reading their texts."""
 _FEW_TEXTS = 20
-"""Messages with one word that are read faster than the list of a second word."""
+"""Messages with one word that are read faster than the long list of a second word."""
+_SHORT_LIST = 400
+"""Length of a list that was read when it was counted, so that it narrows the texts at no cost."""
 _SHORT_LISTS = 200_000
 """Messages up to which the list of a stop word takes less time than the texts of the messages with a common word."""
 _TELLING = 3
@@ -229,12 +231,15 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
     telling = [word for word in words if postings.stem(word) not in postings.stop_tokens]
     if not telling:  # every word is common
         return AllOf(tuple(map(Word, words))) if words else None
-    telling.sort(key=postings.frequency)
-    least = postings.frequency(telling[0])
-    if least > _SUBSTRINGS_FROM and postings.documents <= _SHORT_LISTS:
+    counts = {word: postings.frequency(word) for word in telling}
+    telling.sort(key=counts.__getitem__)
+    least = counts[telling[0]]
+    if least <= _FEW_TEXTS:
+        telling = [word for word in telling if counts[word] <= _SHORT_LIST]
+    elif least > _SUBSTRINGS_FROM and postings.documents <= _SHORT_LISTS:
         # beside a common word, a stop word spares the texts of most messages
         telling += [word for word in words if word not in telling]
-    return AllOf(tuple(map(Word, telling[: 1 if least <= _FEW_TEXTS else _TELLING])))
+    return AllOf(tuple(map(Word, telling[:_TELLING])))
 
 
 def _fulfils(analyzer: Analyzer, condition: Condition, text: str) -> bool:

@@ -13,7 +13,7 @@ from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
-from kept.sessions.search.query import Query, asks, find_required_words, parse
+from kept.sessions.search.query import Kind, Query, Term, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import (
     PostingList,
@@ -285,8 +285,10 @@ class _Search:
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
-        proximity = self._add_proximity(left, texts)
-        self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
+        condition = self._query.condition
+        if not isinstance(condition, Term) or condition.kind is not Kind.PHRASE:  # a phrase is the same in all texts
+            proximity = self._add_proximity(left, texts)
+            self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
         done = {line.message_id for line in left}
         for session in sessions:
             session.lines = [line for line in session.lines if line.message_id in done]
@@ -297,7 +299,8 @@ class _Search:
         texts_of_terms = [term.text for term in self._terms]
         # who writes a condition, or one word, looks for these words and no others
         is_literal = self._query.condition is not None or (len(self._terms) == 1 and not self._turns.is_asked)
-        proximity = Proximity(self._postings, self._request.query, texts_of_terms, names=names, is_literal=is_literal)
+        question = self._request.query if self._query.condition is None else " ".join(texts_of_terms)  # no operators
+        proximity = Proximity(self._postings, question, texts_of_terms, names=names, is_literal=is_literal)
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         if proximity.is_bare and not unread:

@@ -264,20 +264,20 @@ _PLAIN = (
 _EXPLICIT = (
     _SMALL,
     (20_000, Budget(per_list=100, blocks=15, common=300, looked=100, pool=30, sessions=12, texts=14)),
-    (100_000, Budget(per_list=150, blocks=75, common=1_500, looked=350, pool=60, sessions=16, texts=16)),
-    (LARGE, Budget(per_list=200, blocks=70, common=6_000, looked=800, pool=36, sessions=20, texts=16)),
+    (100_000, Budget(per_list=150, blocks=60, common=1_000, looked=250, pool=36, sessions=16, texts=16)),
+    (LARGE, Budget(per_list=200, blocks=70, common=4_000, looked=800, pool=36, sessions=22, texts=16)),
 )
 """Only messages with a word of the query are found, none by what stands beside them."""
 _ONE_COMMON = (
     _SMALL,
     (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=60, sessions=16, texts=48)),
     (100_000, Budget(per_list=800, blocks=0, common=0, looked=900, pool=60, sessions=18, texts=50)),
-    (LARGE, Budget(per_list=1_500, blocks=0, common=0, looked=900, pool=60, sessions=18, texts=50)),
+    (LARGE, Budget(per_list=1_500, blocks=0, common=0, looked=900, pool=40, sessions=18, texts=40)),
 )
 """Messages with one common term differ little, so more of them are looked at."""
 _ONE_PREFIX = (
     *_ONE_COMMON[:-1],
-    (LARGE, Budget(per_list=400, blocks=0, common=0, looked=450, pool=60, sessions=18, texts=25)),
+    (LARGE, Budget(per_list=300, blocks=0, common=0, looked=300, pool=40, sessions=18, texts=16)),
 )
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
 from kept.core.clock import find_spans
@@ -22,13 +22,8 @@ from kept.sessions.search.analysis import (
     pieces,
 )
 
-MAX_CHARACTERS = 12_000
-MAX_TERMS = 32
-MAX_DEPTH = 12
-
-FRAME_WEIGHT = 0.35
-DATE_WORD_WEIGHT = 0.35
-PART_WEIGHT = 0.6
+MAX_CHARACTERS, MAX_TERMS, MAX_DEPTH = 12_000, 32, 12
+FRAME_WEIGHT, DATE_WORD_WEIGHT, PART_WEIGHT = 0.35, 0.35, 0.6
 
 
 class Kind(StrEnum):
@@ -187,6 +182,7 @@ def asks_by_words(text: str) -> bool:
     return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
 
 
+@lru_cache(maxsize=16)  # a search asks several times
 def asks(query: str) -> bool:
     """Return whether a query is a question; one phrase in quotes is not, whatever it begins with."""
     return is_asking(query) and not (query.count('"') == 2 and query.strip()[0] == query.strip()[-1] == '"')
@@ -213,13 +209,14 @@ def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
     return tuple(term for term in best.values() if term in kept)
 
 
-def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
+@lru_cache(maxsize=16)  # the words of a phrase are needed to rank and as a condition
+def _plain(text: str, date_words: frozenset[str], *, may_ask: bool = True) -> tuple[Term, ...]:
     """Return the terms of a question without stop words, unless there are no others."""
     spaced = UNSPACED.sub(" ", text)
     words = [word.lower() for word in WORD.findall(spaced)]
     stops = stop_words(words)
     # in a list of keywords every word counts; only a question has words that merely form it
-    is_asked = "?" in text or is_asking(text)
+    is_asked = may_ask and ("?" in text or is_asking(text))
     shaping = _FRAMES.union(_BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
     chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
     terms = [_word(word, date_words, shaping=shaping) for word in chosen]
@@ -231,7 +228,7 @@ def _plain(text: str, date_words: frozenset[str]) -> list[Term]:
     runs: list[str] = UNSPACED.findall(text)
     for run in runs:
         terms += _split_unspaced(run, (*date_words, *(_UNSPACED_SHAPING if is_asked else _UNSPACED_STOPS)))
-    return terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))]
+    return tuple(terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))])
 
 
 def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
@@ -262,9 +259,8 @@ def _condition(text: str) -> Node | None:
     """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
     if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
         return None
-    outside = _QUOTED.sub(" ", text)
-    is_asked = "?" in outside or is_asking(outside)
-    if not text.startswith('"') and is_asked and not _EXPLICIT.search(outside):
+    outside = "" if text.startswith('"') else _QUOTED.sub(" ", text)
+    if outside and not _EXPLICIT.search(outside) and ("?" in outside or is_asking(outside)):
         return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
     return _Reader(tokens).read()
@@ -378,7 +374,7 @@ def find_required_words(node: Node) -> frozenset[str]:
     """Return the words that every message contains which fulfils `node`."""
     match node:
         case Term(text, Kind.PHRASE):
-            return frozenset(term.text for term in _plain(text, frozenset()) if WHOLE not in term.text)
+            return frozenset(term.text for term in _plain(text, frozenset(), may_ask=False) if WHOLE not in term.text)
         case Term(text, Kind.WORD):
             return frozenset([text])
         case All(nodes):
@@ -391,7 +387,7 @@ def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
     """Return the terms of a condition that count for a message; a phrase ranks by its words."""
     match node:
         case Term(text, Kind.PHRASE):
-            return [*_plain(text, date_words), node]
+            return [*_plain(text, date_words, may_ask=False), node]
         case Term():
             return [node]
         case All(nodes) | Any(nodes):

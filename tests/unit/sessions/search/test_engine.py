@@ -205,6 +205,24 @@ def test_not_excludes_and_and_requires(store: SqliteSessionStore) -> None:
     assert best(store, "cak*") == "tea and cake"
 
 
+def test_operators_are_no_words_of_the_query(store: SqliteSessionStore) -> None:
+    """A message does not rank higher because it contains the word "and"."""
+    say(store, "old", ["copper kettle and lid"], started=NOW - 2 * DAY)
+    say(store, "new", ["copper kettle or lid"], started=NOW - DAY)
+
+    assert best(store, "copper AND kettle") == "copper kettle or lid"
+
+
+def test_a_phrase_is_found_by_all_of_its_rare_words(store: SqliteSessionStore) -> None:
+    """The other messages with one of them, or with both apart, are left out."""
+    say(store, "a", ["amber lanterns glow", "the lanterns are amber", "amber only"])
+    say(store, "b", [f"amber number {number}" for number in range(30)])
+
+    found = search(store, '"amber lanterns"')
+
+    assert [hit.session_id for hit in found.messages] == ["a"]
+
+
 def test_related_words_count_for_questions_and_not_for_conditions(store: SqliteSessionStore) -> None:
     """A question may be answered in other words; who writes a condition, or one word, means these words."""
     say(store, "one", ["The museum and its exhibition of paintings were lovely."])
