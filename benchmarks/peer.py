@@ -8,7 +8,7 @@ with the conversations of `corpus.py`; then each kind of work is done by one and
 with new questions in every block. What is measured is the tool that a model calls (`session_search`, `memory`), and
 for appending the store (`peer_sides.py`). A ratio is kept's time divided by the peer's, the median of all blocks with
 the lowest and the highest; below 1 kept is faster. Processor time is the figure to compare on a machine that does
-other work. Where the peer answers none of the questions, its time means nothing and no ratio is judged.
+other work. Questions that the peer does not answer are left out of the ratio, because its time for them means nothing.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import venv
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -191,8 +192,13 @@ class Row:
     peer: list[dict[str, Any]] = field(default_factory=list)
 
     def ratios(self, clock: str) -> list[float]:
-        """Return kept's time divided by the peer's, block by block, lowest first."""
-        return sorted(sum(ours[clock]) / sum(theirs[clock]) for ours, theirs in zip(self.kept, self.peer, strict=True))
+        """Return kept's time divided by the peer's, block by block, lowest first; of searches that the peer answers."""
+        found = []
+        for ours, theirs in zip(self.kept, self.peer, strict=True):
+            counted = theirs["answered"] if self.is_search else [True] * len(theirs[clock])
+            if any(counted):
+                found.append(sum(compress(ours[clock], counted)) / sum(compress(theirs[clock], counted)))
+        return sorted(found)
 
     def middle(self, side: str, clock: str) -> float:
         """Return the median time of one piece of work in milliseconds."""
@@ -206,18 +212,16 @@ class Row:
     def share_answered(self, side: str) -> float:
         """Return the share of questions that found something."""
         blocks = getattr(self, side)
-        return float(sum(block["answered"] for block in blocks)) / sum(len(block["wall"]) for block in blocks)
+        return float(sum(sum(block["answered"]) for block in blocks)) / sum(len(block["wall"]) for block in blocks)
 
     def line(self) -> str:
         """Return the row of the table."""
         cells = [self.name]
         for clock, bars in (("processor", BARS), ("wall", WALL_BARS)):
             ratios, bar = self.ratios(clock), bars.get(self.name)
-            verdict = ""
-            if bar is not None and not (self.is_search and self.share_answered("peer") == 0):
-                verdict = f" ({'≤' if median(ratios) <= bar else '**over**'} {bar})"
             cells.append(f"{self.middle('kept', clock):.2f} / {self.middle('peer', clock):.2f}")
-            cells.append(f"{median(ratios):.2f}{verdict}, {ratios[0]:.2f}–{ratios[-1]:.2f}")
+            verdict = f" ({'≤' if median(ratios) <= bar else '**over**'} {bar})" if bar is not None and ratios else ""
+            cells.append(f"{median(ratios):.2f}{verdict}, {ratios[0]:.2f}–{ratios[-1]:.2f}" if ratios else "–")
         answered = f"{self.share_answered('kept'):.0%} / {self.share_answered('peer'):.0%}" if self.is_search else ""
         cells.append(answered)
         return "| " + " | ".join(cells) + " |"

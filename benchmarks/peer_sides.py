@@ -191,14 +191,14 @@ def _do(side: Side, work: str, items: list[Any]) -> dict[str, Any]:
         # not by getrusage, which counts the process that started this one as well
         status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return {"megabytes": int(status["VmHWM"].split()[0]) / 1024}
-    walls, used, answered = [], [], 0
+    walls, used, answered = [], [], []
     for item in items:
         act = _act(side, work, item)
         start, begun = time.perf_counter(), time.process_time()
         found = act()
         used.append(time.process_time() - begun)
         walls.append(time.perf_counter() - start)
-        answered += bool(found)
+        answered.append(bool(found))
         if work == "memory add":
             side.remove(item)
     return {"wall": walls, "processor": used, "answered": answered}
