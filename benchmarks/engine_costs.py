@@ -88,7 +88,7 @@ def _copy(folder: Path) -> Iterator[Path]:
     """Give a copy of the store and of both indexes."""
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         copied = Path(scratch) / "store"
-        shutil.copytree(folder, copied, ignore=shutil.ignore_patterns("lists", "exact.json"))
+        shutil.copytree(folder, copied, ignore=shutil.ignore_patterns("lists", "exact.json", "tantivy-blocks"))
         yield copied
 
 

@@ -9,11 +9,12 @@ All engines have the same messages, and the first two the same terms. A search r
 median of all queries) and the ratio to FTS5 of whole blocks of queries (median, lowest and highest).
 
 A second table has what only tantivy offers, its own best messages by BM25: the time they take alone, the time of a
-search whose lists are limited to blocks of 32 messages around the best ones, and how many of the ten best by exhaustive
-scoring are found (of substrings, exhaustive scoring itself sees only what FTS5 lists). With `--lists` a checkout that
-had lists in ordinary tables (the commit before 570a85cd; it needs numpy and PyStemmer) answers the same queries with
-its own search. `--costs` prints what an engine costs beside queries (`engine_costs.py`): new messages, sizes, start,
-memory, several processes, what a removal leaves on the disk.
+search whose lists are limited to blocks of 32 messages around the best ones or with the highest BM25 themselves
+(`tantivy_best.py`), and how many of the ten best by exhaustive scoring are found (of substrings, exhaustive scoring
+itself sees only what FTS5 lists). With `--lists` a checkout that had lists in ordinary tables (the commit before
+570a85cd; it needs numpy and PyStemmer) answers the same queries with its own search. `--costs` prints what an engine
+costs beside queries (`engine_costs.py`): new messages, sizes, start, memory, several processes, what a removal leaves
+on the disk.
 """
 
 import argparse
@@ -47,7 +48,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import SECONDS_BETWEEN, START
 from benchmarks.engine_costs import print_costs
 from benchmarks.scale import Exact, Shape, build, shapes
-from benchmarks.tantivy_index import BestPostings, TantivyIndex, TantivyPostings
+from benchmarks.tantivy_best import BestPostings, BlockIndex
+from benchmarks.tantivy_index import TantivyIndex, TantivyPostings
 
 ASKED = (
     "rare word", "common word", "AND, NOT", "phrase", "five-word OR", "whole question", "Chinese, one", "Chinese, two",
@@ -59,8 +61,8 @@ INDEX_METHODS = frozenset(
 """What the port asks of an index; tokens come from kept, texts and sessions from the database in both cases."""
 FEW, MANY = 10, 400
 """How many of the best messages by BM25 are asked for: those that are shown, and enough to rank again."""
-LIMITED = {"400 best": (400, 150), "3,000 best": (3_000, 600)}
-"""Messages by BM25, and blocks around the first of them, to which the lists of a search are limited."""
+LIMITED = {"400 best": (400, 150, 0), "3,000 best": (3_000, 600, 0), "200 best and 200 blocks": (200, 200, 200)}
+"""To what the lists of a search are limited: messages by BM25, blocks around the first of them, blocks by BM25."""
 QUERIES, REPETITIONS, COMPARED = 6, 3, 10
 """Queries of a block; blocks in each order; queries of a shape whose best are compared with exhaustive scoring."""
 LISTS = """
@@ -179,9 +181,12 @@ PORT_HEAD = (
 BEST_HEAD = (
     "| shape | best 10 / 400 by BM25 | FTS5: index + choosing | whole search, FTS5 / "
     + " / ".join(LIMITED)
-    + " | ratio | ratio | of the ten best: BM25 alone / FTS5 / "
+    + " | ratio" * len(LIMITED)
+    + " | of the ten best: BM25 alone / FTS5 / "
     + " / ".join(LIMITED)
-    + " |\n|---|---|---|---|---|---|---|"
+    + " |\n"
+    + "|---" * (5 + len(LIMITED))
+    + "|"
 )
 
 
@@ -202,6 +207,7 @@ class Comparison:
             self.index.fill()
             seconds = time.process_time() - used, time.perf_counter() - start
             print(f"tantivy filled in {seconds[0]:.1f} s of the processor, {seconds[1]:.1f} s by the clock")
+        self.blocks = BlockIndex(folder / "tantivy-blocks", self.index)
         self.calls: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._lists = self._start_lists(folder / "lists", checkout) if checkout is not None else None
 
@@ -240,8 +246,8 @@ class Comparison:
             return SqlitePostings(self.connection)
         if name == "tantivy":
             return TantivyPostings(self.index, self.connection)
-        best, blocks = LIMITED[name]
-        return BestPostings(self.index, self.connection, parse(request.query, self.now), best=best, blocks=blocks)
+        query = parse(request.query, self.now)
+        return BestPostings(self.index, self.blocks, self.connection, query, LIMITED[name])
 
     def _ask(self, request: SearchRequest, name: str) -> Asked:
         with Snapshot(self.connection), _time_choosing() as choosing:
@@ -323,7 +329,7 @@ def print_methods(calls: dict[str, dict[str, list[float]]]) -> None:
         ours, theirs = calls["FTS5"][method], calls["tantivy"][method]
         if ours and theirs:
             times = f"{1e6 * mean(ours):.0f} / {1e6 * mean(theirs):.0f}"
-            print(f"| {method} | {len(ours)} | {times} | {sum(theirs) / sum(ours):.2f} |")
+            print(f"| {method} | {len(theirs)} | {times} | {mean(theirs) / mean(ours):.2f} |")
 
 
 def compare(folder: Path, count: int, options: argparse.Namespace) -> None:

@@ -31,8 +31,6 @@ NARROW = 2_000
 """Ids of a span up to which their own lists are joined; of a wider one the column of ids is compared."""
 BLOCK_BITS = 5
 """Messages with neighbouring ids, which are about as many as a session has: 32."""
-MOST_TERMS = 20
-"""Terms whose bits fit the score of a hit."""
 _CHECKED = (400, 4_000)
 """Messages with all trigrams of a text that are read for it: at first, and where few of them contain it."""
 _CONTAINING = """
@@ -85,7 +83,7 @@ class TantivyIndex:
     def fill(self) -> None:
         """Index all messages that are newer than the newest indexed one, as an import."""
         writer, last = self._index.writer(IMPORT_HEAP_BYTES, 1), self.newest()
-        while rows := self._read_after(last, IMPORT_BATCH):
+        while rows := self.read_after(last, IMPORT_BATCH):
             self._add(writer, rows)
             last = int(str(rows[-1][0]))
         writer.commit()
@@ -99,7 +97,7 @@ class TantivyIndex:
         """
         with self._hold_lease():
             last = self.newest()
-            rows = self._read_after(last, IMPORT_BATCH)
+            rows = self.read_after(last, IMPORT_BATCH)
             if not rows:
                 return 0
             writer = self._writer or self._index.writer(HEAP_BYTES, 1)
@@ -127,7 +125,8 @@ class TantivyIndex:
             self._writer.wait_merging_threads()
             self._writer = None
 
-    def _read_after(self, last: int, most: int) -> list[Row]:
+    def read_after(self, last: int, most: int) -> list[Row]:
+        """Return messages that are newer than `last`."""
         return self._connection.execute(fts5_index.SQL.texts_after, (last, most)).fetchall()
 
     def _add(self, writer: tantivy.IndexWriter, rows: Iterable[Row]) -> None:
@@ -135,12 +134,9 @@ class TantivyIndex:
         for text in fts5_index.texts(rows):
             ready = prepare(text)
             said = tokens(ready.words)
-            row = {
-                "id": text.message_id,
-                "block": text.message_id >> BLOCK_BITS,
-                "length": len(said),
-                "words": " ".join([*said, *tokens(ready.marks)]),
-            }
+            number = text.message_id
+            row: dict[str, int | str] = {"id": number, "block": number >> BLOCK_BITS, "length": len(said)}
+            row["words"] = " ".join([*said, *tokens(ready.marks)])
             if self._trigrams:
                 row["trigrams"] = ready.substrings
             writer.add_document(tantivy.Document.from_dict(row, self.schema))
@@ -159,10 +155,10 @@ class TantivyPostings:
     """The index during one search; implements `search.postings.Postings`."""
 
     def __init__(self, index: TantivyIndex, connection: Connection) -> None:
-        self._index, self._connection, self._schema = index, connection, index.schema
-        self._searcher = index.searcher()
-        self.documents = self._searcher.num_docs
-        self.mean_length = index.mean_length(self._searcher)
+        self._connection, self._schema = connection, index.schema
+        self.searcher = index.searcher()
+        self.documents = self.searcher.num_docs
+        self.mean_length = index.mean_length(self.searcher)
         self.tokens = index.analyzer.tokens
         self.stem = index.analyzer.stem
         self.stop_tokens = index.analyzer.stop_tokens
@@ -181,11 +177,11 @@ class TantivyPostings:
     def frequency(self, word: str) -> int:
         """Return how many messages contain the word, with those that were removed since the last merge."""
         token = self.stem(word)
-        return self._searcher.doc_freq("words", token) if token else 0
+        return self.searcher.doc_freq("words", token) if token else 0
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""
-        return list(self._searcher.terms_with_prefix("words", start))
+        return list(self.searcher.terms_with_prefix("words", start))
 
     def ids(self, lookup: Lookup) -> list[int]:
         """Return the matching messages in ascending order: a hit of tantivy for each, sorted by the column of ids."""
@@ -235,8 +231,8 @@ class TantivyPostings:
     def read_lengths(self, ids: Sequence[int]) -> dict[int, int]:
         """Return the lengths from tantivy: the place of each message is looked up, then a column is read."""
         query = tantivy.Query.term_set_query(self._schema, "id", list(ids))
-        hits = self._searcher.search(query, len(ids), count=False, order_by_field="id").hits
-        lengths = self._searcher.fast_field_values("length", [address for _, address in hits])
+        hits = self.searcher.search(query, len(ids), count=False, order_by_field="id").hits
+        lengths = self.searcher.fast_field_values("length", [address for _, address in hits])
         return {int(hit[0]): int(length or 1) for hit, length in zip(hits, lengths, strict=True)}
 
     def texts(self, ids: Sequence[int], *, holding: str = "") -> dict[int, str]:
@@ -245,8 +241,8 @@ class TantivyPostings:
 
     def best(self, query: tantivy.Query, limit: int) -> list[int]:
         """Return the best messages by tantivy's own BM25, which no method of the port asks for."""
-        hits = self._searcher.search(query, limit, count=False).hits
-        return [int(number or 0) for number in self._searcher.fast_field_values("id", [place for _, place in hits])]
+        hits = self.searcher.search(query, limit, count=False).hits
+        return [int(number or 0) for number in self.searcher.fast_field_values("id", [place for _, place in hits])]
 
     def ask(self, query: Query) -> tantivy.Query:
         """Return a parsed query in tantivy's own form, to rank by BM25."""
@@ -307,63 +303,4 @@ class TantivyPostings:
         """Return the ids of at most `limit` matching messages, newest first."""
         if limit <= 0:
             return []
-        return [number for number, _ in self._searcher.search(query, limit, count=False, order_by_field="id").hits]
-
-
-class BestPostings(TantivyPostings):
-    """Lists of plain words only as far as they are near the best messages by BM25: tantivy chooses the candidates.
-
-    Explicit conditions and prefixes are answered from whole lists.
-    """
-
-    def __init__(self, index: TantivyIndex, connection: Connection, query: Query, *, best: int, blocks: int) -> None:
-        super().__init__(index, connection)
-        self._most = best, blocks
-        self._lists: dict[str, list[int]] = {}
-        if query.condition is None or isinstance(query.condition, Any):
-            self._read_near(query)
-
-    def _read_near(self, query: Query) -> None:
-        """Read which terms the messages around the best ones contain: a score of 2 to the power of its number each."""
-        words = [self.tokens(term.text) for term in query.terms if term.kind is Kind.WORD]
-        tokens = list(dict.fromkeys(token for found in words for token in found))[:MOST_TERMS]
-        hits = self.best(self.ask(query), self._most[0])
-        blocks = list(dict.fromkeys(hit >> BLOCK_BITS for hit in hits))[: self._most[1]]
-        # a set of terms takes three times as long
-        near = [tantivy.Query.term_query(self._schema, "block", block, "basic") for block in blocks]
-        held = []
-        for bit, token in enumerate(tokens):
-            term = tantivy.Query.term_query(self._schema, "words", token, "basic")
-            held.append((_SHOULD, tantivy.Query.const_score_query(term, float(1 << bit))))
-        inside = tantivy.Query.boolean_query([(_SHOULD, block) for block in near])
-        both = [(_MUST, tantivy.Query.const_score_query(inside, 0.0)), (_MUST, tantivy.Query.boolean_query(held))]
-        limit = max(1, len(blocks) << BLOCK_BITS)
-        found = self._searcher.search(tantivy.Query.boolean_query(both), limit, count=False)
-        numbers = self._searcher.fast_field_values("id", [place for _, place in found.hits])
-        masks = [(int(number or 0), int(score)) for number, (score, _) in zip(numbers, found.hits, strict=True)]
-        masks.sort()
-        for bit, token in enumerate(tokens):
-            self._lists[token] = [number for number, mask in masks if mask >> bit & 1]
-
-    def _find_near(self, lookup: Lookup) -> list[int] | None:
-        match lookup:
-            case Word(text):
-                return self._lists.get(self.stem(text))
-            case AllOf(parts) | AnyOf(parts):
-                lists = [self._find_near(part) for part in parts]
-                known = [set(found) for found in lists if found is not None]
-                if len(known) < len(lists) or not known:
-                    return None
-                return sorted(set.intersection(*known) if isinstance(lookup, AllOf) else set.union(*known))
-            case _:
-                return None
-
-    def ids(self, lookup: Lookup) -> list[int]:
-        """Return the matching messages near the best ones, of other lookups all."""
-        near = self._find_near(lookup)
-        return super().ids(lookup) if near is None else near
-
-    def newest_ids(self, lookup: Lookup, limit: int, *, below: int | None = None) -> list[int]:
-        """Return the newest matching messages near the best ones, of other lookups the newest."""
-        near = self._find_near(lookup) if below is None else None
-        return super().newest_ids(lookup, limit, below=below) if near is None else near[-limit:]
+        return [number for number, _ in self.searcher.search(query, limit, count=False, order_by_field="id").hits]
