@@ -27,6 +27,7 @@ from kept.storage.sqlite import Connection
 HEAP_BYTES = 15_000_000
 """The least that a writer accepts; more is of use for imports only."""
 IMPORT_HEAP_BYTES, IMPORT_BATCH = 100_000_000, 2_000
+STALE_SHARE = 0.02
 NARROW = 2_000
 """Ids of a span up to which their own lists are joined; of a wider one the column of ids is compared."""
 BLOCK_BITS = 5
@@ -45,7 +46,7 @@ class TantivyIndex:
 
     def __init__(self, folder: Path, connection: Connection, *, detail: str = "position", trigrams: str = "message"):
         folder.mkdir(parents=True, exist_ok=True)
-        self._connection, self._lease = connection, folder / "lease"
+        self._connection, self._lease, self._newest = connection, folder / "lease", folder / "newest"
         self._trigrams = trigrams
         builder = tantivy.SchemaBuilder()
         builder.add_integer_field("id", indexed=True, fast=True)
@@ -61,7 +62,7 @@ class TantivyIndex:
         self._index.config_reader("manual")
         self.analyzer = Fts5Analyzer(connection)
         self._writer: tantivy.IndexWriter | None = None
-        self._means: dict[int, float] = {}
+        self._mean = 0, 1.0
 
     def searcher(self) -> tantivy.Searcher:
         """Return the last committed state."""
@@ -69,16 +70,17 @@ class TantivyIndex:
         return self._index.searcher()
 
     def mean_length(self, searcher: tantivy.Searcher) -> float:
-        """Return the mean number of words, computed once for each number of messages."""
-        if searcher.num_docs not in self._means:
+        """Return the mean number of words; computed anew when the number of messages has changed by a small share."""
+        documents, known = self._mean
+        if abs(searcher.num_docs - documents) > STALE_SHARE * documents:
             found = searcher.aggregate(tantivy.Query.all_query(), {"mean": {"avg": {"field": "length"}}})
-            self._means = {searcher.num_docs: float(found["mean"]["value"] or 1.0)}
-        return self._means[searcher.num_docs]
+            known = float(found["mean"]["value"] or 1.0)
+            self._mean = searcher.num_docs, known
+        return known
 
     def newest(self) -> int:
-        """Return the highest id that is indexed."""
-        hits = self.searcher().search(tantivy.Query.all_query(), 1, count=False, order_by_field="id").hits
-        return int(hits[0][0]) if hits else 0
+        """Return the highest id that is indexed; a file has it, because tantivy would read the column of all ids."""
+        return int(self._newest.read_text()) if self._newest.exists() else 0
 
     def fill(self) -> None:
         """Index all messages that are newer than the newest indexed one, as an import."""
@@ -87,6 +89,7 @@ class TantivyIndex:
             self._add(writer, rows)
             last = int(str(rows[-1][0]))
         writer.commit()
+        self._newest.write_text(str(last))
         writer.wait_merging_threads()
 
     def catch_up(self, *, keeps_writer: bool = False) -> int:
@@ -103,6 +106,7 @@ class TantivyIndex:
             writer = self._writer or self._index.writer(HEAP_BYTES, 1)
             self._add(writer, rows)
             writer.commit()
+            self._newest.write_text(str(rows[-1][0]))
             if keeps_writer:
                 self._writer = writer
             else:
