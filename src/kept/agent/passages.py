@@ -34,6 +34,8 @@ _RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 5, 40, 5
 """Where what was said is looked for, and how much of it is listed."""
 LISTED = 30
 """Conversations that an answer about a time lists."""
+_READ: Final = 10 * LISTED
+"""Conversations of a time that are read: those that only asked for a time are not listed, and there may be many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Passage:
     """The message that corrects it; 0 for none."""
     is_superseded: bool = False
     """Whether another passage corrects it."""
+    more: int = 0
+    """Of the last one of a list of conversations: how many of that time are not listed."""
 
 
 def look_up(store: Readable, question: str, exclude: SessionId | None = None) -> list[Passage]:
@@ -107,7 +111,7 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     from kept.sessions.search.periods import read_period
 
     listed = []
-    found = find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=LISTED)
+    found = find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=_READ)
     is_one = found.found.period is not None and found.found.period.is_one
     for match in found.matches:
         message = match.message.message
@@ -119,7 +123,8 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
         text = one_line(message.text, width=PASSAGE_CHARS // 4)
         text = text if is_one else match.session.title or text
         listed.append(Passage(text, source, 0.0, f"{moment:%Y-%m-%d}"))
-    return listed
+    more = max(0, len(listed) - LISTED) + found.more
+    return [*listed[: LISTED - 1], *(replace(last, more=more) for last in listed[LISTED - 1 : LISTED])]
 
 
 def list_page_passages(memory: MemoryStore) -> list[Passage]:

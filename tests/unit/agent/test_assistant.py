@@ -339,6 +339,26 @@ def test_a_question_about_a_time_goes_on(app, question, follow_up):
     assert any(word in asked[1] for word in ("before last week", "vor gestern"))
 
 
+@pytest.mark.parametrize(
+    "text", ["entre lundi et mercredi", "zwischen Montag und Mittwoch", "everything from the past 3 days", "周一到周三"]
+)
+def test_a_message_that_is_only_a_time_asks_for_its_conversations(app, text):
+    """The list says how many it leaves out."""
+    said = [Passage("Paint the fence", "you, 2026-11-16 09:00", 0.0, "2026-11-16", more=7)]
+
+    reply = Talk(app, look_up=lambda *_: said).reply(text)
+
+    assert "Paint the fence" in reply.text
+    assert "7" in reply.text.splitlines()[-1]
+
+
+def test_what_happened_at_a_time_is_told_and_not_asked(app):
+    """A statement is not answered with a list."""
+    said = [Passage("Paint the fence", "you, 2026-11-16 09:00", 0.0, "2026-11-16")]
+
+    assert not Talk(app, look_up=lambda *_: said).reply("I worked from home on Monday and on Tuesday").passages
+
+
 def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known(app):
     """发 begins orders to send something, and the word for an invoice."""
     said = [Passage("发票服务一遇到引号就崩溃", "you, 2026-10-04", 1.0)]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kept.agent.passages import PASSAGE_CHARS, look_up
+from kept.agent.passages import LISTED, PASSAGE_CHARS, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -44,3 +44,22 @@ def test_a_question_about_a_time_lists_its_conversations_in_chat(store):
 
     assert (found.text, found.day) == ("Paint the fence", f"{noon - timedelta(days=1):%Y-%m-%d}")
     assert "session a, message 1" in found.source
+
+
+def test_a_list_of_a_time_says_how_many_conversations_it_leaves_out(store):
+    """Conversations that only asked for a time take no place in it."""
+    noon = datetime.now(UTC).replace(hour=12) - timedelta(days=1)
+    for number in range(LISTED + 25):
+        at, name = (noon + timedelta(minutes=number)).timestamp(), SessionId(f"s{number}")
+        text = "What did we do last year?" if number % 2 else f"Paint fence {number}"
+        store.create(Session(name, "cli", started=at))
+        store.append(name, [NewMessage(Message(Role.USER, text), at, Origin.PERSON)])
+    for number in range(5):
+        at, name = (noon - timedelta(minutes=1 + number)).timestamp(), SessionId(f"t{number}")
+        store.create(Session(name, "cli", started=at))
+        store.append(name, [NewMessage(Message(Role.USER, f"Early {number}"), at, Origin.PERSON)])
+
+    found = look_up(store, "what did we do yesterday?")
+
+    assert len(found) == LISTED
+    assert [each.more for each in found if each.more] == [3]

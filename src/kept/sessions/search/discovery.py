@@ -12,8 +12,8 @@ from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
-from kept.sessions.search.periods import by_day, describe
 from kept.sessions.search.query import asks, parse
+from kept.sessions.search.timeline import by_day, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from kept.core.search import Explained, FoundSession, Period, SearchRequest, Ter
 from kept.core.text import JSON
 from kept.sessions.ports import Readable
 from kept.sessions.search.discovery import Conversations, find_conversations
-from kept.sessions.search.periods import describe
+from kept.sessions.search.timeline import describe
 
 Outcome: TypeAlias = Literal["shown", "duplicate", "below_limit", "unsure", "no_candidate", "excluded"]
 

@@ -1,0 +1,25 @@
+"""Messages about a time: those that go on with a question about one, and those that name one and nothing else."""
+
+from kept.agent.language import Reading
+from kept.core.search import SearchRequest
+from kept.sessions.search.periods import carry_time, names_only_time, read_period
+
+
+def find_time_question(reading: Reading, before: str, now: float) -> str | None:
+    """Return the question about a time that a message stands for; None for a plain question and any other message.
+
+    `before` is the question before it, which "and before that?" goes on with. A person who types only a time, or a
+    time before the question ("yesterday, what did we do"), asks for it too; "I was away on Monday" tells something.
+    """
+    text = reading.question
+    if before and (not reading.has("ask") or reading.begins("lead")):
+        begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
+        carried = carry_time(before, text[begin:], now)
+        if carried is not None:
+            return carried
+    if reading.asks:
+        return None
+    if reading.has("ask"):
+        period = read_period(SearchRequest(text), now)
+        return text if period is not None and period.is_bounded else None
+    return text if not reading.has("me") and names_only_time(text, now) else None
