@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from kept.agent.statements import forget_request, statements, strip_greeting
+from kept.agent.statements import CONTINUES, forget_request, statements, strip_greeting
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, StorageError
 from kept.core.ids import SessionId
@@ -19,6 +19,7 @@ from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Readable
+from kept.sessions.search.correction_words import find_relation, is_about_another_thing
 from kept.sessions.search.corrections import Statement, find_superseded
 from kept.sessions.search.query import is_asking
 
@@ -30,8 +31,8 @@ MIN_SCORE = 0.22
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
 PASSAGE_CHARS = 400
-_RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 5, 40, 5
-"""Where what was said is looked for, and how much of it is listed."""
+_RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 100, 40, 5
+"""Where what was said is looked for, and how much of it is listed: many conversations only ask something."""
 LISTED = 30
 """Conversations that an answer about a time lists."""
 _READ: Final = 10 * LISTED
@@ -174,6 +175,8 @@ def list_said(store: Readable) -> list[Passage]:
                     when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
                     source = message_source("you", when, row.session_id, row.id)
                     said.setdefault(text.casefold(), Passage(text, source, 0.0, moment=row.timestamp))
+            if len(said) >= _MOST_SAID:
+                break
     except StorageError:
         return []
     return list(said.values())[:_MOST_SAID]
@@ -207,29 +210,31 @@ _COURTESY, _NAMING = (
     frozenset(words.split())
     for words in (
         "thanks thank please ok okay danke bitte merci gracias",
-        "name names called call heisst heissen heisse llama llaman llamo appelle appellent 叫 名字",
+        "name names named called call heisst heissen heisse hiess nombre llama llaman llamo nom appelle 叫 名字",
     )
 )
 """Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
 _MIN_PREFIX: Final = 4
 """The shortest common prefix that makes two words inflections of one, such as “moving” and “moved”."""
 _RELATED: Final = tuple(
-    frozenset(words.split())
-    for words in (
+    tuple(frozenset(words.split()) for words in (group.partition(":")[0], group.replace(":", " ")))
+    for group in (
         "prefer preference preferred favorite favourite enjoy enjoys",
         "hate dislike avoid dislikes hates",
         "name called call",
         "live lives home address city based reside",
         "work job role profession occupation works employer company",
         "birthday born birth age old",
-        "wife husband partner spouse married",
-        "editor ide vim emacs vscode neovim",
-        "language python rust go typescript java",
+        "partner spouse married: wife husband",
+        "editor ide: vim emacs vscode neovim",
+        "language: python rust go typescript java",
         "deploy release ship deployment rollout",
         "timezone zone",
-        "eat food diet vegetarian vegan allergic",
-        "kid kids child children son daughter",
-        "pet dog cat",
+        "eat food diet: vegetarian vegan allergic",
+        "kid kids child children: son daughter",
+        "pet pets: dog cat",
+        "haustier haustiere: hund katze",
+        "mascota mascotas: perro gato",
         "alt jahre alter",
         "age ans",
         "edad anos",
@@ -239,7 +244,10 @@ _RELATED: Final = tuple(
         "用 使用",
     )
 )
-"""Groups of words about one topic: a question with one of them is answered by a text with another."""
+"""Groups of words about one topic: a question with one of them is answered by a text with another.
+
+Words after a colon are kinds of what stands before it: a pet may be a dog, but no dog is a cat.
+"""
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
 """One-character content words; bigrams with a stop character would lose them."""
@@ -271,7 +279,11 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
         holding = sum(1 for found in terms if any(_same(term, other) for other in found))
         weights[term] = (0.5 if term in _NAMING else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
     scores = []
+    named = asked - _NAMING if asked & _NAMING else frozenset[str]()
     for text, found in zip(texts, terms, strict=True):
+        if named and not any(_same(term, other) for term in named for other in found) and not CONTINUES.match(text):
+            scores.append(0.0)  # the name of something else; "she is called Mia" goes on from what was named before
+            continue
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
         # a question for a time prefers a text that names one
         timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
@@ -316,7 +328,8 @@ def _likeness(one: str, other: str) -> float:
         return 0.9  # inflections
     if shorter >= 3 and shared == shorter and longer - shorter <= 3:
         return 0.8  # a short word with an ending, such as “dog” and “dogs”
-    return 0.5 if any(one in group and other in group for group in _RELATED) else 0.0
+    pairs = ((one, other), (other, one))
+    return 0.5 if any(a in general and b in group for general, group in _RELATED for a, b in pairs) else 0.0
 
 
 def list_by_day(passages: Sequence[Passage]) -> Iterator[str]:
@@ -339,14 +352,20 @@ def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passa
     kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * MIN_SHARE_OF_BEST]
     kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * MIN_SHARE_OF_BEST]
     first, second = (kept_past, kept_pages) if for_page > for_past else (kept_pages, kept_past)
-    return _mark_superseded([passage for passage, _ in (*first, *second)])
+    return _mark_superseded(question, [passage for passage, _ in (*first, *second)])
 
 
-def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
+def _mark_superseded(question: str, passages: Sequence[Passage]) -> list[Passage]:
     if len(passages) < 2:
         return list(passages)
     # what "no, blue" refers to stands between passages: the search has read it
-    superseded = dict.fromkeys(find_superseded([Statement(one.text, one.moment) for one in passages]))
+    links = find_superseded([Statement(one.text, one.moment) for one in passages])
+    relation = find_relation(question)
+    superseded = dict.fromkeys(
+        old
+        for old, new in links.items()
+        if not is_about_another_thing(relation, passages[old].text, passages[new].text)
+    )
     shown = {one.number for one in passages if one.number}
     superseded |= dict.fromkeys(place for place, one in enumerate(passages) if one.corrected_by in shown)
     kept = [one for place, one in enumerate(passages) if place not in superseded]

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kept.agent.passages import LISTED, PASSAGE_CHARS, look_up
+from kept.agent.passages import LISTED, PASSAGE_CHARS, list_said, look_up
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.sessions.sqlite.store import SqliteSessionStore
@@ -63,3 +63,24 @@ def test_a_list_of_a_time_says_how_many_conversations_it_leaves_out(store):
 
     assert len(found) == LISTED
     assert [each.more for each in found if each.more] == [3]
+
+
+def test_a_name_is_told_by_what_names_the_thing(store):
+    """Another name is no answer; a name may be told without a word for it, and no cat is a dog."""
+    said = ["our dog Rex chewed my headphones", "my sister is called Paula", "My name is Tomasz"]
+    store.create(Session(SessionId("s"), "cli", started=1.0))
+    store.append(SessionId("s"), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in said])
+
+    assert [found.text for found in look_up(store, "what is the name of my dog?")] == [said[0]]
+    assert [found.text for found in look_up(store, "what is my pet called?")] == [said[0]]
+    assert look_up(store, "what is my cat called?") == []
+
+
+def test_what_was_said_is_found_behind_conversations_that_only_ask(store):
+    """A person who asked much still hears what is known."""
+    for number in range(30):
+        text, name = "I live in Leipzig" if number == 0 else "where do I live?", SessionId(f"s{number}")
+        store.create(Session(name, "cli", started=float(number)))
+        store.append(name, [NewMessage(Message(Role.USER, text), float(number), Origin.PERSON)])
+
+    assert [found.text for found in list_said(store)] == ["I live in Leipzig"]
