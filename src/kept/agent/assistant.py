@@ -18,7 +18,7 @@ from kept.agent.passages import (
     search_pages,
 )  # fmt: skip
 from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_request, is_fact, parse_order, statements
-from kept.agent.times import find_time_question
+from kept.agent.times import find_time_question, names_period
 from kept.agent.turn import SavedEntry
 from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 from kept.agent.wording import correct_value
@@ -294,7 +294,9 @@ class Assistant:
     def _tell_history(self, _act: Act, message: _Message) -> Reply:
         """List the conversations of the time that a question names, or what was said lately."""
         answer = self._answer(message)
-        said = () if answer.passages else self._sources.list_said()
+        # what was said at another time does not tell what was said then
+        is_dated = names_period(message.text, self._memory.clock.now().timestamp())
+        said = () if answer.passages or is_dated else self._sources.list_said()
         if not said:
             return answer
         lines = [message.spoken.say("known_said_lately"), *(quote(one.text, one.source) for one in said)]

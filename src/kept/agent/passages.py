@@ -69,6 +69,7 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
     """
     from kept.sessions.search.answers import Answers, find_answers
     from kept.sessions.search.occurrences import Marker
+    from kept.sessions.search.periods import names_only_time
 
     excluded = (exclude,) if exclude is not None else ()
     try:
@@ -91,7 +92,8 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
             continue
         shown = marker.around(text, width=PASSAGE_CHARS)
         is_told = hit.message_id in answers.told
-        if not is_told and (is_asking(text) or relevances(question, [shown])[0] <= 0):
+        is_asked = is_asking(text) or names_only_time(text, row.timestamp)
+        if not is_told and (is_asked or relevances(question, [shown])[0] <= 0):
             continue  # a neighbour of the matching passage, or an earlier question
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"

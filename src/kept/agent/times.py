@@ -2,7 +2,7 @@
 
 from kept.agent.language import Reading
 from kept.core.search import SearchRequest
-from kept.sessions.search.periods import carry_time, names_only_time, read_period
+from kept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
 
 
 def find_time_question(reading: Reading, before: str, now: float) -> str | None:
@@ -20,6 +20,12 @@ def find_time_question(reading: Reading, before: str, now: float) -> str | None:
     if reading.asks:
         return None
     if reading.has("ask"):
-        period = read_period(SearchRequest(text), now)
-        return text if period is not None and period.is_bounded else None
+        # the search reads a misspelt time only in what begins like a question
+        return (correct_spelling(text, now) or text) if names_period(text, now) else None
     return text if not reading.has("me") and names_only_time(text, now) else None
+
+
+def names_period(text: str, now: float) -> bool:
+    """Return whether a question is about a time that a date bounds, and nothing else."""
+    period = read_period(SearchRequest(text), now)
+    return period is not None and period.is_bounded

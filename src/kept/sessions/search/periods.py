@@ -45,7 +45,7 @@ def read_period(request: SearchRequest, now: float) -> Period | None:
     # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
     folded = _PAST.sub(r"last 1 \1", said.lower())
     found = _read_question(folded, now)
-    if found is None and (corrected := _correct_spelling(folded, now)) is not None:
+    if found is None and (corrected := correct_spelling(folded, now)) is not None:
         found = _read_question(corrected, now)
     if found is None:
         return None
@@ -92,12 +92,12 @@ def _list_leads() -> frozenset[str]:
     return frozenset(phrase.replace("_", " ") for phrase in _read_spaced_words("leads"))
 
 
-def _correct_spelling(folded: str, now: float) -> str | None:
+def correct_spelling(question: str, now: float) -> str | None:
     """Return a question with its misspelt words for a time corrected; None where it is about anything else.
 
     A corrected word must be part of a whole date, as in "on fridy": "with frida" means a person.
     """
-    corrected = folded
+    folded = corrected = question.lower()
     for word in _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates")):
         trials = (re.sub(rf"\b{re.escape(word)}\b", meant, corrected) for meant in _list_near_dates(word))
         dated = (trial for trial in trials if any(word not in said for _, said in find_spans(trial, now=now)))
