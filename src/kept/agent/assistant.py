@@ -10,6 +10,7 @@ from kept.agent.language import Language, Reading, detect, read
 from kept.agent.passages import (
     MIN_SCORE,
     Passage,
+    drop_superseded,
     list_by_day,
     list_page_passages,
     merge_passages,
@@ -266,7 +267,7 @@ class Assistant:
         known = [passage.text for passage in pages] + [text for one in waiting for text in one.texts]
         said = [
             each
-            for each in self._sources.list_said()
+            for each in drop_superseded(self._sources.list_said(), pages)
             if not any(text in each.text or each.text in text for text in known)
         ]
         lines: list[str] = []

@@ -374,6 +374,12 @@ def _mark_superseded(question: str, passages: Sequence[Passage]) -> list[Passage
     return kept + [replace(passages[place], is_superseded=True) for place in superseded]
 
 
+def drop_superseded(passages: Sequence[Passage], entries: Sequence[Passage]) -> list[Passage]:
+    """Return the passages that neither an entry nor a later passage corrects."""
+    links = find_superseded([Statement(one.text, one.moment) for one in (*passages, *entries)])
+    return [one for place, one in enumerate(passages) if place not in links]
+
+
 def repeats_entry(passage: Passage, pages: Sequence[Passage]) -> bool:
     """Whether a passage says what one of these entries says: in the same words, or as the order that saved it."""
     said = {passage.text, *(one.text for one in statements(passage.text))}

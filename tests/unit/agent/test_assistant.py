@@ -359,6 +359,24 @@ def test_what_happened_at_a_time_is_told_and_not_asked(app):
     assert not Talk(app, look_up=lambda *_: said).reply("I worked from home on Monday and on Tuesday").passages
 
 
+def test_what_is_known_leaves_out_what_was_corrected(app):
+    """An entry, or a later statement, takes its place."""
+    said = [
+        Passage("the stand-up is at 9:30", "you", 0.0, moment=2.0),
+        Passage("I drive a Saab now", "you", 0.0, moment=3.0),
+        Passage("I drive a Volvo", "you", 0.0, moment=1.0),
+    ]
+    talk = Talk(app, list_said=lambda: said)
+    talk.reply("remember that the stand-up moved to 10:15")
+
+    answer = talk.reply("what do you know about me?").text
+
+    assert "the stand-up moved to 10:15" in answer
+    assert "I drive a Saab now" in answer
+    assert "9:30" not in answer
+    assert "Volvo" not in answer
+
+
 def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known(app):
     """发 begins orders to send something, and the word for an invoice."""
     said = [Passage("发票服务一遇到引号就崩溃", "you, 2026-10-04", 1.0)]
