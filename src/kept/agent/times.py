@@ -18,7 +18,7 @@ def find_time_question(reading: Reading, before: str, now: float) -> str | None:
         if carried is not None:
             return carried
     if reading.asks:
-        return None
+        return text if names_only_time(text, now) else None
     if reading.has("ask"):
         # the search reads a misspelt time only in what begins like a question
         return (correct_spelling(text, now) or text) if names_period(text, now) else None

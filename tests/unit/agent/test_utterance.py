@@ -35,10 +35,10 @@ SAID = {
         "fr:de quoi avons-nous parlé hier ?", "zh:昨天我们聊了什么？", "es:¿de qué hablamos el lunes?",
         "en:what did we talk about on Monday?", "de:worüber haben wir am Montag gesprochen?",
     ],
-    Act.FOLLOW_UP: ["en:and when?", "de:und wo?", "es:¿y cuándo?", "fr:et où ?", "zh:那什么时候呢？", "en:what about Paul?"],
+    Act.FOLLOW_UP: ["en:and when?", "de:und wo?", "es:¿y cuándo?", "fr:et où ?", "zh:那什么时候呢？", "en:what about Paul?", "de:und am Sonntag?"],
     Act.QUESTION: [
         "en:what day is the match?", "de:wann ist das Spiel?", "es:¿cuándo es el partido?", "fr:quand est le match ?",
-        "zh:比赛几点开始？", "en:What do you know about databases?", "de:Was weißt du über Berlin?", "en:What's my name?",
+        "zh:比赛几点开始？", "de:zeig mir alles seit Montag", "en:What do you know about databases?", "de:Was weißt du über Berlin?", "en:What's my name?",
     ],
     Act.TELLING: ["en:the garden needs rain", "de:der Garten braucht Regen", "es:el jardín necesita lluvia", "fr:le jardin a besoin de pluie", "zh:花园缺水"],
     Act.NOTHING: ["en:", "de:🎉", "zh:……"],

@@ -28,6 +28,8 @@ _UNITS: Final = (_WEEK.days, 30, _YEAR_DAYS)
 """Days of a week, a month and a year that is so many of them ago."""
 _CHINESE: Final = "zh"
 _PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
+_UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
+"""What people were up to bounds no time: "what were we up to last week?"."""
 _DIGITS: Final = re.compile(r"\d")
 
 
@@ -43,7 +45,7 @@ def read_period(request: SearchRequest, now: float) -> Period | None:
     if len(said) > MOST_CHARACTERS or parse(said).condition is not None:
         return None
     # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
-    folded = _PAST.sub(r"last 1 \1", said.lower())
+    folded = _UP_TO.sub(r"\1 doing", _PAST.sub(r"last 1 \1", said.lower()))
     found = _read_question(folded, now)
     if found is None and (corrected := correct_spelling(folded, now)) is not None:
         found = _read_question(corrected, now)
@@ -93,7 +95,7 @@ def _list_leads() -> frozenset[str]:
 
 
 def correct_spelling(question: str, now: float) -> str | None:
-    """Return a question with its misspelt words for a time corrected; None where it is about anything else.
+    """Return a question with its misspelt words for a time corrected; None where there are none.
 
     A corrected word must be part of a whole date, as in "on fridy": "with frida" means a person.
     """
@@ -101,10 +103,7 @@ def correct_spelling(question: str, now: float) -> str | None:
     for word in _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates")):
         trials = (re.sub(rf"\b{re.escape(word)}\b", meant, corrected) for meant in _list_near_dates(word))
         dated = (trial for trial in trials if any(word not in said for _, said in find_spans(trial, now=now)))
-        trial = next(dated, None)
-        if trial is None:
-            return None
-        corrected = trial
+        corrected = next(dated, corrected)
     return corrected if corrected != folded else None
 
 
@@ -130,7 +129,7 @@ def _read_question(folded: str, now: float) -> Period | None:
     is_first = bool(topics) and topics <= _read_spaced_words("first")
     if (dates or names) and (is_first or not topics):
         bare = [word for word in words if word not in _read_edge_words() and word not in {said for _, said in names}]
-        if dates and (_DIGITS.search(rest) or not _may_ask_for_talk(bare, dates)):
+        if dates and (_DIGITS.search(rest) or not (_may_ask_for_talk(bare, dates) or _asks_for_talk(words))):
             return None
         found = _read_dates(folded, sorted((*dates, *names), key=lambda one: folded.index(one[1])), now)
         order = ("oldest", _asks_for_one(words)) if is_first else ()
@@ -154,7 +153,8 @@ def names_only_time(text: str, now: float) -> bool:
         rest = rest.replace(said, " ", 1)
     words = {word for word in WORD.findall(UNSPACED.sub(" ", rest)) if not word.isdigit()}
     names = {said for _, said in _find_names(words, now)}
-    known = _read_edge_words() | _list_leads() | _read_spaced_words("several") | names
+    known = _read_edge_words() | _list_leads() | names
+    known |= _read_spaced_words("several") | _read_spaced_words("nouns")
     return words <= known.union(*stop_words_by_language().values())
 
 

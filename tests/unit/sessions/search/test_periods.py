@@ -73,6 +73,7 @@ def period(question: str) -> Period | None:
         ("昨天呢?", YESTERDAY),
         ("what about Monday?", MONDAY),
         ("zwischen Montag und Montag", MONDAY),
+        ("what were we up to in March?", MARCH),
     ],
 )
 def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, span: tuple[datetime, datetime]) -> None:
@@ -176,6 +177,7 @@ def test_a_date_may_bound_a_time_and_two_may_span_one(
         ("¿qué hicimos la semana pasda?", LAST_WEEK),
         ("qu'avons-nous fait la semaien dernière ?", LAST_WEEK),
         ("what did we do on mnoday", MONDAY),
+        ("la semaine dernire ?", LAST_WEEK),
     ],
 )
 def test_a_misspelt_time_is_read_where_a_question_is_about_nothing_else(
@@ -201,7 +203,14 @@ def test_weeks_months_and_years_ago_are_those_of_the_calendar(question: str, sta
 
 
 @pytest.mark.parametrize(
-    "text", ["everything from the past 3 days", "alles von gestern", "entre lundi et mercredi", "前天"]
+    "text",
+    [
+        "everything from the past 3 days",
+        "alles von gestern",
+        "summary of this week please",
+        "entre lundi et mercredi",
+        "前天",
+    ],
 )
 def test_a_text_may_be_a_time_and_nothing_else(text: str) -> None:
     """A word for all conversations may stand beside it."""
