@@ -20,7 +20,7 @@ _MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _EDGES: Final = ("since", "after", "before", "until")
 """How a question bounds a time by a date: "since Monday", "before last week"."""
 _BESIDE_DATES: Final = (*_EDGES, "between", "to")
-_LEAST_CORRECTED: Final = 4
+_LEAST_CORRECTED: Final = 3
 """A shorter word may be another one with each of its letters, so it is not corrected."""
 _WEEK: Final = timedelta(days=7)
 _YEAR_DAYS: Final = 365

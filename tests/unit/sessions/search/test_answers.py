@@ -128,6 +128,16 @@ def test_what_is_asked_for_may_be_told_in_another_language(store: SqliteSessionS
     assert [match.session.id for match in found.matches][:1] == ["a"]
 
 
+def test_whether_something_still_holds_is_answered_by_what_holds_now(store: SqliteSessionStore) -> None:
+    """The question names the old value, so that only the old statement has its words."""
+    say(store, "a", DAY, "Wir wohnen in Kassel", "Gut")
+    say(store, "b", 2 * DAY, "Wir sind nach Marburg umgezogen", "Gut")
+
+    found = find_conversations(store, SearchRequest("wohnen wir noch in Kassel?"))
+
+    assert [match.session.id for match in found.matches] == ["b", "a"]
+
+
 def test_what_tells_two_things_is_not_superseded_in_both(store: SqliteSessionStore) -> None:
     """A new job leaves the name as it is."""
     say(store, "a", DAY, "My name is Tomasz and I work at Brightlane", "Noted")

@@ -178,6 +178,7 @@ def test_a_date_may_bound_a_time_and_two_may_span_one(
         ("qu'avons-nous fait la semaien dernière ?", LAST_WEEK),
         ("what did we do on mnoday", MONDAY),
         ("la semaine dernire ?", LAST_WEEK),
+        ("what did we do last wek?", LAST_WEEK),
     ],
 )
 def test_a_misspelt_time_is_read_where_a_question_is_about_nothing_else(
