@@ -20,6 +20,8 @@ _MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _EDGES: Final = ("since", "after", "before", "until")
 """How a question bounds a time by a date: "since Monday", "before last week"."""
 _BESIDE_DATES: Final = (*_EDGES, "between", "to")
+_MOST_CORRECTED: Final = 3
+"""A question with more words that are no time is about something else."""
 _LEAST_CORRECTED: Final = 3
 """A shorter word may be another one with each of its letters, so it is not corrected."""
 _WEEK: Final = timedelta(days=7)
@@ -100,7 +102,10 @@ def correct_spelling(question: str, now: float) -> str | None:
     A corrected word must be part of a whole date, as in "on fridy": "with frida" means a person.
     """
     folded = corrected = question.lower()
-    for word in _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates")):
+    topics = _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates"))
+    if len(topics) > _MOST_CORRECTED:
+        return None
+    for word in topics:
         trials = (re.sub(rf"\b{re.escape(word)}\b", meant, corrected) for meant in _list_near_dates(word))
         dated = (trial for trial in trials if any(word not in said for _, said in find_spans(trial, now=now)))
         corrected = next(dated, corrected)
@@ -113,9 +118,10 @@ def _list_near_dates(word: str) -> list[str]:
 
     if len(word) < _LEAST_CORRECTED or UNSPACED.search(word):
         return []
-    # people rarely mistype the first letter, and most words begin like no date
+    # people rarely mistype the first letter; one that is changed, missing or added differs in two letters at most
     known = (one for one in _read_spaced_words("dates") if one[0] == word[0] or one[:2] == word[1::-1])
-    return sorted(one for one in known if abs(len(one) - len(word)) <= 1 and edit_distance(one, word) == 1)
+    alike = (one for one in known if abs(len(one) - len(word)) <= 1 and len(set(one) ^ set(word)) <= 2)
+    return sorted(one for one in alike if edit_distance(one, word) == 1)
 
 
 def _read_question(folded: str, now: float) -> Period | None:
@@ -259,7 +265,8 @@ def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
 
 def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
     """Return the words that mean a date only where nothing else is left of a question: "what did we do Monday?"."""
-    read = ((parse_span(word, now=now), word) for word in topics if not _DIGITS.search(word))
+    named = (word for word in topics if not _DIGITS.search(word) and may_hold_date(word))
+    read = ((parse_span(word, now=now), word) for word in named)
     return [(span, word) for span, word in read if span is not None]
 
 
