@@ -19,6 +19,8 @@ COMPARED: Final = 12
 """Messages that are compared with each other: which one corrects another."""
 LEADING: Final = 3
 """The best messages, after which a correction is looked for."""
+_READ: Final = 20
+"""The best sessions that are read for questions to the memory itself: more than are shown."""
 _AFTER: Final = 6
 """Messages after one of the best that are read, because they may correct it."""
 
@@ -77,7 +79,8 @@ def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
 
     Those are a person's questions in a chat without a model. In any other conversation a question may tell something.
     """
-    shown = {hit.best_message_id for hit in found.sessions}.union(hit.message_id for hit in found.messages[:COMPARED])
+    shown = {hit.best_message_id for hit in found.sessions[:_READ]}
+    shown.update(hit.message_id for hit in found.messages[:COMPARED])
     rows = store.messages_by_id(sorted(shown))
     asked = [row for row in rows if row.message.role is Role.USER and is_asking(row.message.text)]
     sessions = {row.session_id: store.session(row.session_id) for row in asked}
