@@ -1,6 +1,6 @@
 """Messages about a time: those that go on with a question about one, and those that name one and nothing else."""
 
-from kept.agent.language import Reading
+from kept.agent.language import PARTICLES, Reading
 from kept.core.search import SearchRequest
 from kept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
 
@@ -12,14 +12,15 @@ def find_time_question(reading: Reading, before: str, now: float) -> str | None:
     time before the question ("yesterday, what did we do"), asks for it too; "I was away on Monday" tells something.
     """
     text = reading.question
-    if before and (not reading.has("ask") or reading.begins("lead")):
+    asks = any("ask" in token.classes and token.text not in PARTICLES for token in reading.tokens)
+    if before and (not asks or reading.begins("lead")):
         begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
         carried = carry_time(before, text[begin:], now)
         if carried is not None:
             return carried
     if reading.asks:
         return text if names_only_time(text, now) else None
-    if reading.has("ask"):
+    if asks:
         # the search reads a misspelt time only in what begins like a question
         return (correct_spelling(text, now) or text) if names_period(text, now) else None
     return text if not reading.has("me") and names_only_time(text, now) else None

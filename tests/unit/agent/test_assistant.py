@@ -325,7 +325,11 @@ def test_a_question_without_content_is_answered_where_a_page_does(assistant, que
 
 @pytest.mark.parametrize(
     ("question", "follow_up"),
-    [("what did we do last week?", "and before that?"), ("was haben wir gestern gemacht?", "und davor?")],
+    [
+        ("what did we do last week?", "and before that?"),
+        ("was haben wir gestern gemacht?", "und davor?"),
+        ("昨天我们聊了什么", "之前呢?"),
+    ],
 )
 def test_a_question_about_a_time_goes_on(app, question, follow_up):
     """The next message bounds the time of the question, and is no question for the date or for its own words."""
@@ -336,7 +340,7 @@ def test_a_question_about_a_time_goes_on(app, question, follow_up):
     talk.reply(follow_up)
 
     assert len(asked) == 2
-    assert any(word in asked[1] for word in ("before last week", "vor gestern"))
+    assert any(word in asked[1] for word in ("before last week", "vor gestern", "昨天之前"))
 
 
 @pytest.mark.parametrize(

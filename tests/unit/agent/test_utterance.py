@@ -25,7 +25,7 @@ SAID = {
     Act.SELF: ["en:who are you?", "de:wer bist du?", "es:¿quién eres?", "fr:qui es-tu ?", "zh:你是谁？"],
     Act.ABILITY: ["en:what can you do?", "de:was kannst du?", "es:¿qué puedes hacer?", "fr:que peux-tu faire ?", "zh:你会做什么？", "en:help"],
     Act.DATE: ["en:what day is it?", "de:welcher Tag ist heute?", "es:¿qué día es hoy?", "fr:quel jour sommes-nous ?", "zh:今天几号？"],
-    Act.CLOCK: ["en:what time is it?", "de:wie spät ist es?", "es:¿qué hora es?", "fr:quelle heure est-il ?", "zh:现在几点？"],
+    Act.CLOCK: ["en:what time is it?", "de:wie spät ist es?", "de:wie spät ist es", "es:¿qué hora es?", "fr:quelle heure est-il ?", "zh:现在几点？"],
     Act.PERSON: [
         "en:what do you know about me?", "de:was weißt du über mich?", "es:¿qué sabes de mí?", "fr:que sais-tu de moi ?",
         "zh:你知道我什么？", "en:What do you know?",
