@@ -114,8 +114,9 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     from kept.sessions.search.periods import read_period
 
     listed = []
-    found = find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=_READ)
-    is_one = found.found.period is not None and found.found.period.is_one
+    found = find_conversations(store, SearchRequest(question, limit=_READ), listed=_READ)
+    period = found.found.period
+    is_one = period is not None and period.is_one
     for match in found.matches:
         message = match.message.message
         if not is_one and read_period(SearchRequest(message.text), match.message.timestamp) is not None:
@@ -126,6 +127,8 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
         text = one_line(message.text, width=PASSAGE_CHARS // 4)
         text = text if is_one else match.session.title or text
         listed.append(Passage(text, source, 0.0, f"{moment:%Y-%m-%d}"))
+    if period is None or not period.is_bounded:
+        return listed[:MAX_PASSAGES]  # "what did we talk about last?" asks for no list
     more = max(0, len(listed) - LISTED) + found.more
     return [*listed[: LISTED - 1], *(replace(last, more=more) for last in listed[LISTED - 1 : LISTED])]
 

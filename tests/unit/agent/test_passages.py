@@ -84,3 +84,13 @@ def test_what_was_said_is_found_behind_conversations_that_only_ask(store):
         store.append(name, [NewMessage(Message(Role.USER, text), float(number), Origin.PERSON)])
 
     assert [found.text for found in list_said(store)] == ["I live in Leipzig"]
+
+
+def test_what_was_talked_about_last_is_found_behind_questions_about_a_time(store):
+    """They tell nothing, however many came after it."""
+    for number in range(10):
+        text, name = "Paint the fence" if number == 0 else "What did we do last year?", SessionId(f"s{number}")
+        store.create(Session(name, "cli", started=float(number)))
+        store.append(name, [NewMessage(Message(Role.USER, text), float(number), Origin.PERSON)])
+
+    assert [found.text for found in look_up(store, "what did we talk about last time?")] == ["Paint the fence"]
