@@ -10,6 +10,7 @@ from kept.agent.language import Language, Reading, detect, read
 from kept.agent.passages import (
     MIN_SCORE,
     Passage,
+    drop_superseded,
     list_by_day,
     list_page_passages,
     merge_passages,
@@ -18,6 +19,7 @@ from kept.agent.passages import (
     search_pages,
 )  # fmt: skip
 from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_request, is_fact, parse_order, statements
+from kept.agent.times import find_time_question, names_period
 from kept.agent.turn import SavedEntry
 from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 from kept.agent.wording import correct_value
@@ -28,7 +30,6 @@ from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore
 from kept.sessions.search.corrections import is_bare_correction
-from kept.sessions.search.periods import carry_time
 
 QUESTION_CHARS = 1_000
 """A longer message is searched by this many characters at its start and at its end."""
@@ -104,26 +105,15 @@ class Assistant:
         code = detect(text, memo.language if memo.message else None) or memo.language
         reading = read(text, code)
         message = _Message(reading.question, reading, replace(memo, language=code), session_id, is_stored)
-        carried = self._carry_time(message)
-        if carried is not None:
-            return self._answer(carried)
+        question = find_time_question(reading, memo.question, self._memory.clock.now().timestamp())
+        if question is not None:
+            return self._answer(replace(message, text=question, reading=replace(read(question, code), asks=True)))
         act = classify(message.reading)
         if act in _WITH_CONTENT and parse_order(text) is None:
             lead, rest = split_lead(text, code)
             if lead is not None:
                 return self._answer_lead(lead, replace(message, text=rest, reading=read(rest, code)))
         return self._act(act, message)
-
-    def _carry_time(self, message: _Message) -> _Message | None:
-        """Return the question about a time that a message goes on with: "and before that?"; None for any other."""
-        before, reading = message.memo.question, message.reading
-        if not before or (reading.has("ask") and not reading.begins("lead")):
-            return None
-        begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
-        question = carry_time(before, message.text[begin:], self._memory.clock.now().timestamp())
-        if question is None:
-            return None
-        return replace(message, text=question, reading=read(question, message.memo.language))
 
     def _answer_lead(self, lead: Act, message: _Message) -> Reply:
         """Answer a message after what leads it: a yes or no is carried out first, a greeting is not repeated."""
@@ -277,7 +267,7 @@ class Assistant:
         known = [passage.text for passage in pages] + [text for one in waiting for text in one.texts]
         said = [
             each
-            for each in self._sources.list_said()
+            for each in drop_superseded(self._sources.list_said(), pages)
             if not any(text in each.text or each.text in text for text in known)
         ]
         lines: list[str] = []
@@ -305,7 +295,9 @@ class Assistant:
     def _tell_history(self, _act: Act, message: _Message) -> Reply:
         """List the conversations of the time that a question names, or what was said lately."""
         answer = self._answer(message)
-        said = () if answer.passages else self._sources.list_said()
+        # what was said at another time does not tell what was said then
+        is_dated = names_period(message.text, self._memory.clock.now().timestamp())
+        said = () if answer.passages or is_dated else self._sources.list_said()
         if not said:
             return answer
         lines = [message.spoken.say("known_said_lately"), *(quote(one.text, one.source) for one in said)]
@@ -353,7 +345,8 @@ class Assistant:
         pages = search_pages(self._memory, question, focus)
         past = self._sources.look_up(question, None if asks else message.session_id) if self._sources.look_up else ()
         if past and past[0].day:
-            return Reply("\n".join(list_by_day(past)), passages=tuple(past), memo=memo)
+            more = [spoken.say("more_of_time", count=past[-1].more)] if past[-1].more else []
+            return Reply("\n".join([*list_by_day(past), *more]), passages=tuple(past), memo=memo)
         fresh = [each for each in past if not repeats_entry(each, pages)]
         if focus and (near := [each for each in fresh if relevances(focus, [each.text])[0]] or pages):
             fresh = near if near is not pages else []

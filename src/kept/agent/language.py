@@ -227,7 +227,7 @@ _FRAMES: Final = _INFORMS | {"can", "polite", "me", "you", "that", "greet", "lea
 """Classes of the words before an indirect question: "could you please remind me where …"."""
 _CONJUNCTIONS: Final = frozenset({"que", "qu"})
 """Words that ask only with an accent, which tokens lack: "recuérdame que …" asks nothing, "recuérdame qué …" does."""
-_PARTICLES: Final = frozenset("吗呢么")
+PARTICLES: Final = frozenset("吗呢么")
 """Chinese words at the end that turn any sentence into a question, so that they ask for nothing in it."""
 
 
@@ -246,7 +246,7 @@ def unwrap(text: str, tokens: Sequence[Token], code: str) -> Sequence[Token]:
     for place, token in enumerate(tokens):
         if is_begun and code == "zh" and "polite" not in token.classes:
             # the word that asks may come late: a Chinese question has the order of a statement
-            asks = any("ask" in one.classes and one.text not in _PARTICLES for one in tokens[place:])
+            asks = any("ask" in one.classes and one.text not in PARTICLES for one in tokens[place:])
             return tokens[place:] if asks else tokens
         asks = "ask" in token.classes and (token.text not in _CONJUNCTIONS or "qué" in text.casefold())
         if is_begun and asks:

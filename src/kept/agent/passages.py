@@ -7,7 +7,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
-from kept.agent.statements import forget_request, statements, strip_greeting
+from kept.agent.statements import CONTINUES, forget_request, statements, strip_greeting
 from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, StorageError
 from kept.core.ids import SessionId
@@ -19,6 +19,7 @@ from kept.memory.edits import Target
 from kept.memory.history import History
 from kept.memory.store import MemoryStore
 from kept.sessions.ports import Readable
+from kept.sessions.search.correction_words import find_relation, is_about_another_thing
 from kept.sessions.search.corrections import Statement, find_superseded
 from kept.sessions.search.query import is_asking
 
@@ -30,10 +31,12 @@ MIN_SCORE = 0.22
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
 PASSAGE_CHARS = 400
-_RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 5, 40, 5
-"""Where what was said is looked for, and how much of it is listed."""
+_RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 100, 40, 5
+"""Where what was said is looked for, and how much of it is listed: many conversations only ask something."""
 LISTED = 30
 """Conversations that an answer about a time lists."""
+_READ: Final = 10 * LISTED
+"""Conversations of a time that are read: those that only asked for a time are not listed, and there may be many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class Passage:
     """The message that corrects it; 0 for none."""
     is_superseded: bool = False
     """Whether another passage corrects it."""
+    more: int = 0
+    """Of the last one of a list of conversations: how many of that time are not listed."""
 
 
 def look_up(store: Readable, question: str, exclude: SessionId | None = None) -> list[Passage]:
@@ -64,6 +69,7 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
     """
     from kept.sessions.search.answers import Answers, find_answers
     from kept.sessions.search.occurrences import Marker
+    from kept.sessions.search.periods import names_only_time
 
     excluded = (exclude,) if exclude is not None else ()
     try:
@@ -86,7 +92,8 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
             continue
         shown = marker.around(text, width=PASSAGE_CHARS)
         is_told = hit.message_id in answers.told
-        if not is_told and (is_asking(text) or relevances(question, [shown])[0] <= 0):
+        is_asked = is_asking(text) or names_only_time(text, row.timestamp)
+        if not is_told and (is_asked or relevances(question, [shown])[0] <= 0):
             continue  # a neighbour of the matching passage, or an earlier question
         seen.add(text.casefold())
         when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
@@ -107,8 +114,9 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     from kept.sessions.search.periods import read_period
 
     listed = []
-    found = find_conversations(store, SearchRequest(question, limit=MAX_PASSAGES), listed=LISTED)
-    is_one = found.found.period is not None and found.found.period.is_one
+    found = find_conversations(store, SearchRequest(question, limit=_READ), listed=_READ)
+    period = found.found.period
+    is_one = period is not None and period.is_one
     for match in found.matches:
         message = match.message.message
         if not is_one and read_period(SearchRequest(message.text), match.message.timestamp) is not None:
@@ -119,7 +127,10 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
         text = one_line(message.text, width=PASSAGE_CHARS // 4)
         text = text if is_one else match.session.title or text
         listed.append(Passage(text, source, 0.0, f"{moment:%Y-%m-%d}"))
-    return listed
+    if period is None or not period.is_bounded:
+        return listed[:MAX_PASSAGES]  # "what did we talk about last?" asks for no list
+    more = max(0, len(listed) - LISTED) + found.more
+    return [*listed[: LISTED - 1], *(replace(last, more=more) for last in listed[LISTED - 1 : LISTED])]
 
 
 def list_page_passages(memory: MemoryStore) -> list[Passage]:
@@ -169,6 +180,8 @@ def list_said(store: Readable) -> list[Passage]:
                     when = f"{from_epoch(row.timestamp).astimezone():%Y-%m-%d}"
                     source = message_source("you", when, row.session_id, row.id)
                     said.setdefault(text.casefold(), Passage(text, source, 0.0, moment=row.timestamp))
+            if len(said) >= _MOST_SAID:
+                break
     except StorageError:
         return []
     return list(said.values())[:_MOST_SAID]
@@ -202,29 +215,31 @@ _COURTESY, _NAMING = (
     frozenset(words.split())
     for words in (
         "thanks thank please ok okay danke bitte merci gracias",
-        "name names called call heisst heissen heisse llama llaman llamo appelle appellent 叫 名字",
+        "name names named called call heisst heissen heisse hiess nombre llama llaman llamo nom appelle 叫 名字",
     )
 )
 """Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
 _MIN_PREFIX: Final = 4
 """The shortest common prefix that makes two words inflections of one, such as “moving” and “moved”."""
 _RELATED: Final = tuple(
-    frozenset(words.split())
-    for words in (
+    tuple(frozenset(words.split()) for words in (group.partition(":")[0], group.replace(":", " ")))
+    for group in (
         "prefer preference preferred favorite favourite enjoy enjoys",
         "hate dislike avoid dislikes hates",
         "name called call",
         "live lives home address city based reside",
         "work job role profession occupation works employer company",
         "birthday born birth age old",
-        "wife husband partner spouse married",
-        "editor ide vim emacs vscode neovim",
-        "language python rust go typescript java",
+        "partner spouse married: wife husband",
+        "editor ide: vim emacs vscode neovim",
+        "language: python rust go typescript java",
         "deploy release ship deployment rollout",
         "timezone zone",
-        "eat food diet vegetarian vegan allergic",
-        "kid kids child children son daughter",
-        "pet dog cat",
+        "eat food diet: vegetarian vegan allergic",
+        "kid kids child children: son daughter",
+        "pet pets: dog cat",
+        "haustier haustiere: hund katze",
+        "mascota mascotas: perro gato",
         "alt jahre alter",
         "age ans",
         "edad anos",
@@ -234,7 +249,10 @@ _RELATED: Final = tuple(
         "用 使用",
     )
 )
-"""Groups of words about one topic: a question with one of them is answered by a text with another."""
+"""Groups of words about one topic: a question with one of them is answered by a text with another.
+
+Words after a colon are kinds of what stands before it: a pet may be a dog, but no dog is a cat.
+"""
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
 """One-character content words; bigrams with a stop character would lose them."""
@@ -266,7 +284,11 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
         holding = sum(1 for found in terms if any(_same(term, other) for other in found))
         weights[term] = (0.5 if term in _NAMING else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
     scores = []
+    named = asked - _NAMING if asked & _NAMING else frozenset[str]()
     for text, found in zip(texts, terms, strict=True):
+        if named and not any(_same(term, other) for term in named for other in found) and not CONTINUES.match(text):
+            scores.append(0.0)  # the name of something else; "she is called Mia" goes on from what was named before
+            continue
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
         # a question for a time prefers a text that names one
         timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
@@ -311,7 +333,8 @@ def _likeness(one: str, other: str) -> float:
         return 0.9  # inflections
     if shorter >= 3 and shared == shorter and longer - shorter <= 3:
         return 0.8  # a short word with an ending, such as “dog” and “dogs”
-    return 0.5 if any(one in group and other in group for group in _RELATED) else 0.0
+    pairs = ((one, other), (other, one))
+    return 0.5 if any(a in general and b in group for general, group in _RELATED for a, b in pairs) else 0.0
 
 
 def list_by_day(passages: Sequence[Passage]) -> Iterator[str]:
@@ -334,18 +357,30 @@ def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passa
     kept_pages = [each for each in zip(pages, on_pages, strict=True) if each[1] >= for_page * MIN_SHARE_OF_BEST]
     kept_past = [each for each in zip(past, in_past, strict=True) if each[1] >= for_past * MIN_SHARE_OF_BEST]
     first, second = (kept_past, kept_pages) if for_page > for_past else (kept_pages, kept_past)
-    return _mark_superseded([passage for passage, _ in (*first, *second)])
+    return _mark_superseded(question, [passage for passage, _ in (*first, *second)])
 
 
-def _mark_superseded(passages: Sequence[Passage]) -> list[Passage]:
+def _mark_superseded(question: str, passages: Sequence[Passage]) -> list[Passage]:
     if len(passages) < 2:
         return list(passages)
     # what "no, blue" refers to stands between passages: the search has read it
-    superseded = dict.fromkeys(find_superseded([Statement(one.text, one.moment) for one in passages]))
+    links = find_superseded([Statement(one.text, one.moment) for one in passages])
+    relation = find_relation(question)
+    superseded = dict.fromkeys(
+        old
+        for old, new in links.items()
+        if not is_about_another_thing(relation, passages[old].text, passages[new].text)
+    )
     shown = {one.number for one in passages if one.number}
     superseded |= dict.fromkeys(place for place, one in enumerate(passages) if one.corrected_by in shown)
     kept = [one for place, one in enumerate(passages) if place not in superseded]
     return kept + [replace(passages[place], is_superseded=True) for place in superseded]
+
+
+def drop_superseded(passages: Sequence[Passage], entries: Sequence[Passage]) -> list[Passage]:
+    """Return the passages that neither an entry nor a later passage corrects."""
+    links = find_superseded([Statement(one.text, one.moment) for one in (*passages, *entries)])
+    return [one for place, one in enumerate(passages) if place not in links]
 
 
 def repeats_entry(passage: Passage, pages: Sequence[Passage]) -> bool:

@@ -61,7 +61,7 @@ _MEMORY_QUESTION: Final = re.compile(
     _FLAGS,
 )
 """A question whether something is remembered; not an order to remember it."""
-_CONTINUES: Final = re.compile(
+CONTINUES: Final = re.compile(
     r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles)\b|^[他她它]", re.IGNORECASE
 )
 """A sentence about what the sentence before it named."""
@@ -169,7 +169,7 @@ def _find_statements(text: str, code: str) -> list[Statement]:
         statement = _read_sentence(sentence, before, code)
         if before and (whole := name_subject(before, sentence)) is not None:
             statement = _take_back(found, before, whole)
-        elif statement is None and found and _CONTINUES.match(sentence) and not _QUESTION.search(sentence):
+        elif statement is None and found and CONTINUES.match(sentence) and not _QUESTION.search(sentence):
             found[-1] = replace(found[-1], text=f"{found[-1].text}. {tidy(sentence)}")
         elif statement is None and found and found[-1].is_open and not _QUESTION.search(sentence):
             statement = replace(found[-1], text=tidy(sentence))
@@ -192,7 +192,7 @@ def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
     order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
     if order is not None:
         return order
-    if _QUESTION.search(sentence) or _CONTINUES.match(sentence) or not is_fact(sentence, code):
+    if _QUESTION.search(sentence) or CONTINUES.match(sentence) or not is_fact(sentence, code):
         return None  # "he starts in September" says nothing without its conversation
     return Statement(Kind.INFERRED, tidy(sentence), _choose_page(sentence, code))
 

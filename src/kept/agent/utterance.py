@@ -127,6 +127,11 @@ def _asks_for_time(reading: Reading) -> bool:
     # "¿De qué hablamos el lunes?" asks for a conversation: the verb has its subject in it
     if not (reading.asks or reading.has("tell")) or not reading.has("date", "clock") or reading.has("talk"):
         return False
+    # "and on Sunday?" names a day and asks for no date; "is it Monday today?" does
+    if not reading.has("now") and all(
+        "past" in one.classes for one in reading.tokens if one.classes & {"date", "clock"}
+    ):
+        return False
     return reading.spare("date", "clock", "now", "ask", "tell", "can", "you", "me", "lead", "know") == 0
 
 

@@ -113,7 +113,7 @@ FRENCH: Final = Language(
         ("(?:les |ces )?N derni[eè]re?s U", "last N U"),
         ("(?:la |le |l['’])?U (?:derni[eè]re?|pass[eé]e?)", "last U"),
         ("(?:la |le |l['’])?(?:U avant-derni[eè]re?|avant-derni[eè]re? U)", "U before last"),
-        ("cet(?:te)? U|ce U", "this U"),
+        ("(?:cet(?:te)?|ce) U(?:-ci)?", "this U"),
         ("(?:le )?week-?end (?:dernier|passé)", "last weekend"),
         ("(?:ce|le) week-?end", "this weekend"),
         ("(?:le )?W de la semaine (?:derni[eè]re|passée)", "W of last week"),

@@ -140,7 +140,7 @@ def _describe_correction(later: MessageId | None) -> dict[str, JSON]:
 
 
 def _list_days(found: Conversations) -> list[JSON]:
-    from kept.sessions.search.periods import by_day
+    from kept.sessions.search.timeline import by_day
 
     return [
         {

@@ -150,7 +150,8 @@ class StreamingContextScrubber:
     What comes out depends on the text alone, never on how it was cut. At most 255 characters, a tag
     that is not yet complete, are held back. A span that is never closed is discarded, because
     leaking is worse than truncating. A tag in the middle of a line is a mention until it is closed: the
-    text after it is held back, and passed on at the end of the stream if no closing tag came.
+    text after it is held back, and passed on if no closing tag came, or if it goes on like a sentence up to a
+    closing tag on the same line.
     """
 
     def __init__(self) -> None:
@@ -159,6 +160,7 @@ class StreamingContextScrubber:
         self._is_line_empty = True
         self._mentioned: list[str] | None = None
         """The text after a tag in the middle of a line; None inside of a block."""
+        self._is_nested = False
 
     def feed(self, text: str) -> str:
         """Take the next piece of the stream and return what may be shown."""
@@ -186,13 +188,14 @@ class StreamingContextScrubber:
         self._depth = 0
         self._is_line_empty = True
         self._mentioned = None
+        self._is_nested = False
 
     def _shown(self, text: str) -> str:
         pieces: list[str] = []
         end = 0
         for tag in fence_tags(text):
             self._pass(text[end : tag.start], pieces)
-            self._step(tag)
+            self._step(tag, pieces)
             end = tag.end
         self._pass(text[end:], pieces)
         return "".join(pieces)
@@ -209,15 +212,20 @@ class StreamingContextScrubber:
         line = text.rpartition("\n")[2]
         self._is_line_empty = not line.strip() and (self._is_line_empty or "\n" in text)
 
-    def _step(self, tag: Tag) -> None:
+    def _step(self, tag: Tag, pieces: list[str]) -> None:
         if tag.kind == "open":
+            self._is_nested = bool(self._depth)
             if not self._depth:
                 self._mentioned = None if self._is_line_empty else []
             self._depth += 1
         elif tag.kind == "close":
             self._depth = max(0, self._depth - 1)
             if not self._depth:
+                between = "".join(self._mentioned or ())
                 self._mentioned = None
+                # recalled text has lines of its own; a sentence may name both tags
+                if _IN_SENTENCE.match(between) and "\n" not in between and not self._is_nested:
+                    self._pass(f"{MENTION}{between}{MENTION}", pieces)
 
 
 def shown_thinking(reasoning: str | None) -> str | None:

@@ -325,7 +325,11 @@ def test_a_question_without_content_is_answered_where_a_page_does(assistant, que
 
 @pytest.mark.parametrize(
     ("question", "follow_up"),
-    [("what did we do last week?", "and before that?"), ("was haben wir gestern gemacht?", "und davor?")],
+    [
+        ("what did we do last week?", "and before that?"),
+        ("was haben wir gestern gemacht?", "und davor?"),
+        ("昨天我们聊了什么", "之前呢?"),
+    ],
 )
 def test_a_question_about_a_time_goes_on(app, question, follow_up):
     """The next message bounds the time of the question, and is no question for the date or for its own words."""
@@ -336,7 +340,45 @@ def test_a_question_about_a_time_goes_on(app, question, follow_up):
     talk.reply(follow_up)
 
     assert len(asked) == 2
-    assert any(word in asked[1] for word in ("before last week", "vor gestern"))
+    assert any(word in asked[1] for word in ("before last week", "vor gestern", "昨天之前"))
+
+
+@pytest.mark.parametrize(
+    "text", ["entre lundi et mercredi", "zwischen Montag und Mittwoch", "everything from the past 3 days", "周一到周三"]
+)
+def test_a_message_that_is_only_a_time_asks_for_its_conversations(app, text):
+    """The list says how many it leaves out."""
+    said = [Passage("Paint the fence", "you, 2026-11-16 09:00", 0.0, "2026-11-16", more=7)]
+
+    reply = Talk(app, look_up=lambda *_: said).reply(text)
+
+    assert "Paint the fence" in reply.text
+    assert "7" in reply.text.splitlines()[-1]
+
+
+def test_what_happened_at_a_time_is_told_and_not_asked(app):
+    """A statement is not answered with a list."""
+    said = [Passage("Paint the fence", "you, 2026-11-16 09:00", 0.0, "2026-11-16")]
+
+    assert not Talk(app, look_up=lambda *_: said).reply("I worked from home on Monday and on Tuesday").passages
+
+
+def test_what_is_known_leaves_out_what_was_corrected(app):
+    """An entry, or a later statement, takes its place."""
+    said = [
+        Passage("the stand-up is at 9:30", "you", 0.0, moment=2.0),
+        Passage("I drive a Saab now", "you", 0.0, moment=3.0),
+        Passage("I drive a Volvo", "you", 0.0, moment=1.0),
+    ]
+    talk = Talk(app, list_said=lambda: said)
+    talk.reply("remember that the stand-up moved to 10:15")
+
+    answer = talk.reply("what do you know about me?").text
+
+    assert "the stand-up moved to 10:15" in answer
+    assert "I drive a Saab now" in answer
+    assert "9:30" not in answer
+    assert "Volvo" not in answer
 
 
 def test_a_question_that_begins_like_a_task_is_answered_where_something_is_known(app):

@@ -25,7 +25,7 @@ SAID = {
     Act.SELF: ["en:who are you?", "de:wer bist du?", "es:¿quién eres?", "fr:qui es-tu ?", "zh:你是谁？"],
     Act.ABILITY: ["en:what can you do?", "de:was kannst du?", "es:¿qué puedes hacer?", "fr:que peux-tu faire ?", "zh:你会做什么？", "en:help"],
     Act.DATE: ["en:what day is it?", "de:welcher Tag ist heute?", "es:¿qué día es hoy?", "fr:quel jour sommes-nous ?", "zh:今天几号？"],
-    Act.CLOCK: ["en:what time is it?", "de:wie spät ist es?", "es:¿qué hora es?", "fr:quelle heure est-il ?", "zh:现在几点？"],
+    Act.CLOCK: ["en:what time is it?", "de:wie spät ist es?", "de:wie spät ist es", "es:¿qué hora es?", "fr:quelle heure est-il ?", "zh:现在几点？"],
     Act.PERSON: [
         "en:what do you know about me?", "de:was weißt du über mich?", "es:¿qué sabes de mí?", "fr:que sais-tu de moi ?",
         "zh:你知道我什么？", "en:What do you know?",
@@ -35,10 +35,10 @@ SAID = {
         "fr:de quoi avons-nous parlé hier ?", "zh:昨天我们聊了什么？", "es:¿de qué hablamos el lunes?",
         "en:what did we talk about on Monday?", "de:worüber haben wir am Montag gesprochen?",
     ],
-    Act.FOLLOW_UP: ["en:and when?", "de:und wo?", "es:¿y cuándo?", "fr:et où ?", "zh:那什么时候呢？", "en:what about Paul?"],
+    Act.FOLLOW_UP: ["en:and when?", "de:und wo?", "es:¿y cuándo?", "fr:et où ?", "zh:那什么时候呢？", "en:what about Paul?", "de:und am Sonntag?"],
     Act.QUESTION: [
         "en:what day is the match?", "de:wann ist das Spiel?", "es:¿cuándo es el partido?", "fr:quand est le match ?",
-        "zh:比赛几点开始？", "en:What do you know about databases?", "de:Was weißt du über Berlin?", "en:What's my name?",
+        "zh:比赛几点开始？", "de:zeig mir alles seit Montag", "en:What do you know about databases?", "de:Was weißt du über Berlin?", "en:What's my name?",
     ],
     Act.TELLING: ["en:the garden needs rain", "de:der Garten braucht Regen", "es:el jardín necesita lluvia", "fr:le jardin a besoin de pluie", "zh:花园缺水"],
     Act.NOTHING: ["en:", "de:🎉", "zh:……"],

@@ -116,10 +116,16 @@ def test_a_whole_text_is_kept_as_it_was_shown(text):
 
 
 @pytest.mark.parametrize("cut", [1, 7, 100])
-def test_a_sentence_that_mentions_the_tag_is_shown_whole(cut):
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kept wraps recalled text in <memory-context> tags, so that a model can tell it apart.\nThat is all.",
+        "The tag <memory-context> begins recalled text, and </memory-context> ends it.\nThat is all.",
+        "It stands between `<memory-context>` and `</memory-context>`.",
+    ],
+)
+def test_a_sentence_that_mentions_the_tag_is_shown_whole(cut, text):
     """Nothing is lost: only block-shaped fences are removed."""
-    text = "kept wraps recalled text in <memory-context> tags, so that a model can tell it apart.\nThat is all."
-
     shown = scrubbed([text[place : place + cut] for place in range(0, len(text), cut)])
 
-    assert shown == text.replace("<memory-context>", "memory context")
+    assert shown == text.replace("</memory-context>", "memory context").replace("<memory-context>", "memory context")

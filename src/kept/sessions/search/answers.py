@@ -8,7 +8,8 @@ from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Role
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.core.values import dataclass, field, replace, unguarded
-from kept.sessions.search.corrections import Relation, Statement, begins_correction, find_relation, find_superseded
+from kept.sessions.search.correction_words import Relation, find_relation, is_about_another_thing
+from kept.sessions.search.corrections import Statement, begins_correction, find_superseded
 from kept.sessions.search.query import asks, is_asking
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ COMPARED: Final = 12
 """Messages that are compared with each other: which one corrects another."""
 LEADING: Final = 3
 """The best messages, after which a correction is looked for."""
+_READ: Final = 20
+"""The best sessions that are read for questions to the memory itself: more than are shown."""
 _AFTER: Final = 6
 """Messages after one of the best that are read, because they may correct it."""
 
@@ -32,6 +35,8 @@ class Answers:
     """Which later message corrects which."""
     told: frozenset[MessageId] = frozenset()
     """Messages that tell what was asked for in other words than the question."""
+    dropped: frozenset[MessageId] = frozenset()
+    """Questions to the memory itself, which tell nothing."""
 
 
 def find_answers(store: "Readable", request: SearchRequest) -> Answers:
@@ -39,6 +44,8 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     found = store.search(request)
     if found.period is not None or request.session_id is not None or not asks(request.query):
         return Answers(found)
+    lookups = _find_lookups(store, found)
+    found = _drop(found, lookups) if lookups else found
     relation = find_relation(request.query)
     hits = {hit.message_id: hit for hit in found.messages[:COMPARED]}
     hits |= {hit.message_id: hit for hit in _other_wordings(store, request, relation) if hit.message_id not in hits}
@@ -54,12 +61,42 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
     known = {row.id: row for row in store.messages_by_id(list(hits)) if row.message.role is Role.USER}
     rows = [known[number] for number in hits if number in known]
     said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
-    links = {rows[old].id: rows[new].id for old, new in find_superseded(said).items()}
+    links = {
+        rows[old].id: rows[new].id
+        for old, new in find_superseded(said).items()
+        if not is_about_another_thing(relation, said[old].text, said[new].text)
+    }
     superseded = _follow(links, matched)
-    told = [row.id for row, one in zip(rows, said, strict=True) if _tells(relation, one.text)]
+    told = [row.id for row, one in zip(rows, said, strict=True) if relation is not None and relation.is_told(one.text)]
     if not superseded and not told:
-        return Answers(found)
-    return Answers(_reorder(found, hits, superseded, told), superseded, frozenset((*told, *superseded.values())))
+        return Answers(found, dropped=lookups)
+    raised = frozenset((*told, *superseded.values()))
+    return Answers(_reorder(found, hits, superseded, told), superseded, raised, lookups)
+
+
+def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
+    """Return the questions to the memory itself, with their answers: they tell nothing that was not there before.
+
+    Those are a person's questions in a chat without a model. In any other conversation a question may tell something.
+    """
+    shown = {hit.best_message_id for hit in found.sessions[:_READ]}
+    shown.update(hit.message_id for hit in found.messages[:COMPARED])
+    rows = store.messages_by_id(sorted(shown))
+    asked = [row for row in rows if row.message.role is Role.USER and is_asking(row.message.text)]
+    sessions = {row.session_id: store.session(row.session_id) for row in asked}
+    chats = {name for name, one in sessions.items() if one is not None and one.source == "cli" and one.model is None}
+    answers = [row for row in rows if row.message.role is Role.ASSISTANT]
+    return frozenset(row.id for row in (*asked, *answers) if row.session_id in chats)
+
+
+def _drop(found: Found, dropped: Collection[MessageId]) -> Found:
+    """Return what was found without some messages; another message stands for their session, if there is one."""
+    messages = tuple(hit for hit in found.messages if hit.message_id not in dropped)
+    others = {hit.session_id: hit.message_id for hit in reversed(messages[:COMPARED])}
+    known = {hit.session_id: hit.best_message_id for hit in found.sessions if hit.best_message_id not in dropped}
+    best = others | known
+    kept = [replace(hit, best_message_id=best[hit.session_id]) for hit in found.sessions if hit.session_id in best]
+    return replace(found, sessions=tuple(kept), messages=messages, abstained=found.abstained or not kept)
 
 
 def _follow(links: Mapping[MessageId, MessageId], matched: Collection[MessageId]) -> dict[MessageId, MessageId]:
@@ -79,10 +116,6 @@ def _other_wordings(store: "Readable", request: SearchRequest, relation: Relatio
     if relation is None:
         return ()
     return store.search(replace(request, query=relation.words, roles=("user",), limit=COMPARED)).messages
-
-
-def _tells(relation: Relation | None, text: str) -> bool:
-    return relation is not None and relation.said.search(text) is not None and not is_asking(text)
 
 
 def _reorder(
@@ -105,18 +138,21 @@ def _reorder(
     tops = accumulate((hit.score for hit in reversed(messages)), max)
     raised = tuple(replace(hit, score=top) for hit, top in zip(reversed(messages), tops, strict=True))[::-1]
     moved = set(told).union(superseded, superseded.values())
-    return replace(found, messages=raised, sessions=_reorder_sessions(found, raised, moved), abstained=False)
+    sessions = _reorder_sessions(found, raised, moved, is_told=bool(told))
+    return replace(found, messages=raised, sessions=sessions, abstained=False)
 
 
 def _reorder_sessions(
-    found: Found, messages: Sequence[FoundMessage], moved: Collection[MessageId]
+    found: Found, messages: Sequence[FoundMessage], moved: Collection[MessageId], *, is_told: bool
 ) -> tuple[FoundSession, ...]:
     """Return the sessions with those of the moved messages together, in their order, where the first of them was."""
     best: dict[SessionId, FoundMessage] = {}
     for hit in messages:
         if hit.message_id in moved:
             best.setdefault(hit.session_id, hit)
-    first = next((place for place, one in enumerate(found.sessions) if one.session_id in best), 0)
+    # what tells the thing asked for leads, a correction stands where what it corrects was found
+    places = (place for place, one in enumerate(found.sessions) if one.session_id in best)
+    first = 0 if is_told else next(places, 0)
     score = found.sessions[first].score if found.sessions else max(hit.score for hit in messages)
     among = [FoundSession(name, score, hit.message_id, hit.parts) for name, hit in best.items()]
     others = [one for one in found.sessions if one.session_id not in best]

@@ -1,20 +1,19 @@
 """Corrections: which of the statements of a person takes the place of an earlier one."""
 
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
-from typing import Any, Final
+from functools import cached_property
+from typing import Final
 
 from kept.core.date_words import weekday_patterns
-from kept.core.text import UNSPACED, WORD, resource_text
+from kept.core.text import UNSPACED, WORD
 from kept.core.values import dataclass
 from kept.sessions.search.analysis import base
+from kept.sessions.search.correction_words import FLAGS, Corrections, find_kind, list_languages
 from kept.sessions.search.occurrences import content_words
 from kept.sessions.search.query import is_asking
 
-_FLAGS: Final = re.IGNORECASE | re.DOTALL
 _MOST_CHARACTERS: Final = 400
 """A longer text tells more than one thing, so that nothing takes its place as a whole."""
 _NEAR: Final = 6
@@ -36,7 +35,7 @@ _SENTENCE_END: Final = re.compile(r"[.!。\uff01;\uff1b]\s*(?=\S)|\n")
 _VALUE: Final = re.compile(
     r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)\b"
     r"|.*[是叫在到])(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$",
-    _FLAGS,
+    FLAGS,
 )
 
 
@@ -49,61 +48,6 @@ class Statement:
     session_id: str = ""
     number: int = 0
     """Its message, in order of the conversation; 0 where it is no message."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """Something that a person has one of, such as a place to live, in one language."""
-
-    name: str
-    said: re.Pattern[str]
-    asked: re.Pattern[str]
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Language:
-    lead: re.Pattern[str]
-    change: re.Pattern[str]
-    closes: re.Pattern[str]
-    replaced: re.Pattern[str]
-    ended: re.Pattern[str]
-    it: re.Pattern[str]
-    relations: tuple[Relation, ...]
-
-
-@cache
-def _read_tables() -> tuple[tuple[_Language, ...], dict[str, int]]:
-    """Return the words of each language, and of each thing that has a kind the number of its kind."""
-    tables = tomllib.loads(resource_text("kept.sessions", "search/corrections.toml"))
-    kinds = {
-        name: number for number, row in enumerate(tables.pop("kinds")["tools"].split("\n"), 1) for name in row.split()
-    }
-    return tuple(map(_read_language, tables.values())), kinds
-
-
-def _read_language(table: Mapping[str, Any]) -> _Language:
-    keys = ("change", "closes", "replaced", "ended", "it")
-    change, closes, replaced, ended, it = (re.compile(table[key], _FLAGS) for key in keys)
-    relations = (
-        Relation(row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"]))
-        for row in table["relations"]
-    )
-    lead = re.compile(rf"^\s*(?:{table['lead']})+", _FLAGS)
-    return _Language(lead, change, closes, replaced, ended, it, tuple(relations))
-
-
-def _languages() -> tuple[_Language, ...]:
-    return _read_tables()[0]
-
-
-def find_relation(question: str) -> Relation | None:
-    """Return what a question asks for, if a person has only one of it and other words may tell it."""
-    for language in _languages():
-        for relation in language.relations:
-            if relation.words and relation.asked.search(question):
-                return relation
-    return None
 
 
 class _Reading:
@@ -124,12 +68,12 @@ class _Reading:
         return _plain(self.text)
 
     @cached_property
-    def told(self) -> Mapping[tuple[int, int], str]:
-        """What it tells of the things that a person has one of: the words by language and relation, in order."""
+    def told(self) -> Mapping[tuple[int, str], str]:
+        """What it tells of the things that a person has one of: the words by language and relation."""
         return {
-            (place, number): _plain(" ".join(match.groups("")))
-            for place, language in enumerate(_languages())
-            for number, relation in enumerate(language.relations)
+            (place, relation.name): _plain(" ".join(match.groups("")))
+            for place, language in enumerate(list_languages())
+            for relation in language.relations
             if (match := relation.said.search(self.text)) is not None
         }
 
@@ -156,9 +100,9 @@ class _Reading:
         return frozenset(day for day, names in enumerate(weekday_patterns()) if names.search(folded))
 
     @cached_property
-    def changes(self) -> list[_Language]:
+    def changes(self) -> list[Corrections]:
         """The languages in which it says that something changed, by its name."""
-        return [one for one in _languages() if one.change.search(self.text) and one.it.search(self.text) is None]
+        return [one for one in list_languages() if one.change.search(self.text) and one.it.search(self.text) is None]
 
 
 def _split_words(text: str) -> list[str]:
@@ -186,7 +130,9 @@ def _is_vague(readings: Sequence[_Reading], links: Mapping[int, int], new: int) 
     olds, later = [readings[old] for old, other in links.items() if other == new], readings[new]
     if any(_tell_the_same_thing(old, later) for old in olds):
         return False
-    if any(content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in _languages()):
+    if any(
+        content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in list_languages()
+    ):
         return False
     return len({old.plain for old in olds if not any(_corrects(old, other) for other in olds if other is not old)}) > 1
 
@@ -244,29 +190,22 @@ def _refers_back(first: _Reading, second: _Reading) -> bool:
         return False
     return any(
         _is_led(language, later.text) or (language.it.search(later.text) and language.change.search(later.text))
-        for language in _languages()
+        for language in list_languages()
     )
 
 
-def _is_led(language: _Language, text: str) -> bool:
+def _is_led(language: Corrections, text: str) -> bool:
     """Whether a text begins like a correction and tells a value; a reason may follow: "no, white. Blue is dark."."""
     lead = language.lead.match(text)
     rest = text[lead.end() :] if lead is not None else ""
-    if not rest or any(one.closes.match(rest) for one in _languages()):
+    if not rest or any(one.closes.match(rest) for one in list_languages()):
         return False
     return 0 < len(_split_words(rest)) <= _NEAR or 0 < len(_split_words(_SENTENCE_END.split(rest)[0])) <= _BARE
 
 
 def _tell_the_same_thing(earlier: _Reading, later: _Reading) -> bool:
     """Whether both tell something that a person has one of: "I live in …" and "I moved to …"."""
-    decided: set[int] = set()
-    for (language, relation), words in earlier.told.items():
-        # the first relation of a language that both tell decides
-        if language not in decided and (language, relation) in later.told:
-            decided.add(language)
-            if words == later.told[language, relation]:
-                return True
-    return False
+    return any(later.told.get(key) == thing for key, thing in earlier.told.items())
 
 
 def _drop_weekdays(text: str) -> str:
@@ -275,16 +214,18 @@ def _drop_weekdays(text: str) -> str:
     return text
 
 
-def _is_moved(language: _Language, earlier: _Reading, later: _Reading) -> bool:
+def _is_moved(language: Corrections, earlier: _Reading, later: _Reading) -> bool:
     """Whether a text says that something is on another day now, and the earlier one told all of it with its day."""
     if not earlier.weekdays or not later.weekdays or earlier.weekdays == later.weekdays:
         return False
     clause = _CLAUSE_END.split(language.change.sub(" ", later.text))[0]
-    thing = content_words(_drop_weekdays(clause)) - content_words(_DAY_PARTS)
-    return len(thing) >= _LEAST_COMMON and thing <= content_words(earlier.text)
+    thing = _drop_numbers(content_words(_drop_weekdays(clause))) - content_words(_DAY_PARTS)
+    # a time of day in both makes it the same thing even where one word names it
+    least = 1 if earlier.numbers and later.numbers else _LEAST_COMMON
+    return len(thing) >= least and thing <= content_words(earlier.text)
 
 
-def _is_changed(language: _Language, first: _Reading, second: _Reading) -> bool:
+def _is_changed(language: Corrections, first: _Reading, second: _Reading) -> bool:
     """Whether a text that says that something changed has the subject and half of the words of an earlier one.
 
     What changed must be the same thing: its old value is named, or the two values are of one kind. "We use Slack now"
@@ -295,29 +236,50 @@ def _is_changed(language: _Language, first: _Reading, second: _Reading) -> bool:
     before, after = content_words(earlier), content_words(changed)
     if not before or _subject(earlier) != _subject(changed):
         return False
-    old, new, common = before - after, after - before, before & after
-    if new and before & _find_replaced(language, later):
+    if after - before and before & _find_replaced(language, later):
         return True
     most = 2 * _NEAR if UNSPACED.search(later) else _NEAR
-    if max(len(before), len(after)) > most or 2 * len(common) < min(len(before), len(after)):
+    # numbers tell the value, not the thing: "10:15" has two
+    least = min(len(_drop_numbers(before)), len(_drop_numbers(after)))
+    if max(len(before), len(after)) > most or 2 * len(before & after) < least:
         return False
-    if language.ended.search(later) is not None:
-        return True
+    return language.ended.search(later) is not None or _has_other_value(language, first, second, before, after)
+
+
+def _has_other_value(
+    language: Corrections, first: _Reading, second: _Reading, before: frozenset[str], after: frozenset[str]
+) -> bool:
+    """Whether what two statements with these words tell of one thing cannot hold beside each other."""
+    old, new, common = before - after, after - before, before & after
+    if common & language.many and not common - language.many - {_subject(first.text)}:
+        return False  # "I like coffee now": tea may be liked beside it
     if first.weekdays and second.weekdays and all(_drop_weekdays(" ".join(words)).strip() for words in (old, new)):
         return False  # two things with a day each: a concert and a lesson
     # what is changed has another value now: "I work on the parser now, too" changes nothing
-    spoken = {word for word in common if not UNSPACED.match(word)} - {_subject(earlier)}
-    is_named = len(spoken) >= _LEAST_COMMON and bool(old and new)
-    return is_named or (not _differ_in_kind(old, new) and bool(_find_shapes(earlier, old) & _find_shapes(later, new)))
+    spoken = {word for word in _drop_numbers(common) if not UNSPACED.match(word)} - {_subject(first.text)}
+    if len(spoken) >= _LEAST_COMMON and old and new:
+        return True
+    if all(_names_thing_with_number(words) for words in (old, new)) or _differ_in_kind(old, new):
+        return False  # two things with a number each: the hours of a library and those of a bath
+    return bool(_find_shapes(first.text, old) & _find_shapes(second.text, new))
+
+
+def _names_thing_with_number(words: frozenset[str]) -> bool:
+    spaced = frozenset(word for word in words if not UNSPACED.match(word))
+    return bool(_drop_numbers(spaced)) and _drop_numbers(spaced) != spaced
+
+
+def _drop_numbers(words: frozenset[str]) -> frozenset[str]:
+    return frozenset(word for word in words if not _NUMBER.search(word))
 
 
 def _differ_in_kind(old: frozenset[str], new: frozenset[str]) -> bool:
     """Whether both values have a known kind, and no kind in common: a chat program replaces no package manager."""
-    left, right = ({kind for word in words if (kind := _read_tables()[1].get(word))} for words in (old, new))
+    left, right = ({kind for word in words if (kind := find_kind(word))} for words in (old, new))
     return bool(left and right) and left.isdisjoint(right)
 
 
-def _find_replaced(language: _Language, text: str) -> frozenset[str]:
+def _find_replaced(language: Corrections, text: str) -> frozenset[str]:
     """Return the words of what a statement says to be replaced: "yarn instead of npm"."""
     return frozenset[str]().union(*(content_words(found[1]) for found in language.replaced.finditer(text)))
 
@@ -372,7 +334,7 @@ def _plain(text: str) -> str:
 
 def complete(earlier: str, later: str) -> str:
     """Return a bare correction as a whole statement: "no, blue" after "my colour is green" is "my colour is blue"."""
-    for language in _languages():
+    for language in list_languages():
         lead = language.lead.match(later)
         value = later[lead.end() :].strip().rstrip(".!。") if lead is not None else ""
         frame = _VALUE.match(earlier) if value and len(WORD.findall(value)) <= 3 else None
@@ -383,15 +345,15 @@ def complete(earlier: str, later: str) -> str:
 
 def says_change(text: str) -> bool:
     """Return whether a message says that something is no longer as it was: "the lesson is on Tuesdays now"."""
-    return any(language.change.search(text) for language in _languages()) and not is_asking(text)
+    return any(language.change.search(text) for language in list_languages()) and not is_asking(text)
 
 
 def begins_correction(text: str) -> bool:
     """Return whether a message begins like an answer to the one before it: "no, use 2 spaces"."""
-    return any(language.lead.match(text) is not None for language in _languages())
+    return any(language.lead.match(text) is not None for language in list_languages())
 
 
 def is_bare_correction(text: str) -> bool:
     """Return whether a message has a meaning only after the statement that it corrects: "no, blue"."""
-    leads = [match for language in _languages() if (match := language.lead.match(text)) is not None]
+    leads = [match for language in list_languages() if (match := language.lead.match(text)) is not None]
     return any(0 < len(WORD.findall(text[lead.end() :])) <= 3 for lead in leads) and not is_asking(text)

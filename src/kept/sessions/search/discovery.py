@@ -12,8 +12,8 @@ from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from kept.sessions.search.answers import Answers, find_answers
 from kept.sessions.search.occurrences import Marker
-from kept.sessions.search.periods import by_day, describe
 from kept.sessions.search.query import asks, parse
+from kept.sessions.search.timeline import by_day, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -84,6 +84,8 @@ class Conversations:
     """Which later message corrects which."""
     more: int = 0
     """How many conversations of a time the limit left out."""
+    dropped: frozenset[MessageId] = frozenset()
+    """Questions to the memory itself, which are not shown."""
 
 
 def find_conversations(
@@ -114,7 +116,7 @@ def find_conversations(
     if matches:
         more = len(ranked) - len(matches) + max(0, found.candidates - len(found.sessions))
         more = more if found.period is not None else 0
-        return Conversations(matches, found, best, superseded=answers.superseded, more=more)
+        return Conversations(matches, found, best, superseded=answers.superseded, more=more, dropped=answers.dropped)
     if found.of_time:
         of_time = _one_per_lineage(store, found.of_time)[: max(NEAREST, request.limit)]
         return Conversations((), found, best, tuple(_nearest(store, of_time)), _NOTHING_OF_TIME)

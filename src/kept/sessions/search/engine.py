@@ -11,7 +11,7 @@ from kept.sessions.search.candidates import find_candidates, list_few, read_list
 from kept.sessions.search.conditions import compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
-from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
+from kept.sessions.search.periods import MOST_CHARACTERS, RANGE_STARTS, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
 from kept.sessions.search.query import Kind, Query, Term, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
@@ -25,6 +25,7 @@ from kept.sessions.search.terms import (
     remove_names,
     unknown_weight,
 )
+from kept.sessions.search.timeline import add_time, list_conversations, nearness, session_nearness
 
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
@@ -48,6 +49,7 @@ def search(
     query = parse(request.query, now)
     is_asked = asks(request.query)
     may_ask_time = bool(query.dates) or not query.terms or is_asked
+    may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query[:MOST_CHARACTERS].lower().split())
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)

@@ -1,40 +1,38 @@
-"""Questions about a time ("what did we do last week?"): which time they mean, and the conversations of that time."""
+"""Questions about a time ("what did we do last week?"): which time they mean."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
 from functools import cache
-from math import exp
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kept.core.clock import find_spans, from_epoch, parse_span
-from kept.core.dates import DAY_SECONDS, Span
-from kept.core.ids import MessageId, SessionId
-from kept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
+from kept.core.date_words import weekday_patterns
+from kept.core.dates import Span, may_hold_date
+from kept.core.search import Period, SearchRequest
 from kept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words_by_language
-from kept.core.values import replace
 from kept.sessions.search.analysis import clean
-from kept.sessions.search.filters import HIDDEN_SOURCES
-from kept.sessions.search.postings import Catalog, TimeFilter
 from kept.sessions.search.query import parse
 
-if TYPE_CHECKING:
-    from datetime import date
-
-    from kept.sessions.search.discovery import Match
-
-_MOST_CHARACTERS: Final = 160
+MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
 _MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _EDGES: Final = ("since", "after", "before", "until")
 """How a question bounds a time by a date: "since Monday", "before last week"."""
 _BESIDE_DATES: Final = (*_EDGES, "between", "to")
+_MOST_CORRECTED: Final = 3
+"""A question with more words that are no time is about something else."""
+_LEAST_CORRECTED: Final = 3
+"""A shorter word may be another one with each of its letters, so it is not corrected."""
 _WEEK: Final = timedelta(days=7)
+_YEAR_DAYS: Final = 365
+_UNITS: Final = (_WEEK.days, 30, _YEAR_DAYS)
+"""Days of a week, a month and a year that is so many of them ago."""
 _CHINESE: Final = "zh"
+_PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
+_UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
+"""What people were up to bounds no time: "what were we up to last week?"."""
 _DIGITS: Final = re.compile(r"\d")
-_DATE_BEFORE_DAYS: Final = 1.0
-_DATE_AFTER_DAYS: Final = 5.0
-"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
 
 
 def read_period(request: SearchRequest, now: float) -> Period | None:
@@ -42,13 +40,17 @@ def read_period(request: SearchRequest, now: float) -> Period | None:
 
     A request without a query is about the time of its filters. The filters narrow the time of a question.
     """
-    said = clean(request.query[: _MOST_CHARACTERS + 1]).strip()
+    said = clean(request.query[: MOST_CHARACTERS + 1]).strip()
     if not said:
         has_time = request.after is not None or request.before is not None
         return Period(request.after, request.before) if has_time else None
-    if len(said) > _MOST_CHARACTERS or parse(said).condition is not None:
+    if len(said) > MOST_CHARACTERS or parse(said).condition is not None:
         return None
-    found = _read_question(said.lower(), now)
+    # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
+    folded = _UP_TO.sub(r"\1 doing", _PAST.sub(r"last 1 \1", said.lower()))
+    found = _read_question(folded, now)
+    if found is None and (corrected := correct_spelling(folded, now)) is not None:
+        found = _read_question(corrected, now)
     if found is None:
         return None
     return Period(
@@ -77,6 +79,10 @@ def _read_spaced_words(kind: str) -> frozenset[str]:
     return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
 
 
+RANGE_STARTS: Final = _read_spaced_words("between")
+"""Words that begin a range of days; where no query has them, bare names of days in it are words to find."""
+
+
 @cache
 def _read_edge_words() -> frozenset[str]:
     """Return the words beside a date that say how it bounds a time, in all languages with spaces between words."""
@@ -84,17 +90,52 @@ def _read_edge_words() -> frozenset[str]:
     return frozenset(word for phrase in phrases for word in phrase.split("_"))
 
 
+@cache
+def _list_leads() -> frozenset[str]:
+    """Return what may come before a time when nothing else is said: "and yesterday?", "what about Monday?"."""
+    return frozenset(phrase.replace("_", " ") for phrase in _read_spaced_words("leads"))
+
+
+def correct_spelling(question: str, now: float) -> str | None:
+    """Return a question with its misspelt words for a time corrected; None where there are none.
+
+    A corrected word must be part of a whole date, as in "on fridy": "with frida" means a person.
+    """
+    folded = corrected = question.lower()
+    topics = _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates"))
+    if len(topics) > _MOST_CORRECTED:
+        return None
+    for word in topics:
+        trials = (re.sub(rf"\b{re.escape(word)}\b", meant, corrected) for meant in _list_near_dates(word))
+        dated = (trial for trial in trials if any(word not in said for _, said in find_spans(trial, now=now)))
+        corrected = next(dated, corrected)
+    return corrected if corrected != folded else None
+
+
+def _list_near_dates(word: str) -> list[str]:
+    """Return the words of dates that differ from a word by one letter, or by two that are swapped."""
+    from kept.sessions.search.terms import edit_distance  # most questions are spelled as they should be
+
+    if len(word) < _LEAST_CORRECTED or UNSPACED.search(word):
+        return []
+    # people rarely mistype the first letter; one that is changed, missing or added differs in two letters at most
+    known = (one for one in _read_spaced_words("dates") if one[0] == word[0] or one[:2] == word[1::-1])
+    alike = (one for one in known if abs(len(one) - len(word)) <= 1 and len(set(one) ^ set(word)) <= 2)
+    return sorted(one for one in alike if edit_distance(one, word) == 1)
+
+
 def _read_question(folded: str, now: float) -> Period | None:
-    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
+    dates = _find_dates(folded, now)
     rest = folded
     for _, said in dates:
         rest = rest.replace(said, " ", 1)
-    words, topics = _find_topics(rest, is_dated=bool(dates))
+    words, topics = _find_topics(rest, is_dated=bool(dates) or may_hold_date(rest))
     names = _find_names(topics, now) if len(words) > 1 else []
     topics = topics.difference(said for _, said in names)
     is_first = bool(topics) and topics <= _read_spaced_words("first")
     if (dates or names) and (is_first or not topics):
-        if dates and (_DIGITS.search(rest) or not _may_ask_for_talk(words, dates)):
+        bare = [word for word in words if word not in _read_edge_words() and word not in {said for _, said in names}]
+        if dates and (_DIGITS.search(rest) or not (_may_ask_for_talk(bare, dates) or _asks_for_talk(words))):
             return None
         found = _read_dates(folded, sorted((*dates, *names), key=lambda one: folded.index(one[1])), now)
         order = ("oldest", _asks_for_one(words)) if is_first else ()
@@ -105,6 +146,22 @@ def _read_question(folded: str, now: float) -> Period | None:
         return Period(None, None, "oldest", _asks_for_one(words))
     is_latest = topics and topics <= _read_spaced_words("latest") and topics != {"time"}
     return Period(None, None) if is_latest else None
+
+
+def names_only_time(text: str, now: float) -> bool:
+    """Return whether a text is a time and at most a word for conversations: "all of last week"."""
+    folded = text[: MOST_CHARACTERS + 1].lower()
+    found = read_period(SearchRequest(text), now) if may_hold_date(folded) else None
+    if found is None or not found.is_bounded:
+        return False
+    rest = folded
+    for _, said in _list_dates(folded, now):
+        rest = rest.replace(said, " ", 1)
+    words = {word for word in WORD.findall(UNSPACED.sub(" ", rest)) if not word.isdigit()}
+    names = {said for _, said in _find_names(words, now)}
+    known = _read_edge_words() | _list_leads() | names
+    known |= _read_spaced_words("several") | _read_spaced_words("nouns")
+    return words <= known.union(*stop_words_by_language().values())
 
 
 def carry_time(question: str, text: str, now: float) -> str | None:
@@ -170,8 +227,33 @@ def _drop_edge(folded: str, said: str) -> str:
 
 def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
     """Return the dates of a question, or the names in it that may mean one."""
-    dates = [_shorten(span, said, now) for span, said in find_spans(folded, now=now)]
+    dates = _find_dates(folded, now)
     return dates or _find_names(WORD.findall(folded), now)
+
+
+def _find_dates(folded: str, now: float) -> list[tuple[Span, str]]:
+    found = (_shorten(span, said, now) for span, said in find_spans(folded, now=now))
+    return [(_align(span, now), said) for span, said in found]
+
+
+def _align(span: Span, now: float) -> Span:
+    """Return the week, month or year of the calendar that "two weeks ago" means; any other span as it is."""
+    start, end, today = (from_epoch(edge).astimezone() for edge in (span.start, span.end, now))
+    days, back = (end.date() - start.date()).days, (today.date() - start.date()).days
+    if days not in _UNITS or back <= 0 or back % days or end.hour or end.minute:
+        return span
+    count = back // days
+    if days == _WEEK.days:
+        first = start.date() - timedelta(days=start.weekday())
+        return _make_span(first, first + _WEEK)
+    if days == _YEAR_DAYS:
+        return _make_span(date(today.year - count, 1, 1), date(today.year - count + 1, 1, 1))
+    month = today.year * 12 + today.month - 1 - count
+    return _make_span(*(date(number // 12, number % 12 + 1, 1) for number in (month, month + 1)))
+
+
+def _make_span(first: date, end: date) -> Span:
+    return Span(*(datetime.combine(day, datetime.min.time()).timestamp() for day in (first, end)))
 
 
 def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
@@ -183,12 +265,15 @@ def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
 
 def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
     """Return the words that mean a date only where nothing else is left of a question: "what did we do Monday?"."""
-    read = ((parse_span(word, now=now), word) for word in topics if not _DIGITS.search(word))
+    named = (word for word in topics if not _DIGITS.search(word) and may_hold_date(word))
+    read = ((parse_span(word, now=now), word) for word in named)
     return [(span, word) for span, word in read if span is not None]
 
 
 def _may_ask_for_talk(words: Sequence[str], dates: Sequence[tuple[Span, str]]) -> bool:
     """Return whether words beside dates ask for talk; "how are you today?" does not, nor does a bare date in digits."""
+    if " ".join(words) in _list_leads():
+        return True
     return _asks_for_talk(words) if words else not any(_DIGITS.search(said) for _, said in dates)
 
 
@@ -205,7 +290,10 @@ def _read_dates(folded: str, dates: Sequence[tuple[Span, str]], now: float) -> _
         return None
     (first, said), (second, said_after) = dates
     is_range = _stands_at("between", folded, said) or _stands_at("to", folded, said_after)
-    if second.start < first.start:
+    if second.start < first.start and not _names_weekday(said_after):
+        # "between Monday and Wednesday of last week": both days are of that week
+        first = _move(first, -_WEEK) if _names_weekday(said) else first
+    elif second.start < first.start:
         # weekdays: "from Monday to Wednesday", asked on a Wednesday, ends today; "to Friday" ended last week
         later, earlier = _move(second, _WEEK), _move(first, -_WEEK)
         if first.start <= later.start <= now:
@@ -216,6 +304,15 @@ def _read_dates(folded: str, dates: Sequence[tuple[Span, str]], now: float) -> _
     if not is_range and not touch:
         return None  # "on Monday and on Friday" leaves out the days between them
     return _Bounds(min(first.start, second.start), max(first.end, second.end))
+
+
+def _names_weekday(said: str) -> bool:
+    """Return whether a date is a day of the week alone, with or without a preposition: "on Monday"."""
+    rest = said
+    for names in weekday_patterns():
+        rest = names.sub(" ", rest)
+    words = rest.split()
+    return rest != said and (not words or (len(words) == 1 and len(words[0]) < len("last") and words[0].isascii()))
 
 
 def _move(span: Span, days: timedelta) -> Span:
@@ -262,7 +359,8 @@ def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
         # a single word of a language proves nothing in a short question, unless a word that asks is there, too
         if asking.intersection(spaced) or (is_dated and sum(word in table for word in spaced) * 2 > len(spaced)):
             stops |= table | asking
-    topics = {word for word in spaced if word not in stops | _read_edge_words()}
+    stops |= _read_edge_words() | (_list_leads() if is_dated else frozenset())
+    topics = {word for word in spaced if word not in stops}
     runs: list[str] = UNSPACED.findall(rest)
     for run in runs:
         topics |= _chinese_topics(run)
@@ -296,89 +394,3 @@ def _chinese_topics(run: str) -> set[str]:
         run = run.replace(word, " ")
     left = {piece for piece in run.split() if not (found and set(piece) <= _MEASURES)}
     return found | left
-
-
-def list_conversations(catalog: Catalog, request: SearchRequest, period: Period) -> Found:
-    """Return the sessions of a time in its order, each with what the person first said then."""
-    conditions = TimeFilter(
-        after=period.start,
-        before=period.end,
-        project=request.project,
-        sources=request.sources,
-        hidden_sources=() if request.sources else tuple(sorted(HIDDEN_SOURCES)),
-        roles=request.roles,
-        session_id=request.session_id,
-        exclude_sessions=request.exclude_sessions,
-        exclude_messages=request.exclude_messages,
-    )
-    limit = 1 if period.is_one else request.limit
-    total, rows = catalog.timeline(conditions, limit, is_oldest_first=period.order == "oldest")
-    heads = catalog.messages([number for _, number in rows])
-    known = [(name, number) for name, number in rows if number in heads]
-    known.sort(key=lambda row: heads[row[1]].timestamp, reverse=period.order == "newest")
-    excluded = _count_excluded(catalog, conditions) if not known else {}
-    return Found(
-        sessions=tuple(FoundSession(SessionId(name), 0.0, MessageId(number)) for name, number in known),
-        messages=tuple(
-            FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, 0.0) for name, number in known
-        ),
-        excluded=excluded,
-        candidates=len(known) if period.is_one else total,
-        period=period,
-    )
-
-
-def add_time(found: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
-    """Return `found` with the sessions of the time that the question names, where nothing matched well enough."""
-    near = Period(min(span.start for span in dates), max(span.end for span in dates))
-    return replace(found, of_time=list_conversations(catalog, request, near).sessions)
-
-
-def _count_excluded(catalog: Catalog, conditions: TimeFilter) -> dict[str, int]:
-    """Return how many sessions of an empty time only the caller's own context hides."""
-    if not conditions.exclude_messages and not conditions.exclude_sessions:
-        return {}
-    total, _ = catalog.timeline(conditions._replace(exclude_sessions=(), exclude_messages=frozenset()), 1)
-    return {"current conversation": total} if total else {}
-
-
-def by_day(matches: Iterable["Match"]) -> Iterator[tuple["date", Sequence["Match"]]]:
-    """Yield the matches of a time by the days of the local calendar, in their order."""
-    days: dict[date, list[Match]] = {}
-    for match in matches:
-        days.setdefault(from_epoch(match.message.timestamp).astimezone().date(), []).append(match)
-    yield from days.items()
-
-
-def describe(period: Period) -> str:
-    """Return the days of a period in words, such as "2026-11-09 to 2026-11-15"."""
-    first = _day(period.start)
-    last = _day(None if period.end is None else period.end - 1.0)
-    if first and last:
-        return first if first == last else f"{first} to {last}"
-    if first or last:
-        return f"since {first}" if first else f"until {last}"
-    return "all time"
-
-
-def _day(epoch: float | None) -> str:
-    if epoch is None:
-        return ""
-    try:
-        return f"{from_epoch(epoch).astimezone():%Y-%m-%d}"
-    except (OverflowError, ValueError, OSError):
-        return str(epoch)
-
-
-def session_nearness(spans: Iterable[Span], started: float, last_active: float) -> float:
-    """Return how near a session is to the nearest of several times, 0 to 1."""
-    wide = (Span(min(span.start, last_active), max(span.end, started)) for span in spans)
-    return max((nearness(span, started) for span in wide), default=0.0)
-
-
-def nearness(span: Span, moment: float) -> float:
-    """Return 1 inside `span`, less with every day before or after it."""
-    days = span.distance(moment) / DAY_SECONDS
-    if days == 0.0:
-        return 1.0
-    return exp(-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS))

@@ -10,7 +10,7 @@ from kept.core.search import Explained, FoundSession, Period, SearchRequest, Ter
 from kept.core.text import JSON
 from kept.sessions.ports import Readable
 from kept.sessions.search.discovery import Conversations, find_conversations
-from kept.sessions.search.periods import describe
+from kept.sessions.search.timeline import describe
 
 Outcome: TypeAlias = Literal["shown", "duplicate", "below_limit", "unsure", "no_candidate", "excluded"]
 
@@ -81,7 +81,11 @@ def explain(store: Readable, request: SearchRequest, message: StoredMessage) -> 
         return _explain_time(message, found, found.found.period)
     explained = found.found.explained
     assert explained is not None
-    places = _places(store, explained.sessions) if request.session_id is None else _message_places(found)
+    if message.id in found.dropped:
+        reason = "it is a question to the memory itself, which tells nothing"
+        return Explanation(message.id, message.session_id, "excluded", reason, excluded_by="question")
+    sessions = _drop_questions(explained.sessions, found, message)
+    places = _places(store, sessions) if request.session_id is None else _message_places(found)
     base = Explanation(
         message.id,
         message.session_id,
@@ -119,6 +123,18 @@ def _explain_time(message: StoredMessage, found: Conversations, period: Period) 
         return Explanation(message.id, message.session_id, "excluded", f"{time}", excluded_by="time")
     reason = f"{time}: each conversation is shown by the first that was said then"
     return Explanation(message.id, message.session_id, "duplicate", reason)
+
+
+def _drop_questions(
+    sessions: Sequence[FoundSession], found: Conversations, message: StoredMessage
+) -> Sequence[FoundSession]:
+    """Return the sessions as the search shows them: a question to the memory itself stands for none of them."""
+    if not found.dropped:
+        return sessions
+    others = {message.session_id: message.id} | {hit.session_id: hit.best_message_id for hit in found.found.sessions}
+    shown = {hit.session_id: hit.best_message_id for hit in sessions if hit.best_message_id not in found.dropped}
+    best = others | shown
+    return [replace(hit, best_message_id=best[hit.session_id]) for hit in sessions if hit.session_id in best]
 
 
 def _places(store: Readable, sessions: Sequence[FoundSession]) -> list[tuple[SessionId, Place]]:

@@ -102,6 +102,54 @@ def test_why_says_that_a_message_repeats_the_question(store: SqliteSessionStore)
     assert (explanation.outcome, explanation.excluded_by) == ("excluded", "repetition")
 
 
+def test_no_question_to_the_memory_answers_another_one(store: SqliteSessionStore) -> None:
+    """A chat without a model that asks for a name tells none; of its conversation what it tells is shown."""
+    say(store, "a", DAY, "my sister is called Anna", "Noted")
+    say(store, "q", 2 * DAY, "what is the name of my sister in law", "I have nothing on that")
+    say(store, "b", 3 * DAY, "is my sister home", "no idea", "my sister comes on Sunday", "Noted")
+
+    found = find_conversations(store, SearchRequest("what is my sister called?"))
+    explanation = explain(store, SearchRequest("what is my sister called?"), store.messages(SessionId("q"))[0])
+
+    assert [match.message.message.text for match in found.matches] == [
+        "my sister is called Anna",
+        "my sister comes on Sunday",
+    ]
+    assert (explanation.outcome, explanation.excluded_by) == ("excluded", "question")
+
+
+def test_what_is_asked_for_may_be_told_in_another_language(store: SqliteSessionStore) -> None:
+    """A person has one employer, whatever it is called."""
+    say(store, "a", DAY, "I work at Brightlane as a developer", "Noted")
+    say(store, "b", 2 * DAY, "The oven works again", "Noted")
+
+    found = find_conversations(store, SearchRequest("wo arbeite ich?"))
+
+    assert [match.session.id for match in found.matches][:1] == ["a"]
+
+
+def test_whether_something_still_holds_is_answered_by_what_holds_now(store: SqliteSessionStore) -> None:
+    """The question names the old value, so that only the old statement has its words."""
+    say(store, "a", DAY, "Wir wohnen in Kassel", "Gut")
+    say(store, "b", 2 * DAY, "Wir sind nach Marburg umgezogen", "Gut")
+
+    found = find_conversations(store, SearchRequest("wohnen wir noch in Kassel?"))
+
+    assert [match.session.id for match in found.matches] == ["b", "a"]
+
+
+def test_what_tells_two_things_is_not_superseded_in_both(store: SqliteSessionStore) -> None:
+    """A new job leaves the name as it is."""
+    say(store, "a", DAY, "My name is Tomasz and I work at Brightlane", "Noted")
+    say(store, "b", 2 * DAY, "I work at Globex now", "Noted")
+
+    of_name = find_conversations(store, SearchRequest("what is my name?"))
+    of_work = find_conversations(store, SearchRequest("where do I work?"))
+
+    assert (of_name.matches[0].session.id, of_name.superseded) == ("a", {})
+    assert [match.session.id for match in of_work.matches] == ["b", "a"]
+
+
 def test_words_to_find_find_questions_too(store: SqliteSessionStore) -> None:
     """Only a question is not answered by a question."""
     say(store, "a", DAY, "where is the violin lesson?", "no idea")

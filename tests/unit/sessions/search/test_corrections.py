@@ -45,6 +45,16 @@ from kept.sessions.search.corrections import Statement, complete, corrects, find
         ("Ma fille suit un cours de poterie le jeudi", "Le cours de poterie de ma fille est passé au mardi"),
         ("Mi hija tiene clase de guitarra los jueves", "La clase de guitarra de mi hija ahora es los martes"),
         ("她每周四上钢琴课", "钢琴课改到周二了，老师换了时间"),
+        ("The daily stand-up is at 9:30 in room Neptun", "The stand-up moved to 10:15"),
+        ("Mia geht montags um 16 Uhr zum Schwimmen", "Das Schwimmen ist jetzt mittwochs um 17 Uhr"),
+        ("我的自行车是蓝色的", "我的自行车现在是红色的，因为我刷了漆"),
+        ("Wir wohnen in Kassel", "Wir sind nach Marburg umgezogen"),
+        ("Vivimos en Madrid", "Nos mudamos a Sevilla"),
+        ("Nous habitons à Lyon", "Nous avons déménagé à Nantes"),
+        ("我们住在北京", "我们搬到上海了"),
+        ("I like tea", "I don't like tea anymore"),
+        ("I like tea", "I like rooibos instead of tea now"),
+        ("I drive a Volvo", "I drive a Saab now"),
     ],
 )
 def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: str) -> None:
@@ -73,6 +83,13 @@ def test_a_later_statement_about_the_same_thing_corrects(earlier: str, later: st
         ("Room 4 is cold", "Room 5 is cold"),
         ("会议是4点", "电影是5点"),
         ("Imogen's piano concert is on Thursday", "Imogen's piano lesson is on Tuesdays now"),
+        ("I like tea", "I like rooibos now"),
+        ("Ich mag Tee", "Ich mag jetzt Rooibos"),
+        ("Me gusta el té", "Ahora me gusta el café"),
+        ("J'aime le thé", "J'aime le café maintenant"),
+        ("我喜欢茶", "我现在喜欢咖啡"),
+        ("I speak German", "I speak Spanish now"),
+        ("The library closes at 20:00", "The bath closes at 18:00 now"),
     ],
 )
 def test_a_statement_about_another_thing_corrects_nothing(earlier: str, later: str) -> None:

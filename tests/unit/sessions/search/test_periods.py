@@ -11,7 +11,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import Period, SearchRequest
 from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.periods import carry_time, read_period
+from kept.sessions.search.periods import carry_time, names_only_time, read_period
 from kept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
@@ -66,6 +66,14 @@ def period(question: str) -> Period | None:
         ("前天我们聊了什么", BEFORE_YESTERDAY),
         ("de quoi a-t-on parlé avant-hier", BEFORE_YESTERDAY),
         ("¿qué hicimos antes de ayer?", BEFORE_YESTERDAY),
+        ("and yesterday?", YESTERDAY),
+        ("und gestern?", YESTERDAY),
+        ("y ayer?", YESTERDAY),
+        ("et hier ?", YESTERDAY),
+        ("昨天呢?", YESTERDAY),
+        ("what about Monday?", MONDAY),
+        ("zwischen Montag und Montag", MONDAY),
+        ("what were we up to in March?", MARCH),
     ],
 )
 def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, span: tuple[datetime, datetime]) -> None:
@@ -87,6 +95,8 @@ def test_a_question_only_about_a_time_is_read_in_five_languages(question: str, s
         "8 May 2024",
         "what did we do",
         "How are you today?",
+        "what did we do with frida?",
+        "what did we do about the lost weak?",
         "",
     ],
 )
@@ -139,6 +149,13 @@ def test_since_a_time_lasts_until_now() -> None:
         ("从周日到周一我们做了什么", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
         ("from Monday to Friday, what did we do?", LAST_WEEK[0], LAST_WEEK[1] - timedelta(days=2)),
         ("what did we do yesterday and today", YESTERDAY[0], YESTERDAY[1] + timedelta(days=1)),
+        ("zwischen Sonntag und Montag", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("entre dimanche et lundi", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("entre domingo y lunes", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("周日到周一", YESTERDAY[0] - timedelta(days=1), YESTERDAY[1]),
+        ("what did we do between Monday and Tuesday of last week", LAST_WEEK[0], LAST_WEEK[0] + timedelta(days=2)),
+        ("von Montag bis Dienstag letzter Woche", LAST_WEEK[0], LAST_WEEK[0] + timedelta(days=2)),
+        ("what did we do in the past week", datetime(2026, 11, 10, tzinfo=UTC), NOW),
     ],
 )
 def test_a_date_may_bound_a_time_and_two_may_span_one(
@@ -148,6 +165,63 @@ def test_a_date_may_bound_a_time_and_two_may_span_one(
     edges = (None if edge is None else edge.timestamp() for edge in (start, end))
 
     assert period(question) == Period(*edges)
+
+
+@pytest.mark.parametrize(
+    ("question", "span"),
+    [
+        ("what did we do yesteday", YESTERDAY),
+        ("what did we do lsat week", LAST_WEEK),
+        ("was haben wir gestren gemacht", YESTERDAY),
+        ("was war letze Woche los?", LAST_WEEK),
+        ("¿qué hicimos la semana pasda?", LAST_WEEK),
+        ("qu'avons-nous fait la semaien dernière ?", LAST_WEEK),
+        ("what did we do on mnoday", MONDAY),
+        ("la semaine dernire ?", LAST_WEEK),
+        ("what did we do last wek?", LAST_WEEK),
+    ],
+)
+def test_a_misspelt_time_is_read_where_a_question_is_about_nothing_else(
+    question: str, span: tuple[datetime, datetime]
+) -> None:
+    """One letter too few, too many, another one, or two that are swapped."""
+    assert period(question) == Period(span[0].timestamp(), span[1].timestamp())
+
+
+@pytest.mark.parametrize(
+    ("question", "start", "end"),
+    [
+        ("what did we do two weeks ago?", WEEK_BEFORE, LAST_WEEK[0]),
+        ("was haben wir vor zwei Wochen gemacht", WEEK_BEFORE, LAST_WEEK[0]),
+        ("两周前我们做了什么", WEEK_BEFORE, LAST_WEEK[0]),
+        ("what did we do 8 months ago", *MARCH),
+        ("what did we do a year ago", datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_weeks_months_and_years_ago_are_those_of_the_calendar(question: str, start: datetime, end: datetime) -> None:
+    """Nobody counts the days: two weeks ago is the week before last."""
+    assert period(question) == Period(start.timestamp(), end.timestamp())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "everything from the past 3 days",
+        "alles von gestern",
+        "summary of this week please",
+        "entre lundi et mercredi",
+        "前天",
+    ],
+)
+def test_a_text_may_be_a_time_and_nothing_else(text: str) -> None:
+    """A word for all conversations may stand beside it."""
+    assert names_only_time(text, NOW.timestamp())
+
+
+@pytest.mark.parametrize("text", ["went there yesterday", "the lesson is on Monday", "gestern geschlafen", "hello"])
+def test_a_text_that_tells_something_of_a_time_is_more_than_one(text: str) -> None:
+    """A verb or a thing makes it a statement."""
+    assert not names_only_time(text, NOW.timestamp())
 
 
 @pytest.mark.parametrize(

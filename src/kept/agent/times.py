@@ -1,0 +1,32 @@
+"""Messages about a time: those that go on with a question about one, and those that name one and nothing else."""
+
+from kept.agent.language import PARTICLES, Reading
+from kept.core.search import SearchRequest
+from kept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
+
+
+def find_time_question(reading: Reading, before: str, now: float) -> str | None:
+    """Return the question about a time that a message stands for; None for a plain question and any other message.
+
+    `before` is the question before it, which "and before that?" goes on with. A person who types only a time, or a
+    time before the question ("yesterday, what did we do"), asks for it too; "I was away on Monday" tells something.
+    """
+    text = reading.question
+    asks = any("ask" in token.classes and token.text not in PARTICLES for token in reading.tokens)
+    if before and (not asks or reading.begins("lead")):
+        begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
+        carried = carry_time(before, text[begin:], now)
+        if carried is not None:
+            return carried
+    if reading.asks:
+        return text if names_only_time(text, now) else None
+    if asks:
+        # the search reads a misspelt time only in what begins like a question
+        return (correct_spelling(text, now) or text) if names_period(text, now) else None
+    return text if not reading.has("me") and names_only_time(text, now) else None
+
+
+def names_period(text: str, now: float) -> bool:
+    """Return whether a question is about a time that a date bounds, and nothing else."""
+    period = read_period(SearchRequest(text), now)
+    return period is not None and period.is_bounded
