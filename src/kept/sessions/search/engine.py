@@ -3,12 +3,13 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import find_candidates, list_few, read_lists
-from kept.sessions.search.conditions import compile_condition, find_matching, is_any
+from kept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from kept.sessions.search.periods import add_time, list_conversations, nearness, read_period, session_nearness
@@ -17,7 +18,9 @@ from kept.sessions.search.query import Query, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import (
     PostingList,
+    WordForms,
     find_speakers,
+    list_found_forms,
     list_shown,
     look_up_terms,
     mask_places,
@@ -51,7 +54,9 @@ def search(
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)
-    terms = look_up_terms(postings, query, is_asked=is_asked) if postings.documents else []
+    forms = WordForms.choose(postings, query, request.query)
+    terms = look_up_terms(postings, query, forms, is_asked=is_asked) if postings.documents else []
+    query = add_forms(query, forms) if query.condition is not None else query
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)
@@ -60,9 +65,8 @@ def search(
         return add_time(found, catalog, request, query.dates) if query.dates else found
     if budget is None:
         frequencies = [term.frequency for term in terms]
-        is_explicit = query.condition is not None
-        budget = choose_budget(request.limit, postings.documents, frequencies, is_explicit=is_explicit)
-    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
+        budget = choose_budget(request.limit, postings.documents, frequencies, is_explicit=query.condition is not None)
+    run = _Search(forms, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
     found = run.answer(similarity)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
@@ -80,7 +84,7 @@ class _Search:
 
     def __init__(
         self,
-        postings: Postings,
+        forms: WordForms,
         query: Query,
         terms: list[PostingList],
         *,
@@ -88,7 +92,7 @@ class _Search:
         filters: Filters,
         budget: Budget,
     ) -> None:
-        self._postings = postings
+        self._postings = postings = forms.postings
         self._query = query
         self._terms = terms
         self._request = request
@@ -101,7 +105,7 @@ class _Search:
             term_weights(stats, postings.documents),
             mean_length=postings.mean_length,
             mean_session=postings.mean_session(),
-            unknown=unknown_weight(postings, query, terms),
+            unknown=unknown_weight(forms, query, terms),
         )
         self._matching: set[int] | None = None
         """The messages that fulfil the explicit condition; None without one."""
@@ -184,8 +188,8 @@ class _Search:
         self._matching, self._unchecked = find_matching(
             self._postings, condition, allowed=allowed, limit=self._budget.matching, wanted=self._request.limit
         )
-        required = find_required_words(condition.node)
-        return Scope(allowed, self._matching, condition.lookup, required, self._filters.are_wide)
+        words = find_required_words(condition.node)
+        return Scope(allowed, self._matching, condition.lookup, words, self._filters.are_wide)
 
     def _best_sessions(
         self, heads: Mapping[int, MessageHead], estimates: Mapping[int, float]
@@ -294,10 +298,12 @@ class _Search:
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:
         names = [term.text for term in self._terms if term.speaker_frequency]
-        texts_of_terms = [term.text for term in self._terms]
+        words, forms = [term.text for term in self._terms], [term.forms for term in self._terms]
         # who writes a condition, or one word, looks for these words and no others
         is_literal = self._query.condition is not None or (len(self._terms) == 1 and not self._turns.is_asked)
-        proximity = Proximity(self._postings, self._request.query, texts_of_terms, names=names, is_literal=is_literal)
+        proximity = Proximity(
+            self._postings, self._request.query, words, other_forms=forms, names=names, is_literal=is_literal
+        )
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         if proximity.is_bare and not unread:
@@ -336,12 +342,14 @@ class _Search:
         limit, messages = self._request.limit, order.messages
         found = tuple(self._message(item, session) for item, session in messages[:limit])
         masks = [item.line.mask for item, _ in messages]
+        best = chain((item for item, _ in messages[:limit]), (one for _, one, _ in order.sessions[:limit]))
+        forms = list_found_forms(self._postings, self._terms, best)
         is_weak = bool(found) and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)
         return Found(
             sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
             abstained=not found or (is_weak and not any(map(self._ranking.holds_all, masks))),
-            terms=tuple(list_shown(self._terms, self._query.terms, masks[:limit])),
+            terms=(*list_shown(self._terms, self._query.terms, masks[:limit]), *forms),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
             candidates=candidates,
@@ -355,11 +363,10 @@ class _Search:
         )
 
     def _message(self, item: Scored, session: SessionLines) -> FoundMessage:
-        head = self._filters.heads[item.line.message_id]
         return FoundMessage(
             MessageId(item.line.message_id),
             SessionId(item.session_id),
-            head.external_id,
+            self._filters.heads[item.line.message_id].external_id,
             item.score,
             self._parts(item, session),
         )
@@ -384,8 +391,7 @@ class _Search:
         sessions = tuple(self._session(*one) for one in order.sessions)
         for place, (item, session) in enumerate(order.messages, start=1):
             if item.line.message_id == number:
-                parts = self._parts(item, session)
-                return Explained("ranked", "", terms, place, item.score, parts, sessions)
+                return Explained("ranked", "", terms, place, item.score, self._parts(item, session), sessions)
         holds_any = any(term.is_held for term in terms)
         if (self._needs_term and not holds_any) or (self._matching is not None and number not in self._matching):
             last = "condition"
