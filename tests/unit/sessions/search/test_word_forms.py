@@ -159,6 +159,17 @@ def test_the_forms_that_were_found_are_shown_as_they_are_written(store: SqliteSe
     assert search(store, "Schlösser").terms == ("schlösser", "schloss")
 
 
+def test_an_explanation_names_the_word_that_was_asked_for(store: SqliteSessionStore) -> None:
+    """A message with another form of it contains it."""
+    say(store, ["Die Häuser sind nicht neu."])
+    (hit,) = search(store, "Haus").messages
+
+    found = find(store.database.connection, SearchRequest("Haus", explain=hit.message_id), now=NOW)
+
+    assert found.explained is not None
+    assert [(term.text, term.is_held) for term in found.explained.terms] == [("haus", True)]
+
+
 ANALYZER = Fts5Analyzer(build_reference((), 0))
 
 
