@@ -4,6 +4,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
 
@@ -92,9 +93,10 @@ class PostingList:
 class WordForms:
     """The forms of the words of one search, in the languages of its question or else of its store."""
 
-    def __init__(self, postings: Postings, languages: Sequence[str] = ()) -> None:
+    def __init__(self, postings: Postings, languages: Sequence[str] = (), *, may_be_english: bool = True) -> None:
         self.postings = postings
         self.languages = languages
+        self._may_be_english = may_be_english
         self._known: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
 
     @classmethod
@@ -104,7 +106,13 @@ class WordForms:
             return cls(postings)
         # the operators of an explicit query are no English words
         said = question if query.condition is None else " ".join([term.text for term in query.terms])
-        return cls(postings, _choose_languages(postings, find_words(said)))
+        words = find_words(said)
+        asked = [language for language in find_languages(words) if language in STEMMERS]
+        if len(asked) > 1:
+            asked = [language for language in asked if language in postings.languages] or asked
+        if asked:
+            return cls(postings, asked[:_MOST_LANGUAGES], may_be_english=False)
+        return cls(postings, _choose_languages(postings, STOP_WORDS.intersection(words)))
 
     def find(self, word: str, *, is_unknown: bool = False) -> Mapping[str, int]:
         """Return the forms of a word that messages contain, each with its frequency; empty without another form.
@@ -116,7 +124,7 @@ class WordForms:
             return {}
         key = (word, tuple(languages))
         if key not in self._known:
-            self._known[key] = list_forms(self.postings, word, languages)
+            self._known[key] = list_forms(self.postings, word, languages, may_be_english=self._may_be_english)
         return self._known[key]
 
     def key(self, word: str) -> str:
@@ -125,17 +133,11 @@ class WordForms:
         return min(map(self.postings.stem, forms), default=self.postings.stem(word))
 
 
-def _choose_languages(postings: Postings, words: Sequence[str]) -> Sequence[str]:
-    """Return the languages whose forms of a question's words are looked up: its own, or those of the store.
+def _choose_languages(postings: Postings, english: AbstractSet[str]) -> Sequence[str]:
+    """Return the languages of the store in which words may be asked for, given the English stop words beside them.
 
     None for a question in English: one with an English stop word that the languages of the store lack.
     """
-    asked = [language for language in find_languages(words) if language in STEMMERS]
-    if len(asked) > 1:
-        asked = [language for language in asked if language in postings.languages] or asked
-    if asked:
-        return asked[:_MOST_LANGUAGES]
-    english = STOP_WORDS.intersection(words)
     if not english:
         return postings.languages[:_MOST_LANGUAGES]
     tables = stop_words_by_language()

@@ -21,6 +21,8 @@ STEMMERS: Final = {
     "tr": "turkish",
 }  # fmt: skip
 """Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
+_ENGLISH_SHARE: Final = 0.05
+"""Messages with "the", as a share of all, from which on keywords may be English: about one message in eight is."""
 _LEAST_STEM: Final = 3
 _MOST_ENDING: Final = 6
 """Letters by which a form may be longer than its stem."""
@@ -55,8 +57,13 @@ def _load_stemmer(language: str) -> Any:
     return Stemmer.Stemmer(STEMMERS[language], 0)  # its cache takes longer than the few words of a search
 
 
-def list_forms(postings: Postings, word: str, languages: Sequence[str]) -> dict[str, int]:
-    """Return the words of the store with the stem of this one, written as the index cuts them, if any is another."""
+def list_forms(
+    postings: Postings, word: str, languages: Sequence[str], *, may_be_english: bool = False
+) -> dict[str, int]:
+    """Return the words of the store with the stem of this one, written as the index cuts them, if any is another.
+
+    Where the word may be English, two words that English knows apart are none of one: "corner" and "corn".
+    """
     if not word.isalpha():
         return {}
     found: dict[str, tuple[str, int]] = {}
@@ -64,11 +71,18 @@ def list_forms(postings: Postings, word: str, languages: Sequence[str]) -> dict[
         for token, (form, frequency) in _list_stem(postings, word, language).items():
             found.setdefault(token, (form, frequency))
     own = postings.stem(word)
+    if may_be_english and list_related(own) is not None and _has_english(postings):
+        found = {token: form for token, form in found.items() if token == own or list_related(token) is None}
     if not found.keys() - {own}:
         return {}
     others = sorted((token for token in found if token != own), key=lambda token: found[token][1], reverse=True)
     kept = [*(token for token in (own,) if token in found), *others[:_MOST_FORMS]]
     return dict(found[token] for token in kept)
+
+
+def _has_english(postings: Postings) -> bool:
+    """Return whether a part of the messages is in English."""
+    return postings.frequency("the") >= _ENGLISH_SHARE * postings.documents
 
 
 def _list_stem(postings: Postings, word: str, language: str) -> dict[str, tuple[str, int]]:

@@ -103,6 +103,17 @@ def test_short_stems_join_no_unrelated_words(store: SqliteSessionStore) -> None:
     assert find_texts(store, "casa") == []
 
 
+def test_two_english_words_are_no_forms_of_one(store: SqliteSessionStore) -> None:
+    """The German stemmer would cut "corner" to "corn"; in a store without English, both are German."""
+    say(store, ["The corn is ripe.", "We met at the corner.", "Das Korn ist reif, und die Kinder sind nicht hier."])
+    postings = SqlitePostings(store.database.connection)
+
+    assert find_texts(store, "corner") == ["We met at the corner."]
+    assert find_texts(store, "Kind") == ["Das Korn ist reif, und die Kinder sind nicht hier."]
+    assert list_forms(postings, "corner", ["de"]).keys() == {"corner", "corn"}
+    assert list_forms(postings, "corner", ["de"], may_be_english=True) == {}
+
+
 def test_an_english_question_asks_for_its_words(store: SqliteSessionStore) -> None:
     """Its words have English forms alone; only one that no message has may be of a language of the store."""
     say(store, ["Der Garten ist nicht groß, und das Haus ist alt.", "We looked at the gardens of the house."])
