@@ -20,7 +20,7 @@ from kept.sessions.search.engine import _Search
 from kept.sessions.search.filters import EXHAUSTIVE, Filters
 from kept.sessions.search.query import parse
 from kept.sessions.search.ranking import Line, Ranking, SessionLines
-from kept.sessions.search.terms import look_up_terms
+from kept.sessions.search.terms import WordForms, look_up_terms
 from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings, find
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.sqlite import Connection, open_state
@@ -111,10 +111,11 @@ def _record_question(
     postings, catalog = SqlitePostings(connection), SqliteCatalog(connection, user=OWNER)
     query = parse(question.text, now)
     request = SearchRequest(question.text, limit=_EVERY)
+    forms = WordForms.choose(postings, query, question.text)
     search = Recorder(
-        postings,
+        forms,
         query,
-        look_up_terms(postings, query, is_asked=True),
+        look_up_terms(postings, query, forms, is_asked=True),
         request=request,
         filters=Filters(request, catalog),
         budget=EXHAUSTIVE,

@@ -45,6 +45,7 @@ DRIVERS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "prompt_toolkit": {"cli"},
+    "Stemmer": {"sessions"},
 }
 
 

@@ -76,6 +76,13 @@ _LINES = (
     "to be or not to be",
     "what is the point of it all",
 )
+_FOREIGN = (
+    "Die Häuser am See sind nicht verkauft, und das Haus im Dorf auch nicht",
+    "Cuando la canción fue nueva, las canciones eran largas",
+    "Le cheval est avec vous, les chevaux sont dans le pré",
+    "Das Haus ist verkauft",
+    "Un cheval et une chanson",
+)
 QUERIES = (
     "violin", "violin concert", "who walked with the lantern?", "deploy", "deploying the parser", "Ann", "Ann Ben",
     "what did Ben say about mice?", "天气", "東京", "parse header", "getUserName", "src/kept/main.py", "1.2.3",
@@ -83,6 +90,9 @@ QUERIES = (
     '"violin concert"', '"to be or not"', '"天气很好"', "violin AND coffee", "violin OR coffee", "violin NOT coffee",
     "(harbour OR lantern) AND walk", '"Ann:" OR mice', 'walk NOT "lantern walk"', "conc*", "d*", "dep* AND parser",
     "NOT violin", "birthday in December", "camping last week", "kid", "db config", "nothingmatches", "", "???",
+    "Hauses", "Häuser Dörfer", "Wo sind die Häuser?", "Hauses AND Seen", "Hauses NOT violin", "Hauses OR chevaux",
+    '"Haus im Dorf" AND Häusern', "nueva canciones", "¿Dónde están las canciones?", "chevaux", "où sont les chevaux?",
+    "the lantern of the Hauses",
 )  # fmt: skip
 REQUESTS = (
     SearchRequest("", limit=10),
@@ -160,6 +170,8 @@ def fill(store: SqliteSessionStore) -> Stores:
             else " ".join(chance.choices(_WORDS, k=chance.randint(1, 25)))
             for _ in roles
         ]
+        for place in range(number % 6, len(texts), 6):
+            texts[place] = _FOREIGN[(number + place) % len(_FOREIGN)]
         new = [
             NewMessage(Message(role, text), started + place, Origin.PERSON)
             for place, (role, text) in enumerate(zip(roles, texts, strict=True))

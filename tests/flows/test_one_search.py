@@ -61,3 +61,28 @@ def test_the_sessions_of_one_conversation_count_once(kept, talked):
 
     assert sum(one.startswith("chain") for one in ids) == 1
     assert "other-1" in ids
+
+
+@pytest.mark.parametrize(
+    ("filler", "said", "questions"),
+    [
+        ("das ist etwas anderes; ", "Die Häuser am See sind verkauft", ["Haus", "Wann wurde das Haus verkauft?"]),
+        ("eso no es lo que yo quiero; ", "Las canciones eran largas", ["canción", "¿Cómo era la canción?"]),
+        ("das ist etwas anderes; ", "Schränke sind aus Holz", ["Schrank AND Hölzer", "Schrank OR Boot"]),
+    ],
+)
+def test_a_word_is_found_and_shown_in_another_form(kept, home, filler, said, questions):
+    """In German and Spanish, as a keyword, in a question and in a condition; the passage is the one with the form."""
+    app = open_app(str(home), environ={})
+    store = app.owner.sessions
+    for number, text in enumerate([f"{filler * 80}{said}. {filler * 80}", "Nothing of this kind was said here."]):
+        session = Session(id=SessionId(f"s{number}"), source="cli", started=1_700_000_000.0 + number)
+        store.create(session)
+        store.append(session.id, [NewMessage(Message(Role.USER, text), session.started, Origin.PERSON)])
+    app.close()
+
+    answers = [kept("sessions", "search", question, "--json").json["sessions"] for question in questions]
+    shown = [kept("sessions", "search", question).out for question in questions]
+
+    assert [[one["session_id"] for one in answer] for answer in answers] == [["s0"]] * len(questions)
+    assert all(said in " ".join(text.split()) for text in shown)

@@ -192,6 +192,8 @@ def split_words(text: str) -> list[str]:
 
 def strip_accents(text: str) -> str:
     """Return `text` without accents and other combining marks."""
+    if text.isascii():
+        return text
     return "".join(mark for mark in unicodedata.normalize("NFKD", text) if not unicodedata.combining(mark))
 
 
@@ -201,41 +203,67 @@ def split_pairs(run: str) -> list[str]:
 
 
 @cache
-def stop_words_by_language() -> dict[str, frozenset[str]]:
-    """Return the stop words of each language, by its ISO 639-1 code."""
-    found: dict[str, frozenset[str]] = {}
+def _list_stop_words() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the stop words of each language in the order of their file: those that tell it, and ambiguous ones."""
+    telling: dict[str, list[str]] = {}
+    ambiguous: dict[str, list[str]] = {}
     for line in resource_text("kept.core", "stop_words.txt").splitlines():
-        language, colon, words = line.partition(": ")
+        name, colon, words = line.partition(": ")
         if colon and not line.startswith("#"):
-            found[language] = found.get(language, frozenset()) | frozenset(words.split())
-    return found
-
-
-STOP_WORDS: Final = stop_words_by_language()["en"]
-"""The English stop words; `stop_words` adds those of the language of a question."""
+            language, _, kind = name.partition(" ")
+            (ambiguous if kind else telling).setdefault(language, []).extend(words.split())
+    return telling, ambiguous
 
 
 @cache
-def _foreign_stop_words() -> frozenset[str]:
-    """Return the stop words of all languages but English."""
-    return frozenset().union(*(table for language, table in stop_words_by_language().items() if language != "en"))
+def stop_words_by_language() -> dict[str, frozenset[str]]:
+    """Return the stop words of each language, by its ISO 639-1 code."""
+    telling, ambiguous = _list_stop_words()
+    return {language: frozenset((*words, *ambiguous.get(language, ()))) for language, words in telling.items()}
+
+
+STOP_WORDS: Final = frozenset(_list_stop_words()[0]["en"])
+"""The English stop words; `stop_words` adds those of the language of a question."""
+_MARKERS = 3
+
+
+def list_markers(language: str) -> list[str]:
+    """Return words by which texts in a language are recognised: common ones that no other language has."""
+    return _list_stop_words()[0][language][:_MARKERS]
+
+
+@cache
+def _foreign_words() -> tuple[dict[str, list[str]], frozenset[str]]:
+    """Return which languages but English each word tells, and the words that English lacks."""
+    languages: dict[str, list[str]] = {}
+    for language, words in _list_stop_words()[0].items():
+        for word in words if language != "en" else ():
+            languages.setdefault(word, []).append(language)
+    return languages, frozenset(languages) - STOP_WORDS
 
 
 def stop_words(words: Sequence[str]) -> frozenset[str]:
-    """Return the stop words for a question that consists of `words`.
+    """Return the stop words for a question that consists of `words`."""
+    found = find_languages(words)
+    return STOP_WORDS.union(*(stop_words_by_language()[name] for name in found)) if found else STOP_WORDS
+
+
+def find_languages(words: Sequence[str]) -> list[str]:
+    """Return the languages other than English in which a question of these words may be asked, likeliest first.
 
     "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
     therefore counts only if the question contains at least two of its stop words, and more than English ones.
     """
-    chosen = STOP_WORDS
-    if sum(map(_foreign_stop_words().__contains__, words)) < 2:
-        return chosen
-    english = sum(map(STOP_WORDS.__contains__, words))
-    for language, table in stop_words_by_language().items():
-        hits = sum(map(table.__contains__, words))
-        if language != "en" and hits >= 2 and hits > english:
-            chosen |= table
-    return chosen
+    languages, distinct = _foreign_words()
+    if distinct.isdisjoint(words):  # most questions are in English, and no language can have more of its words than it
+        return []
+    hits: dict[str, int] = {}
+    for word in words:
+        for language in languages.get(word, ()):
+            hits[language] = hits.get(language, 0) + 1
+    least = max(2, 1 + sum(map(STOP_WORDS.__contains__, words)))
+    found = [language for language in _list_stop_words()[0] if hits.get(language, 0) >= least]
+    return sorted(found, key=hits.__getitem__, reverse=True)
 
 
 def one_line(text: str, *, width: int) -> str:

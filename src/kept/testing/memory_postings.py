@@ -18,6 +18,7 @@ from kept.sessions.search.postings import (
     Without,
     Word,
 )
+from kept.sessions.search.terms import recognise_languages
 
 _TALK = ("user", "assistant")
 _TRIGRAM = 3
@@ -62,6 +63,11 @@ class MemoryPostings:
         self._sessions = max(1, sessions)
         self.documents = len(messages)
         self.mean_length = sum(self._lengths.values()) / self.documents if messages else 1.0
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """The languages other than English in which a part of the messages is written."""
+        return recognise_languages(self, lambda words: {word: self.frequency(word) for word in words})
 
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
+from math import log
 from typing import Any, NamedTuple, cast
 
 from kept.core.text import STOP_WORDS
@@ -22,6 +23,7 @@ from kept.sessions.search.postings import (
     phrase_pattern,
 )
 from kept.sessions.search.segments import SUBSTRING, Bucket, count_places, find_bucket, from_bytes, is_beginning, unpack
+from kept.sessions.search.terms import recognise_languages
 from kept.storage.connections import statements
 from kept.storage.postgres.statements import as_array
 from kept.storage.postgres.unit import SHORT_STATEMENTS, Unit
@@ -31,6 +33,8 @@ _CACHE_BYTES = 64_000_000
 _TRIGRAMS = 8
 _LONGEST_WORD = 40
 """Characters up to which the tokens of a text are remembered: words of questions are looked up several times."""
+_STEPS = 50
+"""How often the languages of a store are looked for while it grows by a factor of e: each time it grew by 2 %."""
 _NEWEST_ID = 2**62
 _BETWEEN = "\x02"
 """Separates the terms of two messages, as `open_search` joins them."""
@@ -149,6 +153,21 @@ class PostgresPostings:
     def stop_tokens(self) -> frozenset[str]:
         """The tokens of the English stop words."""
         return _cut_stop_words()
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """The languages other than English in which a part of the messages is written."""
+        # of a large store they are not looked for again after every message
+        key = (*self._place, "languages", round(_STEPS * log(self.documents + 1)))
+        found = cast("tuple[str, ...] | None", CACHE.get(key))
+        if found is None:
+            found = recognise_languages(self, self._count_each)
+            CACHE.put(key, found, 200)
+        return found
+
+    def _count_each(self, words: Sequence[str]) -> dict[str, int]:
+        self.expect(words)
+        return {word: self.frequency(word) for word in words}
 
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""

@@ -6,8 +6,8 @@ from kept.core.text import WORD
 from kept.core.values import dataclass, unguarded
 from kept.sessions.search.analysis import clean, split
 from kept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
-from kept.sessions.search.query import All, Any, Kind, Node, Not, Term
-from kept.sessions.search.terms import prefix_lookup
+from kept.sessions.search.query import All, Any, Kind, Node, Not, Query, Term
+from kept.sessions.search.terms import WordForms, prefix_lookup
 
 _PAGE = 500
 _MOST_MESSAGES = 3_000
@@ -60,6 +60,28 @@ def compile_condition(postings: Postings, node: Node) -> Condition | None:
     required = _fold(_required_phrase(node))
     is_common = isinstance(node, Term) and postings.stop_tokens.issuperset(postings.tokens(required))
     return Condition(_drop_decided(node), lookup, _has_phrase(node), required, is_common)
+
+
+def add_forms(query: Query, forms: WordForms) -> Query:
+    """Return a query for whose condition every form of a word counts; phrases and prefixes stay literal."""
+    if query.condition is None or not forms.languages:
+        return query
+    return Query(query.terms, _add_forms(query.condition, forms), query.dates)
+
+
+def _add_forms(node: Node, forms: WordForms) -> Node:
+    match node:
+        case Term(text, Kind.WORD):
+            found = forms.find(text)
+            return Any(tuple(map(Term, found))) if found else node
+        case Term():
+            return node
+        case All(nodes):
+            return All(tuple(_add_forms(child, forms) for child in nodes))
+        case Any(nodes):
+            return Any(tuple(_add_forms(child, forms) for child in nodes))
+        case Not(child):
+            return Not(_add_forms(child, forms))
 
 
 def find_matching(

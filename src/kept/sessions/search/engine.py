@@ -3,21 +3,24 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from kept.core.ids import MessageId, SessionId
 from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
 from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import find_candidates, list_few, read_lists
-from kept.sessions.search.conditions import compile_condition, find_matching, is_any
+from kept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
-from kept.sessions.search.periods import MOST_CHARACTERS, RANGE_STARTS, read_period
+from kept.sessions.search.periods import may_begin_range, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
-from kept.sessions.search.query import Kind, Query, Term, asks, find_required_words, parse
+from kept.sessions.search.query import Query, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from kept.sessions.search.terms import (
     PostingList,
+    WordForms,
     find_speakers,
+    list_found_forms,
     list_shown,
     look_up_terms,
     mask_places,
@@ -48,12 +51,13 @@ def search(
     """
     query = parse(request.query, now)
     is_asked = asks(request.query)
-    may_ask_time = bool(query.dates) or not query.terms or is_asked
-    may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query[:MOST_CHARACTERS].lower().split())
+    may_ask_time = bool(query.dates) or not query.terms or is_asked or may_begin_range(request.query)
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)
-    terms = look_up_terms(postings, query, is_asked=is_asked) if postings.documents else []
+    forms = WordForms.choose(postings, query, request.query)
+    terms = look_up_terms(postings, query, forms, is_asked=is_asked) if postings.documents else []
+    query = add_forms(query, forms) if query.condition is not None else query
     similarity = embed(remove_names(request.query, terms)) if embed is not None and postings.documents else None
     if not terms and similarity is None:
         words = tuple(term.text for term in query.terms)
@@ -62,9 +66,8 @@ def search(
         return add_time(found, catalog, request, query.dates) if query.dates else found
     if budget is None:
         frequencies = [term.frequency for term in terms]
-        is_explicit = query.condition is not None
-        budget = choose_budget(request.limit, postings.documents, frequencies, is_explicit=is_explicit)
-    run = _Search(postings, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
+        budget = choose_budget(request.limit, postings.documents, frequencies, is_explicit=query.condition is not None)
+    run = _Search(forms, query, terms, request=request, filters=Filters(request, catalog), budget=budget)
     found = run.answer(similarity)
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
@@ -82,7 +85,7 @@ class _Search:
 
     def __init__(
         self,
-        postings: Postings,
+        forms: WordForms,
         query: Query,
         terms: list[PostingList],
         *,
@@ -90,7 +93,7 @@ class _Search:
         filters: Filters,
         budget: Budget,
     ) -> None:
-        self._postings = postings
+        self._postings = postings = forms.postings
         self._query = query
         self._terms = terms
         self._request = request
@@ -103,7 +106,7 @@ class _Search:
             term_weights(stats, postings.documents),
             mean_length=postings.mean_length,
             mean_session=postings.mean_session(),
-            unknown=unknown_weight(postings, query, terms),
+            unknown=unknown_weight(forms, query, terms),
         )
         self._matching: set[int] | None = None
         """The messages that fulfil the explicit condition; None without one."""
@@ -186,8 +189,8 @@ class _Search:
         self._matching, self._unchecked = find_matching(
             self._postings, condition, allowed=allowed, limit=self._budget.matching, wanted=self._request.limit
         )
-        required = find_required_words(condition.node)
-        return Scope(allowed, self._matching, condition.lookup, required, self._filters.are_wide)
+        words = find_required_words(condition.node)
+        return Scope(allowed, self._matching, condition.lookup, words, self._filters.are_wide)
 
     def _best_sessions(
         self, heads: Mapping[int, MessageHead], estimates: Mapping[int, float]
@@ -287,8 +290,7 @@ class _Search:
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
         left = [line for line in lines if line.factor]
-        condition = self._query.condition
-        if not isinstance(condition, Term) or condition.kind is not Kind.PHRASE:  # a phrase is the same in all texts
+        if not self._query.is_phrase:  # a phrase is the same in all texts
             proximity = self._add_proximity(left, texts)
             self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
         done = {line.message_id for line in left}
@@ -298,11 +300,11 @@ class _Search:
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:
         names = [term.text for term in self._terms if term.speaker_frequency]
-        texts_of_terms = [term.text for term in self._terms]
+        words, forms = [term.text for term in self._terms], [term.forms for term in self._terms]
         # who writes a condition, or one word, looks for these words and no others
         is_literal = self._query.condition is not None or (len(self._terms) == 1 and not self._turns.is_asked)
-        question = self._request.query if self._query.condition is None else " ".join(texts_of_terms)  # no operators
-        proximity = Proximity(self._postings, question, texts_of_terms, names=names, is_literal=is_literal)
+        question = self._request.query if self._query.condition is None else " ".join(words)  # without operators
+        proximity = Proximity(self._postings, question, words, other_forms=forms, names=names, is_literal=is_literal)
         weights = [term.weight for term in self._ranking.terms]
         unread = sum(1 << bit for bit, term in enumerate(self._terms) if term.ids is None)
         if proximity.is_bare and not unread:
@@ -341,30 +343,29 @@ class _Search:
         limit, messages = self._request.limit, order.messages
         found = tuple(self._message(item, session) for item, session in messages[:limit])
         masks = [item.line.mask for item, _ in messages]
+        best = chain((item for item, _ in messages[:limit]), (one for _, one, _ in order.sessions[:limit]))
+        forms = list_found_forms(self._postings, self._terms, best)
         is_weak = bool(found) and abstains(found[0].parts, masks[0], self._ranking, is_asked=self._turns.is_asked)
         return Found(
             sessions=tuple(self._session(*one) for one in order.sessions[:limit]),
             messages=found,
             abstained=not found or (is_weak and not any(map(self._ranking.holds_all, masks))),
-            terms=tuple(list_shown(self._terms, self._query.terms, masks[:limit])),
+            terms=(*list_shown(self._terms, self._query.terms, masks[:limit]), *forms),
             excluded=Counter(self._filters.excluded),
             unchecked=self._unchecked,
             candidates=candidates,
         )
 
     def _session(self, score: float, best: Scored, session: SessionLines) -> FoundSession:
-        name = session.session_id
+        name, number, parts = session.session_id, best.line.message_id, self._parts(best, session)
         has_parent = bool(self._filters.sessions[name].has_parent)
-        return FoundSession(
-            SessionId(name), score, MessageId(best.line.message_id), self._parts(best, session), has_parent
-        )
+        return FoundSession(SessionId(name), score, MessageId(number), parts, has_parent)
 
     def _message(self, item: Scored, session: SessionLines) -> FoundMessage:
-        head = self._filters.heads[item.line.message_id]
         return FoundMessage(
             MessageId(item.line.message_id),
             SessionId(item.session_id),
-            head.external_id,
+            self._filters.heads[item.line.message_id].external_id,
             item.score,
             self._parts(item, session),
         )
@@ -389,8 +390,7 @@ class _Search:
         sessions = tuple(self._session(*one) for one in order.sessions)
         for place, (item, session) in enumerate(order.messages, start=1):
             if item.line.message_id == number:
-                parts = self._parts(item, session)
-                return Explained("ranked", "", terms, place, item.score, parts, sessions)
+                return Explained("ranked", "", terms, place, item.score, self._parts(item, session), sessions)
         holds_any = any(term.is_held for term in terms)
         if (self._needs_term and not holds_any) or (self._matching is not None and number not in self._matching):
             last = "condition"

@@ -34,10 +34,10 @@ class Occurrence(NamedTuple):
 
 
 class Proximity:
-    """Compares one question with texts, by tokens; every form of an irregular word counts as the same.
+    """Compares one question with texts, by tokens; every form of a word counts as the same.
 
-    `names` are words of the question that are related to nothing, because they name people; with `is_literal` none
-    of its words is.
+    `other_forms` are those of each term, in the same order. `names` are words of the question that are related to
+    nothing, because they name people; with `is_literal` none of its words is.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Proximity:
         question: str,
         terms: Sequence[str],
         *,
+        other_forms: Sequence[Collection[str]] = (),
         names: Collection[str] = (),
         is_literal: bool = False,
     ) -> None:
@@ -53,6 +54,8 @@ class Proximity:
         self._terms: dict[str, int] = {}
         for place, term in enumerate(terms):
             self._terms.update(zip(map(analyzer.stem, forms(term)), repeat(place)))
+        for place, words in enumerate(other_forms):
+            self._terms.update(zip(map(analyzer.stem, words), repeat(place)))
         self._count = len(terms)
         asked = clean(question[:_QUESTION_CHARACTERS])
         tokens = analyzer.tokens(asked)

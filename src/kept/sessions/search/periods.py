@@ -14,7 +14,7 @@ from kept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words
 from kept.sessions.search.analysis import clean
 from kept.sessions.search.query import parse
 
-MOST_CHARACTERS: Final = 160
+_MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
 _MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _EDGES: Final = ("since", "after", "before", "until")
@@ -40,11 +40,11 @@ def read_period(request: SearchRequest, now: float) -> Period | None:
 
     A request without a query is about the time of its filters. The filters narrow the time of a question.
     """
-    said = clean(request.query[: MOST_CHARACTERS + 1]).strip()
+    said = clean(request.query[: _MOST_CHARACTERS + 1]).strip()
     if not said:
         has_time = request.after is not None or request.before is not None
         return Period(request.after, request.before) if has_time else None
-    if len(said) > MOST_CHARACTERS or parse(said).condition is not None:
+    if len(said) > _MOST_CHARACTERS or parse(said).condition is not None:
         return None
     # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
     folded = _UP_TO.sub(r"\1 doing", _PAST.sub(r"last 1 \1", said.lower()))
@@ -79,8 +79,9 @@ def _read_spaced_words(kind: str) -> frozenset[str]:
     return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
 
 
-RANGE_STARTS: Final = _read_spaced_words("between")
-"""Words that begin a range of days; where no query has them, bare names of days in it are words to find."""
+def may_begin_range(query: str) -> bool:
+    """Return whether a query has a word that begins a range of days; in any other, bare names of days are words."""
+    return not _read_spaced_words("between").isdisjoint(query[:_MOST_CHARACTERS].lower().split())
 
 
 @cache
@@ -114,7 +115,7 @@ def correct_spelling(question: str, now: float) -> str | None:
 
 def _list_near_dates(word: str) -> list[str]:
     """Return the words of dates that differ from a word by one letter, or by two that are swapped."""
-    from kept.sessions.search.terms import edit_distance  # most questions are spelled as they should be
+    from kept.sessions.search.spelling import edit_distance  # most questions are spelled as they should be
 
     if len(word) < _LEAST_CORRECTED or UNSPACED.search(word):
         return []
@@ -150,7 +151,7 @@ def _read_question(folded: str, now: float) -> Period | None:
 
 def names_only_time(text: str, now: float) -> bool:
     """Return whether a text is a time and at most a word for conversations: "all of last week"."""
-    folded = text[: MOST_CHARACTERS + 1].lower()
+    folded = text[: _MOST_CHARACTERS + 1].lower()
     found = read_period(SearchRequest(text), now) if may_hold_date(folded) else None
     if found is None or not found.is_bounded:
         return False

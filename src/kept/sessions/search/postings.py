@@ -87,6 +87,11 @@ class Postings(Analyzer, Protocol):
         """Mean number of words in a message."""
         ...
 
+    @property
+    def languages(self) -> Sequence[str]:
+        """The languages other than English in which a part of the messages is written."""
+        ...
+
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""
         ...

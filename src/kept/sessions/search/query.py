@@ -79,6 +79,11 @@ class Query:
     condition: Node | None = None
     dates: tuple[Span, ...] = ()
 
+    @property
+    def is_phrase(self) -> bool:
+        """Whether it is one phrase and nothing else."""
+        return isinstance(self.condition, Term) and self.condition.kind is Kind.PHRASE
+
 
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")

@@ -2,30 +2,25 @@
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
 
 from kept.core.search import TermMatch
+from kept.core.text import STOP_WORDS, find_languages, list_markers, stop_words_by_language, strip_accents
 from kept.core.values import dataclass
-from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, list_related
+from kept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words
 from kept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from kept.sessions.search.query import Kind, Query, Term
+from kept.sessions.search.ranking import Scored
+from kept.sessions.search.spelling import find_spelling
+from kept.sessions.search.word_forms import STEMMERS, find_written, join_forms, list_forms
 
-SUBSTRING_LIMIT = 160
-"""Messages that are read for a word which occurs only inside of other words."""
 PREFIX_LIMIT = 40_000
 """Length at which the posting list of a prefix is cut to the newest."""
-MISSPELT_WEIGHT = 0.6
 SPEAKER_WEIGHT = 0.5
-_LEAST_INSIDE = 5
-"""Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
-_SAME_START = 3
-"""Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
-_UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
-_LEAST_GERMAN = 5
-"""Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
-_LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
 _SHORT_PREFIX = 3
 _MANY_DOCUMENTS = 20_000
 """Messages from which on the list of a short prefix takes too long to join."""
@@ -34,8 +29,16 @@ _ENOUGH = 1_500
 """Messages with a common prefix after which no older texts are read: candidates are chosen from this many."""
 _MOST_CHARACTERS = 750_000
 """Text that is read for a common prefix: about 20 ms."""
+_SHORT_LISTS = 500
+"""Messages with forms of one word up to which their lists are read to count them."""
 _COMMON_SHARE = 0.04
 """Share of the newest messages below which the posting list is as fast to read as the texts."""
+_LEAST_SHARE = 0.01
+"""Messages with marker words of a language, as a share of all, from which on the store is in that language too."""
+_FEW_MESSAGES = 100
+"""Messages up to which their texts tell the languages: so few need not contain a marker word."""
+_READ_CHARACTERS = 400
+_MOST_LANGUAGES = 3
 
 
 @dataclass(slots=True)
@@ -54,6 +57,8 @@ class PostingList:
     newest: list[int] | None = None
     """The newest messages with a short prefix that is too common to read its whole list."""
     names_date: bool = False
+    forms: Collection[str] = ()
+    """The forms of the word that messages contain; empty if it was looked up as it is."""
     _members: frozenset[int] | None = None
 
     @property
@@ -72,6 +77,8 @@ class PostingList:
                 return Word(STRONG + text)
             case Prefix(text):
                 return Prefix(STRONG + text)
+            case AnyOf():
+                return AnyOf(tuple(Word(STRONG + form) for form in self.forms))
             case _:
                 raise AssertionError(f"{self.lookup!r} is not a single term")
 
@@ -83,15 +90,90 @@ class PostingList:
         return known[bisect_left(known, first) : bisect_right(known, last)]
 
 
-def look_up_terms(postings: Postings, query: Query, *, is_asked: bool) -> list[PostingList]:
+class WordForms:
+    """The forms of the words of one search, in the languages of its question or else of its store."""
+
+    def __init__(self, postings: Postings, languages: Sequence[str] = (), *, may_be_english: bool = True) -> None:
+        self.postings = postings
+        self.languages = languages
+        self._may_be_english = may_be_english
+        self._known: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+
+    @classmethod
+    def choose(cls, postings: Postings, query: Query, question: str) -> "WordForms":
+        """Return the forms for one question; none for a phrase or a prefix alone, which is looked for as it is."""
+        if isinstance(query.condition, Term):
+            return cls(postings)
+        # the operators of an explicit query are no English words
+        said = question if query.condition is None else " ".join([term.text for term in query.terms])
+        words = find_words(said)
+        asked = [language for language in find_languages(words) if language in STEMMERS]
+        if len(asked) > 1:
+            asked = [language for language in asked if language in postings.languages] or asked
+        if asked:
+            return cls(postings, asked[:_MOST_LANGUAGES], may_be_english=False)
+        return cls(postings, _choose_languages(postings, STOP_WORDS.intersection(words)))
+
+    def find(self, word: str, *, is_unknown: bool = False) -> Mapping[str, int]:
+        """Return the forms of a word that messages contain, each with its frequency; empty without another form.
+
+        A word that no message contains may be of any language of the store, whatever the others are.
+        """
+        languages = self.postings.languages if is_unknown else self.languages
+        if not languages:
+            return {}
+        key = (word, tuple(languages))
+        if key not in self._known:
+            self._known[key] = list_forms(self.postings, word, languages, may_be_english=self._may_be_english)
+        return self._known[key]
+
+    def key(self, word: str) -> str:
+        """Return what words have in common that are forms of one: the first token of them, or else their own."""
+        forms = self.find(word) if self.languages else ()
+        return min(map(self.postings.stem, forms), default=self.postings.stem(word))
+
+
+def _choose_languages(postings: Postings, english: AbstractSet[str]) -> Sequence[str]:
+    """Return the languages of the store in which words may be asked for, given the English stop words beside them.
+
+    None for a question in English: one with an English stop word that the languages of the store lack.
+    """
+    if not english:
+        return postings.languages[:_MOST_LANGUAGES]
+    tables = stop_words_by_language()
+    if not any(english <= tables[language] for language in STEMMERS):
+        return ()
+    return [language for language in postings.languages if english <= tables[language]][:_MOST_LANGUAGES]
+
+
+def recognise_languages(
+    postings: Postings, count_each: Callable[[Sequence[str]], Mapping[str, int]]
+) -> tuple[str, ...]:
+    """Return the languages other than English in which a part of a store is written, the commonest first.
+
+    `count_each` returns how many messages contain each of some words; those of none may be left out.
+    """
+    hits, least = Counter[str](), 1.0
+    if postings.documents <= _FEW_MESSAGES:
+        for _, text in postings.talk_before(None, _FEW_MESSAGES):
+            hits.update(find_languages(find_words(clean(text[:_READ_CHARACTERS])))[:1])
+    else:
+        least = _LEAST_SHARE * postings.documents
+        markers = {word: language for language in STEMMERS for word in list_markers(language)}
+        for word, count in count_each(list(markers)).items():
+            hits[markers[word]] += count
+    return tuple(language for language, count in hits.most_common() if count >= least and language in STEMMERS)
+
+
+def look_up_terms(postings: Postings, query: Query, forms: WordForms, *, is_asked: bool) -> list[PostingList]:
     """Return the terms of the question that occur in some message, forms of one word once.
 
     Phrases rank by their words, which are terms too.
     """
     found: dict[Lookup, PostingList] = {}
     postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
-    for term in _list_distinct(postings, query):
-        listed = _look_up(postings, term, may_be_part=not is_asked and len(query.terms) == 1)
+    for term in _list_distinct(forms, query):
+        listed = _look_up(postings, term, forms, may_be_part=not is_asked and len(query.terms) == 1)
         if listed is None:
             continue
         known = found.get(listed.lookup)
@@ -104,22 +186,22 @@ def look_up_terms(postings: Postings, query: Query, *, is_asked: bool) -> list[P
     return [term for term in terms if term.frequency or term.speaker_frequency]
 
 
-def _list_distinct(analyzer: Analyzer, query: Query) -> Iterable[Term]:
+def _list_distinct(forms: WordForms, query: Query) -> Iterable[Term]:
     """Return the terms of a query; of plain words that are forms of one ("days", "day") the heaviest."""
     if query.condition is not None or len(query.terms) < 2:
         return query.terms
     heaviest: dict[tuple[str, Kind], Term] = {}
     for term in query.terms:
-        key = (analyzer.stem(term.text), term.kind)
+        key = (forms.key(term.text), term.kind)
         known = heaviest.get(key)
         if known is None or known.weight < term.weight:
             heaviest[key] = term
     return heaviest.values()
 
 
-def unknown_weight(analyzer: Analyzer, query: Query, terms: Sequence[PostingList]) -> float:
+def unknown_weight(forms: WordForms, query: Query, terms: Sequence[PostingList]) -> float:
     """Return the weight of the question's words that no message contains."""
-    words = _list_distinct(analyzer, query)
+    words = _list_distinct(forms, query)
     asked = sum(term.weight for term in words if term.kind is Kind.WORD and WHOLE not in term.text)
     known = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
     return max(0.0, asked - known)
@@ -144,6 +226,19 @@ def list_shown(terms: Sequence[PostingList], asked: Sequence[Term], masks: Itera
     for bit, term in enumerate(terms):
         if term.text in words or shown >> bit & 1:
             yield term.text
+
+
+def list_found_forms(postings: Postings, terms: Sequence[PostingList], results: Iterable[Scored]) -> list[str]:
+    """Return the forms of the question's words that the results contain, as they are written there.
+
+    The index joins some forms itself, with and without accents ("canción", "canciones").
+    """
+    forms = {form for term in terms for form in term.forms}
+    forms.update(term.text for term in terms if not term.text.isascii() and strip_accents(term.text).isascii())
+    if not forms:
+        return []
+    texts = postings.texts(list({item.line.message_id for item in results if item.line.mask}))
+    return sorted(find_written(postings, forms, texts.values()).difference(term.text for term in terms))
 
 
 def remove_names(query: str, terms: Sequence[PostingList]) -> str:
@@ -198,14 +293,14 @@ def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
     return Prefix(text[:shared] or text)
 
 
-def _look_up(postings: Postings, term: Term, *, may_be_part: bool) -> PostingList | None:
+def _look_up(postings: Postings, term: Term, forms: WordForms, *, may_be_part: bool) -> PostingList | None:
     match term.kind:
         case Kind.PHRASE:
             return None
         case Kind.PREFIX:
             return _look_up_prefix(postings, term)
         case Kind.WORD:
-            return _look_up_word(postings, term, may_be_part=may_be_part)
+            return _look_up_word(postings, term, forms, may_be_part=may_be_part)
 
 
 def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
@@ -219,7 +314,7 @@ def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
     return PostingList(term.text, lookup, term.weight, len(ids), ids=ids)
 
 
-def _look_up_word(postings: Postings, term: Term, *, may_be_part: bool) -> PostingList | None:
+def _look_up_word(postings: Postings, term: Term, forms: WordForms, *, may_be_part: bool) -> PostingList | None:
     stem = postings.stem(term.text)
     if not stem:
         return None
@@ -227,115 +322,35 @@ def _look_up_word(postings: Postings, term: Term, *, may_be_part: bool) -> Posti
         term.text, Word(term.text), term.weight, postings.frequency(term.text), names_date=term.names_date
     )
     listed.speaker_frequency = postings.frequency(SPEAKER + term.text)
+    if not listed.speaker_frequency and not term.names_date:
+        found = forms.find(term.text) if forms.languages else None
+        if not found and not listed.frequency:
+            found = forms.find(term.text, is_unknown=True)
+        if found:
+            return _join(postings, listed, found)
     if listed.frequency or listed.speaker_frequency:
         return listed
-    return _look_up_variants(postings, term, stem, may_be_part=may_be_part) or listed
+    other = find_spelling(postings, term.text, stem, may_be_part=may_be_part, is_date=term.names_date)
+    if other is None:
+        return listed
+    weight = term.weight * other.factor
+    return PostingList(other.text, Word(other.text), weight, other.frequency, ids=other.ids, names_date=term.names_date)
 
 
-def _look_up_variants(postings: Postings, term: Term, stem: str, *, may_be_part: bool) -> PostingList | None:
-    """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
-    known = _first_known(postings, term, _spelling_variants(term.text))
-    if known is not None or WHOLE in term.text or term.names_date:
-        return known
-    inside = _containing(postings, term.text, may_be_part=may_be_part)
-    if inside:
-        return PostingList(term.text, Word(term.text), term.weight, len(inside), ids=inside)
-    known = _first_known(postings, term, _hyphenations(term.text))
-    if known is not None:
-        return known
-    correction = _correct(postings, stem)
-    if correction is None:
-        return None
-    return PostingList(correction[0], Word(correction[0]), term.weight * MISSPELT_WEIGHT, correction[1])
-
-
-def _first_known(postings: Postings, term: Term, spellings: Iterator[str]) -> PostingList | None:
-    for other in spellings:
-        count = postings.frequency(other)
-        if count:
-            return PostingList(other, Word(other), term.weight, count, names_date=term.names_date)
-    return None
-
-
-def _containing(postings: Postings, text: str, *, may_be_part: bool) -> list[int]:
-    """Return the newest messages whose text contains `text` inside of a word, case ignored.
-
-    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots". Only what is typed alone may
-    be any part of a word, because nothing else is looked for.
-    """
-    folded = text.lower()
-    ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
-    texts = postings.texts(ids)
-    found = [number for number in ids if folded in texts.get(number, "").lower()]
-    if found and not may_be_part and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
-        at_edge = re.compile(rf"(?<![^\W_]){folded}|{folded}(?![^\W_])")
-        found = [number for number in found if at_edge.search(texts[number].lower())]
-    return sorted(found)
-
-
-def _spelling_variants(word: str) -> Iterator[str]:
-    """Yield other ways to write a word: without its hyphen, with ß or ss, with ü or ue."""
-    if WHOLE in word:
-        yield word.replace(WHOLE, "")
-        return
-    for written, other in (("ss", "ß"), ("ß", "ss"), *_UMLAUTS):
-        if written in word:
-            yield word.replace(written, other)
-    without = word
-    for plain, written in (("a", "ae"), ("o", "oe"), ("u", "ue")):
-        without = without.replace(written, plain)
-    if without != word and len(word) >= _LEAST_GERMAN:
-        yield without
-        yield without.replace("ss", "ß")
-
-
-def _hyphenations(word: str) -> Iterator[str]:
-    """Yield the word with a hyphen at every place."""
-    if word.isalpha() and _LEAST_HYPHENATED <= len(word) <= _MOST_HYPHENATED:
-        yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
+def _join(postings: Postings, listed: PostingList, forms: Mapping[str, int]) -> PostingList:
+    """Return the list of all forms of a word, as one term."""
+    listed.lookup, listed.forms = join_forms(forms), forms.keys()
+    listed.frequency = min(postings.documents, sum(forms.values()))
+    if listed.frequency <= _SHORT_LISTS:  # a message with two forms counts once; of long lists few do
+        listed.ids = postings.ids(listed.lookup)
+        listed.frequency = len(listed.ids)
+    return listed
 
 
 def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
     marked = SPEAKER + name.text
     frequency = postings.frequency(marked)
     return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
-
-
-def _correct(postings: Postings, stem: str) -> tuple[str, int] | None:
-    """Return the token that `stem` is most likely a misspelling of, and its frequency.
-
-    A known word is spelled as it should be: "store" is no "story", only another form of it may be meant ("decision"
-    and "decide").
-    """
-    if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
-        return None
-    close = [
-        (distance, -count, word)
-        for word, count in postings.vocabulary(stem[:_SAME_START])
-        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edit_distance(stem, word)) <= 1
-    ]
-    forms = list_related(stem) if close else None
-    if forms is not None:
-        close = [one for one in close if one[2] in forms]
-    if not close:
-        return None
-    _, count, word = min(close)
-    return word, -count
-
-
-def edit_distance(left: str, right: str) -> int:
-    """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
-    before: list[int] = []
-    row = list(range(len(right) + 1))
-    for i, a in enumerate(left, 1):
-        new = [i]
-        for j, b in enumerate(right, 1):
-            best = min(row[j] + 1, new[-1] + 1, row[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
-                best = min(best, before[j - 2] + 1)
-            new.append(best)
-        before, row = row, new
-    return row[-1]
 
 
 def newest_with_prefix(postings: Postings, prefix: str) -> list[int] | None:

@@ -4,6 +4,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -14,6 +15,7 @@ from kept.sessions.search.analysis import SPEAKER, STRONG
 from kept.sessions.search.engine import search
 from kept.sessions.search.postings import (
     AllOf,
+    AnyOf,
     Lookup,
     MessageHead,
     SessionFilter,
@@ -24,6 +26,7 @@ from kept.sessions.search.postings import (
     phrase_pattern,
     substring_pattern,
 )
+from kept.sessions.search.terms import recognise_languages
 from kept.sessions.sqlite.fts5 import (
     Fts5Analyzer,
     match_expression,
@@ -47,6 +50,8 @@ _STALE_SHARE = 0.02
 _MOST_BLOCKS = 2_500
 """Blocks whose texts are read for one substring: about ten milliseconds."""
 _NEWEST_ID = 2**62
+_MOST_STARTS = 200
+"""Beginnings whose words are remembered."""
 _SHORT_LIST = 500
 """Length of the longest list that is read to count it; a longer one is counted by the index and cached."""
 _LONG_LIST = 2_000
@@ -83,6 +88,9 @@ class _Statistics:
     has_speakers: bool = False
     totals: tuple[int, float] | None = None
     """The state of the index in which no speaker was found."""
+    languages: tuple[str, ...] | None = None
+    vocabulary: dict[str, tuple[tuple[int, float], list[tuple[str, int]]]] = field(default_factory=dict)
+    """The words with some beginnings, each with the state of the index in which they were read."""
 
 
 _statistics: WeakKeyDictionary[Connection, _Statistics] = WeakKeyDictionary()
@@ -102,6 +110,7 @@ class SqlitePostings:
         if abs(self.documents - known.documents) > _STALE_SHARE * known.documents:
             known.frequencies.clear()
             known.sessions = 0
+            known.languages = None
             known.documents = self.documents
         self._statistics = known
         self._lengths: dict[int, int] = {}
@@ -178,6 +187,16 @@ class SqlitePostings:
             case _:
                 return None
 
+    def _join_words(self, lookup: Lookup) -> list[int] | None:
+        """Return the messages with any of some words; None for any other lookup."""
+        words = [part for part in lookup.parts if isinstance(part, Word)] if isinstance(lookup, AnyOf) else []
+        if not words or not isinstance(lookup, AnyOf) or len(words) < len(lookup.parts):
+            return None
+        # to count a rare word reads its list
+        lists = [self.ids(word) for word in words if self.frequency(word.text)]
+        # ascending lists are sorted again in the time of a merge
+        return list(dict.fromkeys(sorted(chain.from_iterable(lists))))
+
     def _has_speakers(self) -> bool:
         """Return whether any message begins with the name of its speaker; few stores have such messages."""
         known, totals = self._statistics, (self.documents, self.mean_length)
@@ -188,12 +207,26 @@ class SqlitePostings:
 
     def vocabulary(self, start: str) -> list[tuple[str, int]]:
         """Return the tokens that start with `start`, each with its frequency."""
-        rows = self._connection.execute(SQL.vocabulary, (start, start + "\U0010ffff"))
-        return [
-            (term.decode("utf-8", "replace"), count)
-            for term, count in rows
-            if isinstance(term, bytes) and isinstance(count, int)
-        ]
+        known, totals = self._statistics.vocabulary, (self.documents, self.mean_length)
+        if start not in known or known[start][0] != totals:
+            rows: Rows = self._connection.execute(SQL.vocabulary, (start, start + "\U0010ffff")).fetchall()
+            found = [(term.decode("utf-8", "replace"), count) for term, count in rows if isinstance(term, bytes)]
+            if len(known) >= _MOST_STARTS:
+                known.clear()
+            known[start] = totals, found
+        return known[start][1]
+
+    @property
+    def languages(self) -> Sequence[str]:
+        """The languages other than English in which a part of the messages is written."""
+        if self._statistics.languages is None:
+            self._statistics.languages = recognise_languages(self, self._count_each)
+        return self._statistics.languages
+
+    def _count_each(self, words: Sequence[str]) -> dict[str, int]:
+        tokens = {self.stem(word): word for word in words}
+        rows: Rows = self._connection.execute(SQL.frequencies, (json.dumps(list(tokens)),)).fetchall()
+        return {tokens[token]: count for token, count in rows}
 
     def mean_session(self) -> float:
         """Return the mean number of messages in a session."""
@@ -204,11 +237,10 @@ class SqlitePostings:
 
     def ids(self, lookup: Lookup) -> list[int]:
         """Return the matching messages in ascending order."""
-        known = self._combine_short(lookup)
-        if known is None:
-            known = self._read_long(lookup)
-        if known is not None:
-            return known
+        for read in (self._join_words, self._combine_short, self._read_long):
+            known: list[int] | None = read(lookup)
+            if known is not None:
+                return known
         return _numbers(self._connection.execute(SQL.ids, (match_expression(lookup),)).fetchall())
 
     def ids_between(self, lookup: Lookup, first: int, last: int) -> list[int]:

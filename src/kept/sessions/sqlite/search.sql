@@ -4,6 +4,9 @@ SELECT block FROM message_words_data WHERE id = 1;
 -- name: frequency
 SELECT doc FROM message_vocabulary WHERE term = ?;
 
+-- name: frequencies
+SELECT value, doc FROM json_each(?) CROSS JOIN message_vocabulary ON term = value;
+
 -- name: vocabulary
 SELECT CAST(term AS BLOB), doc FROM message_vocabulary WHERE term >= ? AND term < ?;
 
