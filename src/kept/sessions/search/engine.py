@@ -12,7 +12,7 @@ from kept.sessions.search.candidates import find_candidates, list_few, read_list
 from kept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
 from kept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from kept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
-from kept.sessions.search.periods import may_begin_range, read_period
+from kept.sessions.search.periods import RANGE_STARTS, read_period
 from kept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
 from kept.sessions.search.query import Query, asks, find_required_words, parse
 from kept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
@@ -51,7 +51,8 @@ def search(
     """
     query = parse(request.query, now)
     is_asked = asks(request.query)
-    may_ask_time = bool(query.dates) or not query.terms or is_asked or may_begin_range(request.query)
+    may_ask_time = bool(query.dates) or not query.terms or is_asked
+    may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query.lower().split())
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
         return list_conversations(catalog, request, period)

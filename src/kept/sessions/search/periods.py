@@ -79,9 +79,8 @@ def _read_spaced_words(kind: str) -> frozenset[str]:
     return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
 
 
-def may_begin_range(query: str) -> bool:
-    """Return whether a query has a word that begins a range of days; in any other, bare names of days are words."""
-    return not _read_spaced_words("between").isdisjoint(query[:_MOST_CHARACTERS].lower().split())
+RANGE_STARTS: Final = _read_spaced_words("between")
+"""Words that begin a range of days; where no query has them, bare names of days in it are words to find."""
 
 
 @cache

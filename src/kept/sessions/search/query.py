@@ -158,12 +158,10 @@ def parse(text: str, now: float = 0.0) -> Query:
     spans = tuple(span for span, _ in dates)
     date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
     condition = _condition(text)
-    if condition is None:
-        return Query(_limit_terms(_plain(text, date_words)), None, spans)
-    terms = _limit_terms(_positive(condition, date_words))
-    if not terms:
-        return Query(_limit_terms(_plain(text, date_words)), None, spans)
-    return Query(terms, condition, spans)
+    terms = _limit_terms(_positive(condition, date_words)) if condition is not None else ()
+    if terms:
+        return Query(terms, condition, spans)
+    return Query(_limit_terms(_plain(text, date_words)), None, spans)
 
 
 def is_asking(text: str) -> bool:
