@@ -228,6 +228,8 @@ class Row:
 
 
 WORK = (*SEARCHES, *SIZES)
+APPENDS = ("append", "append, equal durability")
+"""Work after which a search that is not measured indexes what waits; "append 100, find the last" measures that too."""
 COMMANDS = {"start: version": (["version"], ["--version"]), "start: sessions list": (["sessions", "list"],) * 2}
 HEAD = (
     "| work | processor ms, kept / peer | ratio | wall ms, kept / peer | ratio | answered |\n|---|---|---|---|---|---|"
@@ -247,6 +249,8 @@ def measure(count: int, programs: Sequence[Program], repetitions: int, only: Seq
             items = questions.block(work, number)
             for program in (kept, peer) if number % 2 == 0 else (peer, kept):
                 getattr(row, program.name).append(program.ask(work, items))
+                if work in APPENDS:
+                    program.ask("rare word", ["settled"])
     memory = [program.ask("memory in use", [])["megabytes"] for program in programs]
     for program in programs:
         program.stop()
