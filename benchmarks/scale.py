@@ -224,6 +224,7 @@ def overlap(
 def count_overlaps(path: Path, count: int, exact: Exact, *, overlaps: int, seed: int, only: Sequence[str]) -> None:
     """Print the overlap of each kind of query in a store that an earlier run kept."""
     store = SqliteSessionStore(open_state(path))
+    store.file.catch_up()
     for shape in shapes(store, count, overlaps, seed):
         if not only or shape.name in only:
             share, number = overlap(store, shape.requests, START + count * SECONDS_BETWEEN, exact)
