@@ -180,7 +180,14 @@ def resource_text(package: str, *names: str) -> str:
     return resource_path(package, *names).read_text(encoding="utf-8")
 
 
-WORD: Final = expression(r"[^\W_]+")
+_MARKS: Final = (
+    "\u0300-\u036f"  # accents
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Hebrew points
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"  # Arabic vowels
+    "\u0900-\u0963\u0971-\u0dff"  # vowels of Devanagari, Bengali, Tamil and the other scripts of India
+)
+WORD: Final = expression(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*")
+"""A word: letters, digits, and the signs above and between them that Python does not count as letters."""
 UNSPACED: Final = expression("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
 """Runs of scripts that are searched by pairs of characters: kana, Han, Thai, Hangul."""
 

@@ -46,6 +46,8 @@ _LOWER_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 12
 _HUMP = re.compile("[a-z0-9][A-Z]")
 _CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _COMPOUND_CHARACTERS = 80
+_MARKED = re.compile(r"[^\W_]+")
+"""The words that the index stores a second time, with a mark; a change would need a new index of every store."""
 
 _UNSPACED_SCRIPTS = (
     "\u0e00-\u0eff"  # Thai, Lao
@@ -139,17 +141,18 @@ def compounds(text: str) -> list[str]:
         # the expression tries every word to its end and back
         parts = (part for part in text.split() if _JOINT.search(part))
         wholes = (whole for part in parts for whole in _COMPOUND.findall(part) if len(whole) <= _COMPOUND_CHARACTERS)
-        found += [WHOLE.join(WORD.findall(whole)) for whole in wholes]
+        found += [WHOLE.join(_MARKED.findall(whole)) for whole in wholes]
     if has_hump(text) if text.isascii() else _HUMP.search(text):
         for camel in _CAMEL.findall(text):
             found += _CAMEL_PARTS.findall(camel)
     return found
 
 
-def find_words(text: str) -> list[str]:
+def find_words(text: str, expression: re.Pattern[str] = WORD) -> list[str]:
     """Return the words of `text` in lower case."""
-    # the table takes a tenth of the time of the expression
-    return text.encode().translate(_LOWER_WORDS).decode().split() if text.isascii() else WORD.findall(text.lower())
+    if text.isascii():  # the table takes a tenth of the time of the expression
+        return text.encode().translate(_LOWER_WORDS).decode().split()
+    return expression.findall(text.lower())
 
 
 def split(text: str) -> tuple[str, list[str]]:
@@ -165,7 +168,7 @@ def split(text: str) -> tuple[str, list[str]]:
                 marks += [STRONG + single for single in singles]
         text = UNSPACED.sub(" ", text)
     marks += compounds(text)
-    words = find_words(text)
+    words = find_words(text, _MARKED)
     if not _CANONICAL_FORMS.isdisjoint(words):
         marks += {CANONICAL[word] for word in _CANONICAL_FORMS.intersection(words)}
     said = words
@@ -183,7 +186,7 @@ def prepare(row: IndexedText) -> Prepared:
     name, rest = split_speaker(talk)
     words, marks = split(rest)
     if name:
-        marks += [SPEAKER + base(part) for part in WORD.findall(name.lower())]
+        marks += [SPEAKER + base(part) for part in _MARKED.findall(name.lower())]
     if row.tool_text:
         tool = tool_text(row.tool_text)
         tool_words, tool_marks = split(tool)

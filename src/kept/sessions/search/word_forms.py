@@ -50,6 +50,11 @@ def find_written(analyzer: Analyzer, forms: Iterable[str], texts: Iterable[str])
     return {word for word in words if strip_accents(word[0]) in beginnings and analyzer.stem(word) in wanted}
 
 
+def _is_word(text: str) -> bool:
+    """Return whether a text is one word without digits; the vowels of some scripts are no letters for Python."""
+    return WORD.fullmatch(text) is not None and not any(map(str.isdigit, text))
+
+
 @cache
 def _load_stemmer(language: str) -> Any:
     import Stemmer  # most searches are in English and need none
@@ -64,7 +69,7 @@ def list_forms(
 
     Where the word may be English, two words that English knows apart are none of one: "corner" and "corn".
     """
-    if not word.isalpha():
+    if not _is_word(word):
         return {}
     found: dict[str, tuple[str, int]] = {}
     for language in languages:
@@ -98,7 +103,7 @@ def _list_stem(postings: Postings, word: str, language: str) -> dict[str, tuple[
         token: count
         for start in stems.list_starts(own, wanted)
         for token, count in postings.vocabulary(start)
-        if len(token) <= longest and token.isalpha()
+        if len(token) <= longest and (token.isalpha() or (not token.isascii() and _is_word(token)))
     }
     found = {own: (word, near[own])} if own in near else {}
     for token, form in stems.select([token for token in near if token != own], wanted, postings).items():

@@ -64,6 +64,10 @@ def find_texts(store: SqliteSessionStore, query: str) -> list[str]:
         ("Τα σπίτια είναι στο χωριό και δεν τα βρήκα.", "σπίτι"),
         ("البيت في المدينة على الجبل", "بيت"),
         ("Saya membeli buku itu dengan dia.", "bukunya"),
+        ("ये कहानियाँ अच्छी हैं लेकिन वह नहीं है और यह सच है", "कहानी"),
+        ("Ma ostsin eile kaks raamatut ja need on head.", "raamatud"),
+        ("Vakar nusipirkau dvi knygas ir jos yra geros.", "knyga"),
+        ("Mi aĉetis du librojn hieraŭ kaj ili estas bonaj.", "libro"),
     ],
 )
 def test_a_word_is_found_in_another_form(store: SqliteSessionStore, text: str, queries: str) -> None:
