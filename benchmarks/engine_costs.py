@@ -268,7 +268,7 @@ def print_sizes(folder: Path, *, with_variants: bool) -> None:
     side = Side("FTS5", folder)
     rows = side.connection.execute("SELECT sum(octet_length(content)) FROM messages").fetchall()
     text = int(str(rows[0][0]))
-    for table in ("message_words", "message_trigrams"):
+    for table in ("message_words", "message_spellings"):
         rows = side.connection.execute("SELECT sum(pgsize) FROM dbstat WHERE name GLOB ?", (f"{table}*",)).fetchall()
         print(f"FTS5, {table}: {int(str(rows[0][0])) / text:.2f} x the text")
     print(f"database with FTS5: {_bytes_of_database(folder) / text:.2f} x the text ({text / 1e6:.0f} MB)")

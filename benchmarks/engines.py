@@ -56,7 +56,7 @@ ASKED = (
     "substring", "prefix", "short prefix",
 )  # fmt: skip
 INDEX_METHODS = frozenset(
-    {"frequency", "vocabulary", "ids", "ids_between", "newest_ids", "newest_containing", "select_containing", "lengths"}
+    {"frequency", "vocabulary", "ids", "ids_between", "newest_ids", "newest_containing", "lengths"}
 )
 """What the port asks of an index; tokens come from kept, texts and sessions from the database in both cases."""
 FEW, MANY = 10, 400

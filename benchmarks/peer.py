@@ -118,6 +118,7 @@ class Questions:
         stops = {word for word in Corpus().words[:70] if len(word) < 5}
         words = [word for word in known if word.isascii() and word.isalpha() and word not in stops]
         words.sort()
+        self._words = known
         self._rare = [word for word in words if 1 < known[word] < max(3, count // 1_000)]
         self._middle = [word for word in words if count // 1_000 <= known[word] < count // 50]
         self._common = [word for word in words if known[word] >= count // 50]
@@ -138,7 +139,7 @@ class Questions:
             "five-word OR": lambda _: " OR ".join(chance.sample(self._common + self._middle, 5)),
             "whole question": lambda _: self._question(chance),
             "Chinese": lambda _: self._passage(chance),
-            "substring": lambda _: chance.choice([word for word in self._rare if len(word) > 6])[1:-1],
+            "substring": lambda _: self._part(chance),
             "scroll": lambda _: self._place(chance),
             "scroll and receipt": lambda _: self._place(chance),
             "append 100, find the last": lambda _: self._texts(chance, 100),
@@ -174,6 +175,13 @@ class Questions:
         text = chance.choice(self._chinese)
         start = chance.randrange(len(text) - 2)
         return text[start : start + chance.choice((1, 2, 2, 3))]
+
+    def _part(self, chance: random.Random) -> str:
+        """Return a part of a rare word that is no word itself, which both sides would look up as a word."""
+        while True:
+            part = chance.choice([word for word in self._rare if len(word) > 6])[1:-1]
+            if part not in self._words:
+                return part
 
     def _place(self, chance: random.Random) -> tuple[str, int]:
         place = chance.randrange(self._count)

@@ -142,7 +142,7 @@ class TantivyIndex:
             row: dict[str, int | str] = {"id": number, "block": number >> BLOCK_BITS, "length": len(said)}
             row["words"] = " ".join([*said, *tokens(ready.marks)])
             if self._trigrams:
-                row["trigrams"] = ready.substrings
+                row["trigrams"] = ready.spelled
             writer.add_document(tantivy.Document.from_dict(row, self.schema))
 
     @contextmanager
@@ -215,14 +215,6 @@ class TantivyPostings:
             if len(found) >= limit or len(page) < page_size:
                 break
         return found[:limit]
-
-    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Return those of the messages that have all trigrams of `text`."""
-        query = self.contain(text)
-        if query is None or not ids:
-            return list(ids)
-        found = set(self._list(self._restrict(query, ids[0], ids[-1]), self.documents))
-        return [number for number in ids if number in found]
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""

@@ -107,7 +107,7 @@ def test_a_whole_store_has_nothing_to_mend(path):
     assert (report.found, report.done, report.left) == ([], [], [])
 
 
-@pytest.mark.parametrize("table", ["message_words_data", "message_trigrams_data", "message_words_docsize"])
+@pytest.mark.parametrize("table", ["message_words_data", "message_spellings", "message_words_docsize"])
 def test_a_damaged_index_is_said_and_mended(path, table):
     """A corrupt index page is found by the check, and repair builds the index anew without losing a message."""
     pages = pages_of(path, table)
@@ -145,7 +145,7 @@ def test_a_damaged_index_whose_messages_all_wait_is_said_and_mended(tmp_path):
 
 def test_a_damaged_index_mends_itself_at_a_search(path):
     """A search over a corrupt index builds it anew by itself, says so, and answers."""
-    for table in ("message_words_data", "message_trigrams_data"):
+    for table in ("message_words_data", "message_spellings"):
         for page in pages_of(path, table)[1:]:
             overwrite(path, page)
     heard = []
@@ -315,10 +315,7 @@ DERIVED = (
     "message_words_idx",
     "message_words_docsize",
     "message_words_config",
-    "message_trigrams_data",
-    "message_trigrams_idx",
-    "message_trigrams_docsize",
-    "message_trigrams_config",
+    "message_spellings",
     "messages_session",
     "sessions_recent",
     "sqlite_autoindex_sessions_1",

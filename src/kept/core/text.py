@@ -184,7 +184,8 @@ _MARKS: Final = (
     "\u0300-\u036f"  # accents
     "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Hebrew points
     "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"  # Arabic vowels
-    "\u0900-\u0963\u0971-\u0dff"  # vowels of Devanagari, Bengali, Tamil and the other scripts of India
+    # vowels of Devanagari, Bengali, Tamil and the other scripts of India, without their signs of currencies
+    "\u0900-\u0963\u0971-\u09f1\u09f4-\u09fa\u09fc-\u0aef\u0af2-\u0bf8\u0bfa-\u0df3\u0df5-\u0dff"
 )
 WORD: Final = expression(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*")
 """A word: letters, digits, and the signs above and between them that Python does not count as letters."""

@@ -21,7 +21,7 @@ from kept.sessions.search.postings import (
 from kept.sessions.search.terms import recognise_languages
 
 _TALK = ("user", "assistant")
-_TRIGRAM = 3
+_LEAST_PART = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,16 +99,10 @@ class MemoryPostings:
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages that contain `text`, newest first."""
-        if len(text) < _TRIGRAM:
+        if len(text) < _LEAST_PART:
             return []
-        return sorted(self._containing(text), reverse=True)[:limit]
-
-    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Return those of the messages that contain `text`; all if it is too short."""
-        if len(text) < _TRIGRAM:
-            return list(ids)
-        found = self._containing(text)
-        return [number for number in ids if number in found]
+        found = [number for number, row in self._prepared.items() if text in row.spelled.lower()]
+        return sorted(found, reverse=True)[:limit]
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -124,10 +118,6 @@ class MemoryPostings:
         """Return the text of each message."""
         del holding  # nothing is left out
         return {number: self._messages[number].text for number in sorted(set(ids)) if number in self._messages}
-
-    def _containing(self, text: str) -> set[int]:
-        folded = text.lower()
-        return {number for number, row in self._prepared.items() if folded in row.substrings.lower()}
 
     def _match(self, lookup: Lookup) -> set[int]:
         match lookup:

@@ -112,7 +112,7 @@ class UnitIndex:
         for start in range(0, len(texts), _BATCH):  # a server ends a transaction that it hears nothing of for seconds
             ready = [prepare(text) for text in texts[start : start + _BATCH]]
             cut = [(row, *cut_words(row.words, row.marks)) for row in ready]
-            rows = [(row.message_id, length, "\n".join(terms), row.substrings) for row, length, terms in cut]
+            rows = [(row.message_id, length, "\n".join(terms), row.spelled) for row, length, terms in cut]
             self._unit.executemany(SQL.add_text, rows)
             if len(ready) > _LOOK_EVERY:  # the few rows of a turn share the exchange of the commit
                 self._unit.flush()
@@ -265,7 +265,7 @@ def _cut_all(unit: Unit, user: str) -> Iterator[tuple[int, int, frozenset[str]]]
         after = int(str(rows[-1][0]))
         for row in map(prepare, _texts(rows)):
             length, terms = cut_words(row.words, row.marks)
-            yield row.message_id, length, cut_substrings(row.substrings).union(terms)
+            yield row.message_id, length, cut_substrings(row.spelled).union(terms)
         unit.execute(SQL.done, {"user": user, "ids": [int(str(row[0])) for row in rows]})
 
 

@@ -227,13 +227,7 @@ class PostgresPostings:
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
         """Return the newest messages that contain trigrams of `text`: more than contain the text itself."""
-        found = self._containing(text)
-        return [] if found is None else sorted(found, reverse=True)[:limit]
-
-    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Return those of the messages that contain trigrams of `text`; all if it has none."""
-        found = self._containing(text)
-        return list(ids) if found is None else [number for number in ids if number in found]
+        return sorted(self._containing(text), reverse=True)[:limit]
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
@@ -295,16 +289,16 @@ class PostgresPostings:
             found += [messages[place] for place in unpack(data)]
         return [number for number in found if number not in self._hidden] if self._hidden else found
 
-    def _containing(self, text: str) -> set[int] | None:
-        """Return the messages that contain some trigrams of `text`, or None if it has none."""
+    def _containing(self, text: str) -> set[int]:
+        """Return the messages that contain some trigrams of `text`; none if it has none."""
         trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
         if not trigrams:
-            return None
+            return set()
         # every second trigram covers every letter; the caller checks the rest against the text
         chosen = [*trigrams[:: max(2, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
         terms = {term for trigram in chosen for term in cut_substrings(trigram)}
         if not terms:
-            return None
+            return set()
         fresh = {number for number, said in self._fresh_substrings.items() if terms <= said}
         self._read_lists(terms)
         return fresh.union(set.intersection(*(set(self._in_segments(term)) for term in terms)))

@@ -13,7 +13,7 @@ from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from kept.core.messages import SUMMARY_MARKER, Origin
-from kept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path
+from kept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path, resource_text
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -92,14 +92,15 @@ def _call_text(tool_calls: str) -> str:
 
 
 class Prepared(NamedTuple):
-    """The texts that the two indexes store for one message."""
+    """What an index stores of one message."""
 
     message_id: int
     words: str
     """The words of the message itself; their number is its length."""
     marks: str
     """Further tokens: whole identifiers, their parts, base forms, the speaker, short-message marks."""
-    substrings: str
+    spelled: str
+    """What `spell` returns."""
 
 
 def clean(text: str) -> str:
@@ -181,7 +182,7 @@ def split(text: str) -> tuple[str, list[str]]:
 
 
 def prepare(row: IndexedText) -> Prepared:
-    """Return the texts that both indexes store for `row`."""
+    """Return what an index stores of `row`."""
     talk = remove_noise(clean(_shorten(row.text)))
     name, rest = split_speaker(talk)
     words, marks = split(rest)
@@ -193,7 +194,17 @@ def prepare(row: IndexedText) -> Prepared:
         words = f"{words} {tool_words}"
         marks += tool_marks
         talk = f"{talk} {tool}"
-    return Prepared(row.message_id, words, " ".join(marks), substring_text(talk))
+    return Prepared(row.message_id, words, " ".join(marks), _leave_spaced(talk))
+
+
+def spell(row: IndexedText) -> str:
+    """Return the text of `row` whose words are searched for parts of them: without scripts that have no spaces."""
+    talk = remove_noise(clean(_shorten(row.text)))
+    return _leave_spaced(f"{talk} {tool_text(row.tool_text)}" if row.tool_text else talk)
+
+
+def _leave_spaced(text: str) -> str:
+    return text if text.isascii() else UNSPACED.sub(" ", text)
 
 
 def _shorten(text: str) -> str:
@@ -212,11 +223,6 @@ def _shorten(text: str) -> str:
 def tool_text(text: str) -> str:
     """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
     return remove_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
-
-
-def substring_text(text: str) -> str:
-    """Return the text for the substring index; scripts without spaces are left to the word index."""
-    return text if text.isascii() else UNSPACED.sub(" ", text)
 
 
 CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
@@ -256,45 +262,14 @@ def _cyrillic(word: str) -> str:
     return word
 
 
-_IRREGULAR: Final[str] = (
-    "go went gone;buy bought;bring brought;teach taught;think thought;catch caught;fight fought;seek sought;"
-    "feel felt;keep kept;leave left;lose lost;make made;mean meant;meet met;pay paid;run ran;say said;see saw seen;"
-    "sell sold;send sent;sing sang sung;sit sat;sleep slept;speak spoke spoken;spend spent;stand stood;"
-    "steal stole stolen;swim swam swum;take took taken;tell told;throw threw thrown;understand understood;"
-    "wake woke woken;wear wore worn;win won;write wrote written;begin began begun;break broke broken;build built;"
-    "choose chose chosen;come came;deal dealt;draw drew drawn;drink drank drunk;drive drove driven;eat ate eaten;"
-    "fall fell fallen;feed fed;find found;fly flew flown;forget forgot forgotten;forgive forgave forgiven;"
-    "give gave given;grow grew grown;hear heard;hide hid hidden;hold held;know knew known;lead led;lend lent;"
-    "light lit;ride rode ridden;ring rang rung;rise rose risen;shake shook shaken;shoot shot;show shown;"
-    "become became;bite bitten;blow blew blown;dig dug;freeze froze frozen;hang hung;shine shone;"
-    "shrink shrank shrunk;sink sank sunk;slide slid;stick stuck;strike struck;swear swore sworn;sweep swept;"
-    "tear tore torn;weave wove woven;child children;man men;woman women;person people;foot feet;tooth teeth;"
-    "mouse mice;goose geese;life lives;wife wives;knife knives;wolf wolves;leaf leaves;half halves;self selves"
-)
-_SAME: Final[str] = (
-    "child kid kids childs;mother mom moms mum mums mommy mummy;father dad dads daddy;family fam;"
-    "photo photos photograph photographs photography pic pics picture pictures;grandmother grandma granny;"
-    "grandfather grandpa;bicycle bike bikes;television tv;movie film films;favorite favourite fave favs;"
-    "color colour;friend buddy buddies pal pals;dog pup pups puppy puppies doggy;cat kitty kitten kittens;"
-    "refrigerator fridge;advertisement ad ads advert;laboratory lab labs;examination exam exams;"
-    "university college uni;doctor doc docs;vacation holiday;apartment flat apt;automobile auto;"
-    "application app apps;repository repo repos;database db;configuration config configs;"
-    "documentation docs;directory folder folders;error bug bugs;environment env;administrator admin admins;"
-    "information info;education edu;festival fest;birthday bday;business biz;congratulations congrats;"
-    "thanks thx;mathematics math maths;gymnasium gym;veterinarian vet;motorcycle motorbike;telephone phone phones;"
-    "january jan;february feb;march mar;april apr;august aug;september sept sep;october oct;november nov;december dec;"
-    "monday mon;tuesday tue;wednesday wed;thursday thu;friday fri;saturday;sunday;"
-    "kubernetes k8s;javascript js;typescript ts;python py;postgresql postgres;internationalization i18n;"
-    "traveling travelling;center centre;theater theatre;organize organise;practice practise;gray grey"
-)
+def _read_variants() -> dict[str, str]:
+    """Return each irregular or short form in the table with its word."""
+    lines = resource_text("kept.sessions", "search", "variants.txt").splitlines()
+    groups = (line.split() for line in lines if line and not line.startswith("#"))
+    return {variant: word for word, *variants in groups for variant in variants}
 
 
-def _canonical(table: str) -> dict[str, str]:
-    groups = (group.split() for group in table.split(";"))
-    return {variant: canonical for canonical, *variants in groups for variant in variants}
-
-
-CANONICAL: Final[dict[str, str]] = _canonical(_IRREGULAR) | _canonical(_SAME)
+CANONICAL: Final = _read_variants()
 """Irregular forms and everyday short forms, each with the word under which it is found as well."""
 _CANONICAL_FORMS: Final = frozenset(CANONICAL)
 ASKED_FORMS: Final = {form: word for form, word in CANONICAL.items() if form not in {"leaves", "lives"}}

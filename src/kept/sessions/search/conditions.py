@@ -13,8 +13,8 @@ _PAGE = 500
 _MOST_MESSAGES = 3_000
 _MOST_CHARACTERS = 750_000
 """Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
-_SUBSTRINGS_FROM = 1_500
-"""Candidates from which on a lookup in the substring index costs less than reading their texts."""
+_COMMON = 1_500
+"""Messages with the rarest word of a phrase from which on stop words are looked up as well."""
 _FEW_TEXTS = 20
 """Messages with one word that are read faster than the long list of a second word."""
 _SHORT_LIST = 400
@@ -45,11 +45,6 @@ class Condition:
     """The longest phrase that must occur, folded; empty when there is none."""
     is_common: bool = False
     """Whether it is one phrase of nothing but stop words."""
-
-    @property
-    def substring(self) -> str:
-        """The phrase to look up in the substring index, which does not cover scripts without spaces."""
-        return self.required if self.required.isascii() else ""
 
 
 def compile_condition(postings: Postings, node: Node) -> Condition | None:
@@ -133,22 +128,13 @@ class _PhraseSearch:
         return has_read or len(self.found) >= self._enough
 
     def read(self, candidates: Sequence[int]) -> None:
-        """Test the candidates, given in ascending order, from the newest on."""
-        if self._condition.is_common:  # few letters tell it from others, and the newest messages probably hold it
-            candidates = self._read_pages(candidates, most=_SUBSTRINGS_FROM)
-        if len(candidates) > _SUBSTRINGS_FROM and self._condition.substring and not self.has_enough:
-            candidates = self._postings.select_containing(self._condition.substring, candidates)
-        self.unread += len(self._read_pages(candidates, most=len(candidates)))
-
-    def _read_pages(self, candidates: Sequence[int], *, most: int) -> Sequence[int]:
-        """Test the newest candidates until enough were; return those that were not tested."""
+        """Test the candidates, given in ascending order, from the newest on until enough were."""
         left = len(candidates)
-        last = max(0, left - most)
-        while left > last and not self.has_enough:
-            start = max(last, left - _PAGE)
+        while left and not self.has_enough:
+            start = max(0, left - _PAGE)
             self._test(candidates[start:left])
             left = start
-        return candidates[:left]
+        self.unread += left
 
     def _test(self, numbers: Sequence[int]) -> None:
         self._messages += len(numbers)
@@ -258,7 +244,7 @@ def _phrase_lookup(postings: Postings, words: Sequence[str]) -> Lookup | None:
     least = counts[telling[0]]
     if least <= _FEW_TEXTS:
         telling = [word for word in telling if counts[word] <= _SHORT_LIST]
-    elif least > _SUBSTRINGS_FROM and postings.documents <= _SHORT_LISTS:
+    elif least > _COMMON and postings.documents <= _SHORT_LISTS:
         # beside a common word, a stop word spares the texts of most messages
         telling += [word for word in words if word not in telling]
     return AllOf(tuple(map(Word, telling[:_TELLING])))

@@ -121,14 +121,10 @@ class Postings(Analyzer, Protocol):
         ...
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages that may contain `text` as a substring, case ignored.
+        """Return the newest messages with a word that may contain `text`, a part of a word in lower case; newest first.
 
         False positives are allowed, misses are not, except that text of fewer than three characters finds nothing.
         """
-        ...
-
-    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Return those of the messages, given in ascending order, that may contain `text`; short text excludes none."""
         ...
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:

@@ -2,7 +2,8 @@
 
 store         the open file: opening, tidying, erasing deleted bytes; the port, bound to one user
 checksums     checksums of message rows: computed where they are missing, and compared with the rows
-index         the word index and the substring index: kept with the rows, rebuilt · index_check: compared with messages
+index         the word index, kept with the rows and rebuilt · index_check: compared with the messages
+spellings     the list of all words as messages spell them, for searches inside of words
 postings      what `sessions.search` reads: posting lists, lengths, texts, metadata · fts5: its tokenizer and language
 fts5_pages    lists of common words, decoded from the pages of the word index
 semantic      search by vectors, with memory-mapped quantised vectors in a file beside the database

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Final, Protocol, cast
+from weakref import WeakKeyDictionary
 
 from kept.core.text import STOP_WORDS
+from kept.sessions.search.analysis import find_words
 from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word
 from kept.storage.sqlite import Connection
 
 TOKENIZER = ("unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
-_QUERY = 0x0001
-"""FTS5_TOKENIZE_QUERY."""
-_TRIGRAMS = 8
-"""Trigrams of a text that are looked up at least, where it has as many; of up to 15 all of them are."""
+_QUERY, _DOCUMENT = 0x0001, 0x0004
+"""FTS5_TOKENIZE_QUERY and FTS5_TOKENIZE_DOCUMENT."""
 _LONGEST_WORD, _MOST_KNOWN = 24, 4_096
 """Texts whose tokens are remembered, and how many: one search asks for those of each of its words several times."""
 ONE_BYTE: Final = 0x80
@@ -73,6 +73,21 @@ class Fts5Analyzer:
             return []
 
 
+_without_stems: WeakKeyDictionary[Connection, Tokenize] = WeakKeyDictionary()
+
+
+def cut_words(connection: Connection, text: str) -> list[str]:
+    """Return the words of `text` as the word index cuts them before it takes their stems: lower case, no accents."""
+    if text.isascii():
+        return find_words(text)
+    tokenize = _without_stems.get(connection)
+    if tokenize is None:
+        tokenize = cast(Tokenize, connection.fts5_tokenizer(TOKENIZER[0], list(TOKENIZER[1:])))
+        _without_stems[connection] = tokenize
+    utf8 = text.encode("utf-8", "replace")
+    return tokenize(utf8, _DOCUMENT, None, include_offsets=False, include_colocated=False)
+
+
 def match_expression(lookup: Lookup) -> str:
     """Return `lookup` in the query language of FTS5."""
     match lookup:
@@ -91,16 +106,6 @@ def match_expression(lookup: Lookup) -> str:
 def quote(text: str) -> str:
     """Return `text` as a string of the query language."""
     return '"' + text.replace('"', '""') + '"'
-
-
-def trigram_expression(text: str) -> str:
-    """Return the expression for as many trigrams of `text` as tell it from most others."""
-    trigrams = [text[place : place + 3] for place in range(len(text) - 2)]
-    if not trigrams:
-        return ""
-    # a list takes less time than the texts that it rules out; of a long text, a part of them rules out nearly all
-    chosen = [*trigrams[:: max(1, len(trigrams) // _TRIGRAMS)], trigrams[-1]]
-    return " AND ".join(quote(trigram) for trigram in dict.fromkeys(chosen))
 
 
 def read_varints(blob: bytes) -> list[int]:

@@ -1,16 +1,12 @@
-"""The word index and the trigram index of messages, both derived from the rows.
-
-A row of the trigram index is a block: the messages whose ids differ in the last three bits only. It is written whole,
-so that a change of one message reads its neighbours.
+"""The index of messages, derived from their rows: the word index and the list of all words as they are spelled.
 
 Single rows wait in a queue, like those of other programs, until the next search or the end of the process: indexed
-together they take a fifth of the time. A rebuild makes new indexes beside the old ones, in small steps, and swaps them
-in at the end.
+together they take a fifth of the time. A rebuild makes a new index beside the old one, in small steps, and swaps it in
+at the end.
 """
 
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 from kept.core.errors import Busy, Unreadable
@@ -18,21 +14,20 @@ from kept.core.ports import Clock, EventSink
 from kept.sessions.records import MessageRow, Row
 from kept.sessions.rows import message_rows, session_rows
 from kept.sessions.rows.database import find_index
-from kept.sessions.search.analysis import IndexedText, indexed_text, prepare
+from kept.sessions.search.analysis import SPEAKER, IndexedText, base, indexed_text, prepare, spell
+from kept.sessions.sqlite import spellings
+from kept.sessions.sqlite.fts5 import cut_words, quote
 from kept.storage import row_checksums
 from kept.storage.connections import statements
 from kept.storage.leases import new_holder
 from kept.storage.sqlite import Connection, Database
 
-VERSION = 4
+VERSION = 5
 """Increase it when the prepared text or the tables change; an older index is rebuilt."""
-_WITH_SAME_WORDS = "3"
-"""The version with the same word index, and with trigrams of single messages."""
+_WITH_SAME_WORDS = frozenset({"3", "4"})
+"""Versions with the same word index, which had trigrams of messages instead of the list of words."""
 
 SQL = statements("kept.sessions.sqlite", "index.sql")
-TABLES = ("words", "trigrams")
-MERGES = (SQL.merge_words, SQL.merge_trigrams)
-"""What merges segments of each of them."""
 TASK = "indexing messages"
 LEASE = "reindex"
 _LEASE_SECONDS = 120.0
@@ -51,9 +46,9 @@ _QUEUE_CHARS = 1_000_000
 """Text of one batch, apart from its first message: about a second, during which nobody else can write."""
 _REBUILD_BATCH = 2_000
 _OLD_BATCH = 1_000
-"""Messages of an old file whose blocks one transaction indexes: about a twentieth of a second."""
-BLOCK_BITS = 3
-"""Bits of an id that count the messages of a block. The statements repeat it."""
+"""Messages of an old file whose words one transaction lists: about a fiftieth of a second."""
+_SWEPT_BUCKETS = 64
+"""Buckets of the list from which one transaction removes unused words."""
 _stored: WeakKeyDictionary[Connection, tuple[int, int]] = WeakKeyDictionary()
 """How many rows, and how much text, each connection has stored since it last looked at the queue."""
 _FOREIGN = (
@@ -64,19 +59,20 @@ _FOREIGN = (
 
 
 def create(connection: Connection) -> None:
-    """Create both indexes and the view of their words, where they do not exist."""
-    for sql in (SQL.create_words, SQL.create_trigrams, SQL.create_vocabulary):
+    """Create the index and the view of its tokens, where they do not exist."""
+    for sql in (SQL.create_words, SQL.create_vocabulary):
         connection.execute(sql)
+    spellings.create(connection)
 
 
 def drop(connection: Connection) -> None:
-    """Drop both indexes, whatever state they are in."""
-    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_trigrams, SQL.drop_substrings):
+    """Drop the index, whatever state it is in, and what earlier versions had."""
+    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_trigrams, SQL.drop_substrings, spellings.SQL.drop):
         connection.execute(sql)
 
 
 class SqliteIndex:
-    """The indexes of a file as the open transaction changes them."""
+    """The index of a file as the open transaction changes it."""
 
     most_queued = FEW
 
@@ -101,7 +97,7 @@ class SqliteIndex:
         _stored[self._connection] = count, chars
 
     def remove(self, message_ids: Sequence[int]) -> None:
-        """Remove deleted messages from both indexes and from the queue; `merge` removes their bytes."""
+        """Remove deleted messages from the index and the queue; `merge` and `remove_unused` remove their bytes."""
         if self._connection.execute(SQL.is_foreign).fetchone() is not None:
             raise Unreadable(*_FOREIGN)
         _unindex(self._connection, message_ids)
@@ -115,60 +111,19 @@ class SqliteIndex:
 find_index.register(Connection, SqliteIndex)
 
 
-def add_texts(connection: Connection, texts: Iterable[IndexedText]) -> None:
-    """Index texts, or index them again."""
+def add_texts(connection: Connection, texts: Iterable[IndexedText], *, name: str = "message_") -> None:
+    """Index texts, or index them again, in the tables whose names begin with `name`."""
     ready = [prepare(text) for text in texts]
     with row_checksums.pause(connection):
-        connection.executemany(SQL.add_words, [(row.message_id, row.words, row.marks) for row in ready])
-        _write_blocks(connection, {row.message_id: row.substrings for row in ready})
-
-
-def add_blocks(connection: Connection, texts: Iterable[IndexedText], *, name: str = "message_") -> None:
-    """Index the texts of whole blocks in empty indexes, whose names begin with `name`."""
-    ready = [prepare(text) for text in texts]
-    words = [(row.message_id, row.words, row.marks) for row in ready]
-    connection.executemany(SQL.add_words.replace("message_", name), words)
-    joined = _join_blocks({row.message_id: row.substrings for row in ready})
-    connection.executemany(SQL.add_trigrams.replace("message_", name), joined.items())
-
-
-def cut_to_blocks(read: Sequence[IndexedText], most: int) -> Sequence[IndexedText]:
-    """Return the texts without the last block, which goes on after the `most` that were read; all if they are fewer."""
-    if len(read) < most:
-        return read
-    last = read[-1].message_id >> BLOCK_BITS
-    return [text for text in read if text.message_id >> BLOCK_BITS < last]
-
-
-def _write_blocks(connection: Connection, known: Mapping[int, str | None]) -> None:
-    """Index the blocks of these messages, of which the texts are `known`; None is read, and nothing if it is gone."""
-    blocks = {number >> BLOCK_BITS for number in known}
-    # most blocks of an import are there as a whole
-    partial = [block for block in blocks if any(known.get(number) is None for number in _numbers(block))]
-    parts = {number: text for number, text in known.items() if text is not None}
-    for text in texts(connection.execute(SQL.texts_of_blocks, (json.dumps(partial),))):
-        if text.message_id not in parts:
-            parts[text.message_id] = prepare(text).substrings
-    joined = _join_blocks(parts)
-    connection.executemany(SQL.add_trigrams, joined.items())
-    connection.executemany(SQL.remove_trigrams, [(block,) for block in blocks.difference(joined)])
-
-
-def _numbers(block: int) -> range:
-    return range(block << BLOCK_BITS, (block + 1) << BLOCK_BITS)
-
-
-def _join_blocks(parts: Mapping[int, str]) -> dict[int, str]:
-    """Return the text of each block; a space adds no trigrams that most texts do not have."""
-    blocks: dict[int, list[str]] = {}
-    for number in sorted(parts):
-        blocks.setdefault(number >> BLOCK_BITS, []).append(parts[number])
-    return {block: " ".join(some) for block, some in blocks.items()}
+        words = [(row.message_id, row.words, row.marks) for row in ready]
+        connection.executemany(SQL.add_words.replace("message_", name), words)
+        spellings.add_texts(connection, [row.spelled for row in ready], f"{name}spellings")
 
 
 def _unindex(connection: Connection, message_ids: Sequence[int]) -> None:
-    connection.executemany(SQL.remove_words, [(number,) for number in message_ids])
-    _write_blocks(connection, dict.fromkeys(message_ids))
+    if message_ids:
+        connection.executemany(SQL.remove_words, [(number,) for number in message_ids])
+        connection.execute(SQL.set_unused)
 
 
 def drain(database: Database, *, seconds: float = 3.0) -> int:
@@ -224,23 +179,23 @@ def texts(rows: Iterable[Row]) -> list[IndexedText]:
     ]
 
 
-def merge(connection: Connection, sql: str, pages: int) -> bool:
-    """Do one step of merging an index, by the statement for it, and return whether it changed anything.
+def merge(connection: Connection, pages: int) -> bool:
+    """Do one step of merging the segments of the word index, and return whether it changed anything.
 
     A negative number begins a merge of all segments.
     """
     before = connection.total_changes()
-    connection.execute(sql, (pages,))
+    connection.execute(SQL.merge_words, (pages,))
     return connection.total_changes() - before > 1  # a merge that finds nothing to do still counts as one change
 
 
 def is_current(connection: Connection) -> bool:
-    """Whether this version made the indexes."""
+    """Whether this version made the index."""
     return _version(connection) == str(VERSION)
 
 
 def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
-    """Create the indexes where they are missing; rebuild them when another version made them."""
+    """Create the index where it is missing; rebuild it when another version made it."""
     found = _version(database.connection)
     if found == str(VERSION):
         return
@@ -250,7 +205,7 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
                 create(connection)
                 _set_version(connection)
                 return
-    if found == _WITH_SAME_WORDS and _renew_trigrams(database):
+    if found in _WITH_SAME_WORDS and _replace_trigrams(database):
         return
     try:
         rebuild(database, sink=sink, clock=clock)
@@ -258,23 +213,26 @@ def make_ready(database: Database, *, sink: EventSink, clock: Clock) -> None:
         return  # another process is rebuilding; until it has finished, searches use the old index
 
 
-def _renew_trigrams(database: Database) -> bool:
-    """Replace the substring index of an earlier version by an empty one, which `fill_trigrams` fills step by step."""
+def _replace_trigrams(database: Database) -> bool:
+    """Replace the trigrams of an earlier version by an empty list of words, which `fill_spellings` fills in steps."""
     with database.writing() as connection:
-        if _version(connection) != _WITH_SAME_WORDS:
+        if _version(connection) not in _WITH_SAME_WORDS:
             return is_current(connection)
-        connection.execute(SQL.drop_substrings)
-        connection.execute(SQL.drop_trigrams)
+        for sql in (SQL.drop_substrings, SQL.drop_trigrams, SQL.none_missing):
+            connection.execute(sql)
         create(connection)
-        ((last,),) = connection.execute(SQL.last_block).fetchall()
+        ((last,),) = connection.execute(SQL.last_message).fetchall()
         if last is not None:
             connection.execute(SQL.set_missing_below, (str(int(last) + 1),))
         _set_version(connection)
         return True
 
 
-def fill_trigrams(database: Database, *, seconds: float, sink: EventSink) -> int:
-    """Index messages that an earlier version did not, the newest first, for about the given time; return how many."""
+def fill_spellings(database: Database, *, seconds: float, sink: EventSink) -> int:
+    """List the words of messages that an earlier version indexed, the newest first, for about the given time.
+
+    Returns how many messages that were.
+    """
     deadline = time.monotonic() + seconds
     done = 0
     while True:
@@ -284,23 +242,61 @@ def fill_trigrams(database: Database, *, seconds: float, sink: EventSink) -> int
         from kept.core.events import Progressed  # few files are old, and a hook has no time for it
 
         with database.writing() as connection:
-            done += _fill_blocks(connection)
+            done += _list_older(connection)
         sink(Progressed(TASK, done, None))
         if time.monotonic() >= deadline:
             return done
 
 
-def _fill_blocks(connection: Connection) -> int:
+def _list_older(connection: Connection) -> int:
     (below,) = connection.execute(SQL.missing_below).fetchone() or (None,)
     if below is None:
-        return 0  # another process has indexed the last ones
-    ids = [int(str(number)) for (number,) in connection.execute(SQL.ids_below, (below, _OLD_BATCH)).fetchall()]
-    _write_blocks(connection, dict.fromkeys(ids))
-    if len(ids) < _OLD_BATCH:
+        return 0  # another process has listed the last ones
+    read = texts(connection.execute(SQL.texts_below, (below, _OLD_BATCH)))
+    spellings.add_texts(connection, map(spell, read))
+    if len(read) < _OLD_BATCH:
         connection.execute(SQL.none_missing)
     else:
-        connection.execute(SQL.set_missing_below, (str(ids[-1] >> BLOCK_BITS),))
-    return len(ids)
+        connection.execute(SQL.set_missing_below, (str(read[-1].message_id),))
+    return len(read)
+
+
+def may_have_unused(connection: Connection) -> bool:
+    """Whether messages were removed since the list of words was last swept."""
+    return connection.execute(SQL.may_be_unused).fetchone() is not None
+
+
+def remove_unused(database: Database) -> int:
+    """Remove the words from the list that no message has any more, in small steps; return how many.
+
+    What others store meanwhile stays: a word that was not read in any message is removed only if the index finds none.
+    """
+    used: set[str] = set()
+    last = -(2**63)
+    while True:
+        with database.reading() as connection:
+            read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)).fetchall())
+        used |= spellings.collect(database.connection, map(spell, read))
+        if len(read) < _REBUILD_BATCH:
+            break
+        last = read[-1].message_id
+    count = 0
+    for start in range(0, spellings.BUCKETS, _SWEPT_BUCKETS):
+        with database.writing() as connection:
+            listed = spellings.read_buckets(connection, range(start, start + _SWEPT_BUCKETS))
+            unread = [word for words in listed.values() for word in words if word not in used]
+            unused = [word for word in unread if not _is_used(connection, word)]
+            spellings.remove(connection, unused)
+            count += len(unused)
+    with database.writing() as connection:
+        connection.execute(SQL.none_unused)
+    return count
+
+
+def _is_used(connection: Connection, word: str) -> bool:
+    """Whether an indexed message has a word: the index lists it with its other forms, so texts are read."""
+    found = texts(connection.execute(SQL.texts_with, (f"{quote(word)} OR {quote(SPEAKER + base(word))}",)))
+    return any(word in cut_words(connection, spell(text)) for text in found)
 
 
 def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
@@ -317,13 +313,15 @@ def rebuild(database: Database, *, sink: EventSink, clock: Clock) -> int:
 def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
     with database.writing() as connection:
         _hold_lease(connection, holder, clock)
-        for sql in (SQL.drop_next_words, SQL.drop_next_trigrams, SQL.unfollow_queue, SQL.drop_next_queue):
+        for sql in (SQL.drop_next_words, SQL.drop_next_trigrams, SQL.drop_next_spellings):
+            connection.execute(sql)
+        for sql in (SQL.unfollow_queue, SQL.drop_next_queue):
             connection.execute(sql)
         connection.execute(SQL.create_next_queue)
         connection.execute(SQL.follow_queue)
-        # the same declarations under other names, so that both indexes have one definition
+        # the same declaration under another name, so that both indexes have one definition
         connection.execute(SQL.create_words.replace("message_words", "next_words"))
-        connection.execute(SQL.create_trigrams.replace("message_trigrams", "next_trigrams"))
+        spellings.create(connection, "next_spellings")
         ((count,),) = connection.execute(SQL.count_messages).fetchall()
         return int(str(count))
 
@@ -353,20 +351,19 @@ def _hold_lease(connection: Connection, holder: str, clock: Clock) -> None:
 
 def _fill_batch(connection: Connection, last: int) -> tuple[int, int, bool]:
     """Index the messages after `last`; return the last of them, how many, and whether there are no more."""
-    most = max(_REBUILD_BATCH, 2 << BLOCK_BITS)  # a batch must be longer than a block
-    read = texts(connection.execute(SQL.texts_after, (last, most)))
-    batch = cut_to_blocks(read, most)
-    add_blocks(connection, batch, name="next_")
-    return (batch[-1].message_id if batch else last), len(batch), len(read) < most
+    batch = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)))
+    add_texts(connection, batch, name="next_")
+    return (batch[-1].message_id if batch else last), len(batch), len(batch) < _REBUILD_BATCH
 
 
 def _swap(connection: Connection) -> None:
     drop(connection)
     connection.execute(SQL.rename_words)
-    connection.execute(SQL.rename_trigrams)
+    connection.execute(SQL.rename_spellings)
     create(connection)
-    for sql in (SQL.unfollow_queue, SQL.queue_next, SQL.drop_next_queue, SQL.none_missing, SQL.recount_all):
+    for sql in (SQL.unfollow_queue, SQL.queue_next, SQL.drop_next_queue, SQL.none_missing, SQL.none_unused):
         connection.execute(sql)
+    connection.execute(SQL.recount_all)
     _set_version(connection)
 
 

@@ -4,12 +4,6 @@ CREATE VIRTUAL TABLE IF NOT EXISTS message_words USING fts5(
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc So'"
 );
 
--- name: create_trigrams
--- a row is a block of eight messages: one byte for each trigram of a block instead of one for each of a message
-CREATE VIRTUAL TABLE IF NOT EXISTS message_trigrams USING fts5(
-  text, content='', contentless_delete=1, detail=none, tokenize="trigram remove_diacritics 1"
-);
-
 -- name: create_vocabulary
 CREATE VIRTUAL TABLE IF NOT EXISTS message_vocabulary USING fts5vocab(message_words, row);
 
@@ -17,10 +11,11 @@ CREATE VIRTUAL TABLE IF NOT EXISTS message_vocabulary USING fts5vocab(message_wo
 DROP TABLE IF EXISTS message_words;
 
 -- name: drop_trigrams
+-- of earlier versions: trigrams of eight messages in a row
 DROP TABLE IF EXISTS message_trigrams;
 
 -- name: drop_substrings
--- of earlier versions: a row for each message
+-- of earlier versions: trigrams of one message in a row
 DROP TABLE IF EXISTS message_substrings;
 
 -- name: drop_vocabulary
@@ -29,20 +24,11 @@ DROP TABLE IF EXISTS message_vocabulary;
 -- name: add_words
 INSERT OR REPLACE INTO message_words (rowid, words, marks) VALUES (?, ?, ?);
 
--- name: add_trigrams
-INSERT OR REPLACE INTO message_trigrams (rowid, text) VALUES (?, ?);
-
 -- name: remove_words
 DELETE FROM message_words WHERE rowid = ?;
 
--- name: remove_trigrams
-DELETE FROM message_trigrams WHERE rowid = ?;
-
 -- name: merge_words
 INSERT INTO message_words (message_words, rank) VALUES ('merge', ?);
-
--- name: merge_trigrams
-INSERT INTO message_trigrams (message_trigrams, rank) VALUES ('merge', ?);
 
 -- name: is_waiting
 SELECT 1 FROM index_queue LIMIT 1;
@@ -81,6 +67,11 @@ SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT))
        iif(state = 'rewound', NULL, CAST(tool_name AS TEXT)), iif(state = 'rewound', NULL, CAST(tool_calls AS TEXT))
 FROM messages WHERE id > ? ORDER BY id LIMIT ?;
 
+-- name: texts_with
+SELECT m.id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,
+       iif(m.state = 'rewound', NULL, CAST(m.tool_name AS TEXT)), iif(m.state = 'rewound', NULL, CAST(m.tool_calls AS TEXT))
+FROM message_words CROSS JOIN messages AS m ON m.id = message_words.rowid WHERE message_words MATCH ?;
+
 -- name: version
 SELECT value FROM state_meta WHERE key = 'index_version';
 
@@ -98,35 +89,46 @@ SELECT count(*) FROM messages;
 DROP TABLE IF EXISTS next_words;
 
 -- name: drop_next_trigrams
+-- of earlier versions
 DROP TABLE IF EXISTS next_trigrams;
+
+-- name: drop_next_spellings
+DROP TABLE IF EXISTS next_spellings;
 
 -- name: rename_words
 ALTER TABLE next_words RENAME TO message_words;
 
--- name: rename_trigrams
-ALTER TABLE next_trigrams RENAME TO message_trigrams;
+-- name: rename_spellings
+ALTER TABLE next_spellings RENAME TO message_spellings;
 
--- name: texts_of_blocks
-SELECT m.id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,
-       iif(m.state = 'rewound', NULL, CAST(m.tool_name AS TEXT)), iif(m.state = 'rewound', NULL, CAST(m.tool_calls AS TEXT))
-FROM json_each(?) AS block CROSS JOIN messages AS m ON m.id BETWEEN block.value << 3 AND (block.value << 3) + 7;
+-- name: texts_below
+SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
+       iif(state = 'rewound', NULL, CAST(tool_name AS TEXT)), iif(state = 'rewound', NULL, CAST(tool_calls AS TEXT))
+FROM messages WHERE id < ? ORDER BY id DESC LIMIT ?;
 
--- name: ids_below
-SELECT id FROM messages WHERE id < ? << 3 ORDER BY id DESC LIMIT ?;
-
--- name: last_block
-SELECT max(id) >> 3 FROM messages;
+-- name: last_message
+SELECT max(id) FROM messages;
 
 -- name: missing_below
--- blocks below this one are not indexed yet; no row once all are
-SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below';
+-- the words of messages below this one are not listed yet; no row once all are
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'spellings_missing_below';
 
 -- name: set_missing_below
-INSERT INTO state_meta (key, value) VALUES ('trigrams_missing_below', ?)
+INSERT INTO state_meta (key, value) VALUES ('spellings_missing_below', ?)
 ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 
 -- name: none_missing
-DELETE FROM state_meta WHERE key = 'trigrams_missing_below';
+DELETE FROM state_meta WHERE key IN ('spellings_missing_below', 'trigrams_missing_below');
+
+-- name: set_unused
+-- the list may have words that no message has any more
+INSERT INTO state_meta (key, value) VALUES ('spellings_unused', '1') ON CONFLICT (key) DO NOTHING;
+
+-- name: may_be_unused
+SELECT 1 FROM state_meta WHERE key = 'spellings_unused';
+
+-- name: none_unused
+DELETE FROM state_meta WHERE key = 'spellings_unused';
 
 -- name: create_next_queue
 CREATE TABLE next_queue (message_id INTEGER PRIMARY KEY);

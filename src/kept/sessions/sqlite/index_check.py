@@ -1,7 +1,8 @@
-"""The check of the search indexes: their own integrity check, and a comparison with the stored messages.
+"""The check of the search index: its own integrity check, and a comparison with the stored messages.
 
-The messages are indexed again in memory, and both indexes must list the same words for the same messages. So damage
-that leaves an index readable is found as well.
+The messages are indexed again in memory, and both indexes must list the same tokens for the same messages. So damage
+that leaves an index readable is found as well. The list of words must have all words of the messages; it may have more
+until it is swept.
 """
 
 import random
@@ -9,8 +10,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from kept.core.errors import StorageError
-from kept.sessions.search.analysis import TALK_CHARACTERS
-from kept.sessions.sqlite import index
+from kept.sessions.search.analysis import TALK_CHARACTERS, spell
+from kept.sessions.sqlite import index, spellings
 from kept.storage.connections import explain_sql_errors, statements
 from kept.storage.sqlite import Connection
 from kept.storage.versions import build_reference
@@ -22,12 +23,11 @@ REPAIR_CHARS = 60_000_000
 """The same for a repair, which may take longer; the index in memory takes about as much room as the text."""
 _BATCH = 1_000
 _MOST_NAMED = 5
-_ROWS = {"words": "messages", "trigrams": "blocks of eight messages"}
-"""What a row of each index stands for."""
+_TABLES = {"message_words": "word index", spellings.TABLE: "list of words"}
 
 
 def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, without: Collection[int] = ()) -> list[str]:
-    """Return what is wrong with the indexes, each as one sentence; empty when they agree with the rows.
+    """Return what is wrong with the index, each as one sentence; empty when it agrees with the rows.
 
     Messages that wait to be indexed are left out.
 
@@ -35,15 +35,13 @@ def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, withou
     others than those that were indexed.
     """
     there = {str(row[0]) for row in connection.execute(SQL.existing)}
-    wrong = [f"the {table} index is missing" for table in index.TABLES if f"message_{table}" not in there]
-    wrong += [why for table in index.TABLES if f"message_{table}" in there for why in _check_form(connection, table)]
+    wrong = [f"the {name} is missing" for table, name in _TABLES.items() if table not in there]
+    wrong += _check_form(connection) if "message_words" in there else []
     if wrong:
         return wrong
     for sql, words in (
         (SQL.missing, "messages are not in the word index"),
-        (SQL.missing_trigrams, "messages are not in the trigram index"),
         (SQL.left_over, "rows of the word index have no message"),
-        (SQL.left_over_trigrams, "rows of the trigram index have no message"),
     ):
         (number,) = next(iter(connection.execute(sql)))
         if number:
@@ -54,117 +52,99 @@ def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, withou
     return _compare(connection, most_chars, waiting.union(without))
 
 
-def _check_form(connection: Connection, table: str) -> list[str]:
+def _check_form(connection: Connection) -> list[str]:
     if connection.readonly("main"):
-        return []  # SQLite's integrity check covers the indexes too; this one is a statement that writes
+        return []  # SQLite's integrity check covers the index too; this one is a statement that writes
     try:
         with explain_sql_errors(Path(connection.filename)):
-            connection.execute(getattr(SQL, f"check_{table}"))
+            connection.execute(SQL.check_words)
     except StorageError as error:
-        return [f"the {table} index is damaged: {error.message}"]
+        return [f"the word index is damaged: {error.message}"]
     return []
 
 
 def choose_messages(connection: Connection, *, most_chars: int) -> tuple[list[int], bool]:
     """Return the messages to compare, and whether these are all: very long ones, then others in any order.
 
-    Very long ones come first, because older versions indexed only their beginning. Blocks are chosen as a whole.
+    Very long ones come first, because older versions indexed only their beginning.
     """
-    blocks: dict[int, list[int]] = {}
-    sizes: dict[int, int] = {}
-    long: set[int] = set()
-    for number, chars in connection.execute(SQL.sizes):
-        block = int(str(number)) >> index.BLOCK_BITS
-        blocks.setdefault(block, []).append(int(str(number)))
-        sizes[block] = sizes.get(block, 0) + int(str(chars or 0))
-        if int(str(chars or 0)) > TALK_CHARACTERS:
-            long.add(block)
+    sizes = {int(str(number)): int(str(chars or 0)) for number, chars in connection.execute(SQL.sizes)}
     order = list(sizes)
     if sum(sizes.values()) > most_chars:
         random.shuffle(order)  # a sample of its own in every check, so that each message has its turn
-        order.sort(key=lambda block: block not in long)
+        order.sort(key=lambda number: sizes[number] <= TALK_CHARACTERS)
     chosen: list[int] = []
     room = most_chars
-    for block in order:
-        if room < sizes[block] and chosen:
+    for number in order:
+        if room < sizes[number] and chosen:
             return sorted(chosen), False
-        chosen += blocks[block]
-        room -= sizes[block]
+        chosen.append(number)
+        room -= sizes[number]
     return sorted(chosen), True
 
 
 def _compare(connection: Connection, most_chars: int, without: Collection[int]) -> list[str]:
     chosen, is_all = choose_messages(connection, most_chars=most_chars)
-    (below,) = connection.execute(SQL.missing_below).fetchone() or (None,)
-    is_whole = {"words": is_all and not without, "trigrams": is_all and not without and below is None}
-    partial = {number >> index.BLOCK_BITS for number in without}
-    blocks = {number >> index.BLOCK_BITS for number in chosen} - partial
-    listed = {
-        "words": [number for number in chosen if number not in without],
-        "trigrams": [block for block in blocks if below is None or block >= int(str(below))],
-    }
+    listed = [(number,) for number in chosen if number not in without]
     again = build_reference((), 0)
     try:
         index.create(again)
-        wrong: list[str] = []
-        for table in index.TABLES:
-            for each in (connection, again):
-                each.execute(SQL.create_compared)
-                each.execute(SQL.clear_compared)
-                each.executemany(SQL.add_compared, [(number,) for number in listed[table]])
-            if table == "words":
-                _index_again(connection, again)
-            wrong += _compare_table(connection, again, table, is_all=is_whole[table])
-        return wrong
+        for each in (connection, again):
+            each.execute(SQL.create_compared)
+            each.execute(SQL.clear_compared)
+            each.executemany(SQL.add_compared, listed)
+        unlisted = _index_again(connection, again)
+        wrong = [f"the list of words lacks {unlisted} words of stored messages"] if unlisted else []
+        return [*wrong, *_compare_words(connection, again, is_all=is_all and not without)]
     finally:
         again.close()
         for sql in (SQL.drop_terms, SQL.drop_compared):
             connection.execute(sql)
 
 
-def _index_again(connection: Connection, again: Connection) -> None:
+def _index_again(connection: Connection, again: Connection) -> int:
+    """Index the compared messages in memory; return how many of their words are missing in the list of words."""
+    (below,) = connection.execute(SQL.missing_below).fetchone() or (0,)
+    words: set[str] = set()
     last = -(2**63)
     with again:
         while read := index.texts(connection.execute(SQL.texts_of, (last, _BATCH)).fetchall()):
-            batch = index.cut_to_blocks(read, _BATCH)
-            last = batch[-1].message_id
-            index.add_blocks(again, batch)
+            last = read[-1].message_id
+            index.add_texts(again, read)
+            due = [spell(text) for text in read if text.message_id >= int(str(below))]
+            words |= spellings.collect(connection, due)
+    return len(spellings.find_missing(connection, words))
 
 
-def _compare_table(connection: Connection, again: Connection, kind: str, *, is_all: bool) -> Iterator[str]:
-    table = f"message_{kind}"
+def _compare_words(connection: Connection, again: Connection, *, is_all: bool) -> Iterator[str]:
     for each in (connection, again):
         each.execute(SQL.drop_terms)
-        each.execute(_fill_in(SQL.create_terms, table))
-    differing = sorted(_find_differing(connection, again, table))
+        each.execute(SQL.create_terms)
+    differing = sorted(_find_differing(connection, again))
     if differing:
         named = ", ".join(map(str, differing[:_MOST_NAMED])) + (", …" if len(differing) > _MOST_NAMED else "")
-        yield f"{table} does not list {len(differing)} {_ROWS[kind]} by the words that are stored: {named}"
-    elif is_all and connection.execute(getattr(SQL, f"is_astray_{kind}")).fetchone() is not None:
-        yield f"{table} lists words of messages that are not there"
-    elif is_all and _totals(connection, table) != _totals(again, table):
-        yield f"{table} counts other words than there are"
+        yield f"message_words does not list {len(differing)} messages by the words that are stored: {named}"
+    elif is_all and connection.execute(SQL.is_astray).fetchone() is not None:
+        yield "message_words lists words of messages that are not there"
+    elif is_all and _totals(connection) != _totals(again):
+        yield "message_words counts other words than there are"
 
 
-def _totals(connection: Connection, table: str) -> bytes:
+def _totals(connection: Connection) -> bytes:
     """Return the numbers of rows and words as FTS5 counts them; zeros at the end may be left out."""
-    row = connection.execute(_fill_in(SQL.totals, table)).fetchone()
+    row = connection.execute(SQL.totals).fetchone()
     return bytes(row[0]).rstrip(b"\0") if row is not None and isinstance(row[0], bytes) else b""
 
 
-def _fill_in(sql: str, table: str) -> str:
-    return sql.replace("{index}", table)
-
-
-def _find_differing(connection: Connection, again: Connection, table: str) -> set[int]:
-    """Return the compared rows whose words or lengths differ between the two indexes."""
+def _find_differing(connection: Connection, again: Connection) -> set[int]:
+    """Return the compared messages whose tokens or lengths differ between the two indexes."""
     found, wanted = ({row[0]: row[1:] for row in each.execute(SQL.terms).fetchall()} for each in (connection, again))
     differing: set[int] = set()
     for term in found.keys() | wanted.keys():
         if found.get(term) != wanted.get(term):
             one, other = (_messages_of(each, str(term)) for each in (connection, again))
             differing |= one ^ other
-    there, right = ({*each.execute(_fill_in(SQL.lengths, table)).fetchall()} for each in (connection, again))
+    there, right = ({*each.execute(SQL.lengths).fetchall()} for each in (connection, again))
     return differing | {int(str(row[0])) for row in there ^ right}
 
 

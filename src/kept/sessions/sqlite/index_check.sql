@@ -1,34 +1,22 @@
 -- name: check_words
 INSERT INTO message_words (message_words) VALUES ('integrity-check');
 
--- name: check_trigrams
-INSERT INTO message_trigrams (message_trigrams) VALUES ('integrity-check');
-
 -- name: missing
 SELECT count(*) FROM messages
 WHERE id NOT IN (SELECT id FROM message_words_docsize) AND id NOT IN (SELECT message_id FROM index_queue);
-
--- name: missing_trigrams
-SELECT count(*) FROM messages
-WHERE id >> 3 NOT IN (SELECT id FROM message_trigrams_docsize) AND id >> 3 NOT IN (SELECT message_id >> 3 FROM index_queue)
-  AND id >> 3 >= coalesce((SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below'), id >> 3);
 
 -- name: left_over
 SELECT count(*) FROM message_words_docsize
 WHERE id NOT IN (SELECT id FROM messages) AND id NOT IN (SELECT message_id FROM index_queue);
 
--- name: left_over_trigrams
-SELECT count(*) FROM message_trigrams_docsize
-WHERE id NOT IN (SELECT id >> 3 FROM messages) AND id NOT IN (SELECT message_id >> 3 FROM index_queue);
-
 -- name: missing_below
-SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below';
+SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'spellings_missing_below';
 
 -- name: waiting
 SELECT message_id FROM index_queue;
 
 -- name: existing
-SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_trigrams');
+SELECT name FROM sqlite_schema WHERE name IN ('message_words', 'message_spellings');
 
 -- name: texts_of
 SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,
@@ -55,23 +43,20 @@ SELECT term, count(*), sum(doc), sum(doc * doc % 1000003) FROM temp.terms WHERE 
 SELECT doc FROM temp.terms WHERE term = ? AND doc IN (SELECT id FROM compared);
 
 -- name: create_terms
-CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', '{index}', 'instance');
+CREATE VIRTUAL TABLE temp.terms USING fts5vocab('main', 'message_words', 'instance');
 
 -- name: drop_terms
 DROP TABLE IF EXISTS temp.terms;
 
 -- name: lengths
-SELECT id, sz FROM {index}_docsize WHERE id IN (SELECT id FROM compared) ORDER BY id;
+SELECT id, sz FROM message_words_docsize WHERE id IN (SELECT id FROM compared) ORDER BY id;
 
 -- name: totals
 -- the record with the number of rows and of words (FTS5)
-SELECT block FROM {index}_data WHERE id = 1;
+SELECT block FROM message_words_data WHERE id = 1;
 
--- name: is_astray_words
+-- name: is_astray
 SELECT 1 FROM temp.terms WHERE doc NOT IN (SELECT id FROM messages) LIMIT 1;
-
--- name: is_astray_trigrams
-SELECT 1 FROM temp.terms WHERE doc NOT IN (SELECT id >> 3 FROM messages) LIMIT 1;
 
 -- name: total
 SELECT count(*) FROM messages;

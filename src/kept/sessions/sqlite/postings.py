@@ -24,7 +24,6 @@ from kept.sessions.search.postings import (
     TimeFilter,
     Word,
     phrase_pattern,
-    substring_pattern,
 )
 from kept.sessions.search.terms import recognise_languages
 from kept.sessions.sqlite.fts5 import (
@@ -33,10 +32,9 @@ from kept.sessions.sqlite.fts5 import (
     quote,
     read_totals,
     read_varints,
-    trigram_expression,
 )
 from kept.sessions.sqlite.fts5_pages import IndexPages, PackedList
-from kept.sessions.sqlite.index import BLOCK_BITS
+from kept.sessions.sqlite.spellings import find_messages
 from kept.storage.connections import Snapshot, is_writing, statements
 from kept.storage.sqlite import Connection
 
@@ -47,8 +45,6 @@ SQL = statements("kept.sessions.sqlite", "search.sql")
 Rows: TypeAlias = list[tuple[Any, ...]]
 _STALE_SHARE = 0.02
 """Share by which the number of messages may change before cached counts are dropped."""
-_MOST_BLOCKS = 2_500
-"""Blocks whose texts are read for one substring: about ten milliseconds."""
 _NEWEST_ID = 2**62
 _MOST_STARTS = 200
 """Beginnings whose words are remembered."""
@@ -258,40 +254,8 @@ class SqlitePostings:
         return sorted(_numbers(self._connection.execute(SQL.newest_ids, bindings).fetchall()))
 
     def newest_containing(self, text: str, limit: int) -> list[int]:
-        """Return the newest messages that may contain `text`, of those whose blocks contain its trigrams.
-
-        Messages whose blocks are not indexed yet are read one after the other.
-        """
-        expression = trigram_expression(text)
-        if not expression:
-            return []
-        found, below = list[int](), _NEWEST_ID
-        if self._missing_below is not None:
-            below = self._missing_below << BLOCK_BITS
-            bindings = (expression, text, substring_pattern(text), limit, _MOST_BLOCKS)
-            found = _numbers(self._connection.execute(SQL.containing, bindings).fetchall())
-        if below and len(found) < limit:
-            rest = (below, text, substring_pattern(text), limit - len(found))
-            found += _numbers(self._connection.execute(SQL.containing_below, rest).fetchall())
-        return found
-
-    def select_containing(self, text: str, ids: Sequence[int]) -> list[int]:
-        """Return those of the messages, in order, whose blocks contain trigrams of `text`; all if it has none.
-
-        A message whose block is not indexed yet is returned as well.
-        """
-        expression, missing = trigram_expression(text), self._missing_below
-        if not expression or missing is None or not ids:
-            return list(ids)
-        bindings = (expression, ids[0], ids[-1])
-        blocks = set(_numbers(self._connection.execute(SQL.blocks_between, bindings).fetchall()))
-        return [number for number in ids if (block := number >> BLOCK_BITS) in blocks or block < missing]
-
-    @cached_property
-    def _missing_below(self) -> int | None:
-        """The block from which on all are indexed; None where the file has no such index."""
-        below, is_there = self._connection.execute(SQL.missing_below).fetchone() or (None, 0)
-        return int(str(below or 0)) if is_there else None
+        """Return the newest messages with a word that contains `text`, a part of a word in lower case; newest first."""
+        return find_messages(self._connection, text, limit, has_speakers=self._has_speakers())
 
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""

@@ -26,10 +26,13 @@ SQL = statements("kept.sessions.sqlite", "repair.sql")
 log = logging.getLogger(__name__)
 
 INDEX_TABLES = (
-    "name GLOB 'message_words*' OR name GLOB 'message_trigrams*' OR name = 'message_vocabulary' "
-    "OR name GLOB 'next_words*' OR name GLOB 'next_trigrams*' OR name GLOB 'next_queue*' "
-    "OR name GLOB 'message_substrings*' OR name GLOB 'next_substrings*'"  # of earlier versions
+    "name GLOB 'message_words*' OR name = 'message_spellings' OR name = 'message_vocabulary' "
+    "OR name GLOB 'next_words*' OR name = 'next_spellings' OR name GLOB 'next_queue*' "
+    # of earlier versions
+    "OR name GLOB 'message_trigrams*' OR name GLOB 'next_trigrams*' "
+    "OR name GLOB 'message_substrings*' OR name GLOB 'next_substrings*'"
 )
+_INDEX_NAMES = ("message_words", "message_spellings", "message_trigrams", "message_substrings")
 VECTOR_TABLES = "tbl_name = 'message_vectors' OR name = 'vectors_of_old_text'"
 INDEX_DONE = "the search index was damaged; it was rebuilt from the stored messages"
 VECTORS_DONE = "the vectors were damaged; those that could be read were kept, `kept sessions embed` computes the others"
@@ -136,7 +139,7 @@ def _replace_tables(database: Database, tables: Sequence[str], indexed: Sequence
     """Recreate the tables on new pages: damaged pages cannot be dropped, so a vacuum releases them."""
     done = [ROWS_INDEX_DONE] if indexed else []
     with database.writing() as connection:
-        if any(name.startswith(("message_words", "message_trigrams", "message_substrings")) for name in tables):
+        if any(name.startswith(_INDEX_NAMES) for name in tables):
             drop_from_schema(connection, INDEX_TABLES)
             index.create(connection)
             done.append(INDEX_DONE)

@@ -6,7 +6,7 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
 
 -- name: derived
 SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 AND (
-  name GLOB 'message_words_*' OR name GLOB 'message_trigrams_*' OR name GLOB 'message_substrings_*'
+  name GLOB 'message_words_*' OR name = 'message_spellings' OR name GLOB 'message_trigrams_*' OR name GLOB 'message_substrings_*'
   OR name IN ('message_vectors', 'vector_state', 'index_queue', 'leases')
 );
 

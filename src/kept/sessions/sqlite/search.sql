@@ -34,32 +34,6 @@ SELECT json_group_array(rowid) FROM (
   SELECT rowid FROM message_words WHERE message_words MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?
 );
 
--- name: containing
--- the texts tell which messages only share their block with one that has the text; lower() knows the capitals of ASCII only
-SELECT json_group_array(id) FROM (
-  SELECT m.id FROM (
-    SELECT rowid AS block FROM message_trigrams WHERE message_trigrams MATCH ?1 ORDER BY rowid DESC LIMIT ?5
-  ) CROSS JOIN messages AS m ON m.id BETWEEN block << 3 AND (block << 3) + 7
-  WHERE instr(lower(m.content), ?2) OR (octet_length(m.content) <> length(m.content) AND m.content LIKE ?3) LIMIT ?4
-);
-
--- name: containing_below
--- while an old file is brought over
-SELECT json_group_array(id) FROM (
-  SELECT id FROM messages
-  WHERE id < ?1 AND (instr(lower(content), ?2) OR (octet_length(content) <> length(content) AND content LIKE ?3))
-  ORDER BY id DESC LIMIT ?4
-);
-
--- name: blocks_between
-SELECT json_group_array(rowid) FROM message_trigrams
-WHERE message_trigrams MATCH ? AND rowid BETWEEN ? >> 3 AND ? >> 3;
-
--- name: missing_below
--- blocks below it are not indexed; the index itself may be missing in an old file that cannot be written
-SELECT (SELECT CAST(value AS INTEGER) FROM state_meta WHERE key = 'trigrams_missing_below'),
-  EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'message_trigrams');
-
 -- name: lengths
 -- one text for all, because a row for each takes five times as long; a message that is not indexed has one word and no mark
 SELECT group_concat(iif(typeof(sz) = 'blob', hex(sz), '0100'), '')

@@ -47,8 +47,8 @@ MERGE_SECONDS_PER_CHANGE = 2e-6
 _UNTIL_DONE = 3_600.0
 CHECKSUM_SECONDS = 0.2
 """What the end of a command may take longer until every row of an old file has its checksum."""
-TRIGRAM_SECONDS = 0.5
-"""The same until an old file has the trigrams of all its messages: some 5,000 of them."""
+SPELLING_SECONDS = 0.5
+"""The same until the words of all messages of an old file are listed: those of some 20,000 messages."""
 
 
 _MERGED_PAGES = 64
@@ -70,7 +70,7 @@ def erase(database: Database) -> None:
     with database.writing() as connection:
         connection.execute(SQL.owe)
     semantic.remove_file(database.path)
-    merge_indexes(database)
+    _remove_from_index(database)
     if not _empty_log(database):
         raise Busy(
             f"another process is reading {str(database.path)!r}, so its log could not be emptied yet",
@@ -79,23 +79,25 @@ def erase(database: Database) -> None:
     _settle(database)
 
 
-def merge_indexes(database: Database, *, seconds: float = inf) -> None:
-    """Merge both indexes into one segment each, in small steps, so that others can write in between.
+def _remove_from_index(database: Database) -> None:
+    """Remove the bytes of deleted messages from the index."""
+    merge_index(database)
+    index.remove_unused(database)
 
-    After `seconds` the rest is left to the next merge, which goes on where this one was; words, which every search
-    looks up, come first.
+
+def merge_index(database: Database, *, seconds: float = inf) -> None:
+    """Merge the word index into one segment, in small steps, so that others can write in between.
+
+    After `seconds` the rest is left to the next merge, which goes on where this one was.
     """
     end = monotonic() + seconds
-    for sql in index.MERGES:
-        pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
-        for _ in range(MOST_STEPS):
-            with database.writing() as connection:
-                changed = index.merge(connection, sql, pages)
-            if monotonic() >= end:
-                return
-            if not changed:
-                break
-            pages = PAGES
+    pages = -PAGES  # a negative count begins a merge of all segments (FTS5)
+    for _ in range(MOST_STEPS):
+        with database.writing() as connection:
+            changed = index.merge(connection, pages)
+        if not changed or monotonic() >= end:
+            return
+        pages = PAGES
 
 
 def finish_erasing(database: Database) -> None:
@@ -103,7 +105,7 @@ def finish_erasing(database: Database) -> None:
     if database.connection.execute(SQL.owed).fetchone() is None:
         return
     try:
-        merge_indexes(database)
+        _remove_from_index(database)
         if _empty_log(database):
             _settle(database)
     except StorageError as error:
@@ -125,7 +127,7 @@ def _empty_log(database: Database) -> bool:
 
 
 def tidy(database: Database) -> None:
-    """Merge the indexes, where it is worth it, and release the free pages of a small file.
+    """Merge the index, where it is worth it; in a small file also drop unused words and free pages.
 
     Does nothing while another process writes.
     """
@@ -134,7 +136,9 @@ def tidy(database: Database) -> None:
             is_small = _is_small(connection)
             if _fragmented_share(connection) > FRAGMENTED_SHARE:
                 seconds = MERGE_SECONDS + MERGE_SECONDS_PER_CHANGE * connection.total_changes()
-                merge_indexes(database, seconds=inf if is_small else seconds)
+                merge_index(database, seconds=inf if is_small else seconds)
+            if is_small and index.may_have_unused(connection):
+                index.remove_unused(database)
             if is_small and _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
                 connection.execute("VACUUM")
     except Busy:
@@ -144,11 +148,11 @@ def tidy(database: Database) -> None:
 
 
 def fill_missing(database: Database, *, sink: EventSink) -> None:
-    """Add some of what an older version did not write, checksums and trigrams, unless another process writes now."""
+    """Add some of what an older version did not write, checksums and words, unless another process writes now."""
     try:
         with database.limit_wait(WAIT_SECONDS):
             checksums.fill_missing(database, seconds=CHECKSUM_SECONDS)
-            index.fill_trigrams(database, seconds=TRIGRAM_SECONDS, sink=sink)
+            index.fill_spellings(database, seconds=SPELLING_SECONDS, sink=sink)
     except StorageError as error:  # best effort: the next close continues
         log.warning("cannot bring the store up to date: %s", error)
 
@@ -158,7 +162,7 @@ def _is_small(connection: Connection) -> bool:
 
 
 def _fragmented_share(connection: Connection) -> float:
-    """Return the share of the indexes' pages outside the largest segment of each."""
+    """Return the share of the index's pages outside its largest segment."""
     ((pages, largest),) = connection.execute(SQL.pieces).fetchall()
     return 1 - largest / pages if isinstance(pages, int) and isinstance(largest, int) else 0.0
 
@@ -234,8 +238,7 @@ class SessionFile:
         with suppress(Busy), self.database.limit_wait(wait_seconds):
             if index.drain(self.database):
                 with self.database.writing() as connection:
-                    for sql in index.MERGES:
-                        index.merge(connection, sql, _MERGED_PAGES)
+                    index.merge(connection, _MERGED_PAGES)
 
     def erase(self) -> None:
         """Remove every byte of what was deleted from index and file; raise Busy while a reader holds the log."""

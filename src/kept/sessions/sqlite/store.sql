@@ -8,9 +8,4 @@ SELECT 1 FROM state_meta WHERE key = 'erase_due';
 DELETE FROM state_meta WHERE key = 'erase_due';
 
 -- name: pieces
-WITH pieces AS (
-  SELECT 'words' AS name, count(*) AS pages FROM message_words_idx GROUP BY segid
-  UNION ALL
-  SELECT 'trigrams', count(*) FROM message_trigrams_idx GROUP BY segid
-)
-SELECT sum(pages), sum(largest) FROM (SELECT sum(pages) AS pages, max(pages) AS largest FROM pieces GROUP BY name);
+SELECT sum(pages), max(pages) FROM (SELECT count(*) AS pages FROM message_words_idx GROUP BY segid);

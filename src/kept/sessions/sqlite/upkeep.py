@@ -8,7 +8,7 @@ from kept.sessions.rows.database import Connection
 from kept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
 from kept.sessions.sqlite import checksums, index
 from kept.sessions.sqlite.check import check_store
-from kept.sessions.sqlite.store import SqliteSessionStore, merge_indexes
+from kept.sessions.sqlite.store import SqliteSessionStore, merge_index
 from kept.storage.connections import statements
 from kept.storage.sqlite import Database
 
@@ -51,7 +51,7 @@ class SqliteUpkeep(RowUpkeep):
             return session_rows.list_quarantine(connection)
 
     def reindex(self) -> int:
-        """Rebuild both indexes while others read and write; return the number of messages."""
+        """Rebuild the index while others read and write; return the number of messages."""
         count = index.rebuild(self._database, sink=self._file.sink, clock=self._file.clock)
         index.drain(self._database, seconds=_UNTIL_DONE)  # rows of removed messages, which the new index does not hold
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
@@ -62,8 +62,12 @@ class SqliteUpkeep(RowUpkeep):
         before = self._file_bytes()
         caught_up = index.drain(self._database, seconds=_UNTIL_DONE)
         checksums.fill_missing(self._database, seconds=_UNTIL_DONE)
-        index.fill_trigrams(self._database, seconds=_UNTIL_DONE, sink=self._file.sink)
-        merge_indexes(self._database)
+        index.fill_spellings(self._database, seconds=_UNTIL_DONE, sink=self._file.sink)
+        merge_index(self._database)
+        with self._database.reading() as connection:
+            may_have_unused = index.may_have_unused(connection)
+        if may_have_unused:
+            index.remove_unused(self._database)
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
             if vacuum:

@@ -89,7 +89,7 @@ def test_noise_is_not_indexed() -> None:
     row = prepare(IndexedText(1, f"look {blob} here {'ab12' * 10}"))
 
     assert "QUJD" not in row.words
-    assert "QUJD" not in row.substrings
+    assert "QUJD" not in row.spelled
     assert "ab12ab12" not in row.words
     assert remove_noise("deadbeef cafe") == "deadbeef cafe"
 
@@ -108,8 +108,8 @@ def test_scripts_without_spaces_are_left_to_the_word_index() -> None:
     """The substring index holds no Chinese, which would double its size."""
     row = prepare(IndexedText(1, "hello 北京 world"))
 
-    assert "北" not in row.substrings
-    assert "hello" in row.substrings
+    assert "北" not in row.spelled
+    assert "hello" in row.spelled
 
 
 @given(st.text())
@@ -117,7 +117,7 @@ def test_any_text_can_be_prepared(text: str) -> None:
     """No text raises, and what comes out can be stored as UTF-8."""
     row = prepare(IndexedText(1, text, text))
 
-    for part in (row.words, row.marks, row.substrings):
+    for part in (row.words, row.marks, row.spelled):
         assert "\x00" not in part
         part.encode()
 

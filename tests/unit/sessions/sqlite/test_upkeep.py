@@ -107,7 +107,7 @@ def damage_everything_derived(path):
         of_rows = "SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND tbl_name IN ('sessions', 'messages')"
         roots = [row[0] for row in connection.execute(of_rows)]
         size = connection.pragma("page_size")
-        words = "SELECT pageno FROM dbstat WHERE name IN ('message_words_data', 'message_trigrams_data')"
+        words = "SELECT pageno FROM dbstat WHERE name IN ('message_words_data', 'message_spellings')"
         pages = [*roots, *(row[0] for row in connection.execute(words))]
     with path.open("r+b") as file:
         for page in pages:
