@@ -98,7 +98,7 @@ class ArchiveWriter:
         self._put(_DESCRIPTION, io.BytesIO(dumps(asdict(description), indent=1).encode()), 0o600)
 
     def add(self, name: str, source: Path, *, mode: int) -> None:
-        """Add a file, which nobody changes meanwhile."""
+        """Add a file, which must not change meanwhile."""
         with open_regular(source) as file:
             self.members.append(self._put(name, file, mode))
 
@@ -122,7 +122,7 @@ class ArchiveWriter:
     def _tell(self, size: int) -> None:
         self._written += size
         total = self._description.bytes
-        if self._written < total:  # the end is told once, after the manifest
+        if self._written < total:  # the end is reported once, after the manifest
             self._sink(Progressed("writing the backup", self._written, total))
 
 
@@ -258,7 +258,9 @@ class _Reading:
             for entry in tar:
                 self.at = repr(entry.name)
                 if not entry.isreg() or manifest is not None:
-                    raise UsageError(f"the archive holds {entry.name!r}, which no backup holds", "it was not used")
+                    raise UsageError(
+                        f"the archive holds {entry.name!r}, which does not belong in a backup", "it was not used"
+                    )
                 manifest = self._take(tar, entry)
         problem = _drain(unpacked)
         if manifest is None or self.description is None:
@@ -319,7 +321,7 @@ class _Reading:
 
 
 def _read_chunk(file: Any) -> bytes:
-    """Return the next bytes of a member; damage is an error of the archive, not one of the disk, as gzip has it."""
+    """Return the next bytes of a member; report damage as ReadError, because gzip's error is an OSError."""
     try:
         data: bytes = file.read(_CHUNK_BYTES)
     except gzip.BadGzipFile as error:
@@ -328,7 +330,7 @@ def _read_chunk(file: Any) -> bytes:
 
 
 def _drain(file: gzip.GzipFile) -> Exception | None:
-    """Read the rest of a file, at whose end gzip checks all of it; return what is wrong."""
+    """Read the rest of a file, because gzip verifies its checksum at the end; return the error, if any."""
     try:
         while file.read(_CHUNK_BYTES):
             pass
