@@ -13,8 +13,8 @@ THIS_IMPORT = MessageId(0)
 class Stored:
     """The messages of one session, and the position of an import in it.
 
-    A line with an external id is known by it. Any other is known when the message at its place has its role and
-    content, or when the same words were said at the same moment as often as the import says them.
+    A line with an external id is stored if the id is. Any other line is stored if the message at its position has its
+    role and content, or if the store has the same message with the same time at least as often as the import.
     """
 
     external: dict[str, MessageId] = field(default_factory=dict)

@@ -147,7 +147,7 @@ class RowForgetting:
             return self._plan_messages(connection, list(connection.execute(SQL.of_origins, (numbers, self._user))))
 
     def _plan_messages(self, connection: Connection, found: Sequence[tuple[int, str]], needle: str = "") -> ForgetPlan:
-        """Return what goes with single messages; `needle` is also looked for in what cites them."""
+        """Return what is removed with single messages; `needle` is also looked for in what cites them."""
         holding = [(MessageId(number), SessionId(owner)) for number, owner in found]
         going = tuple(number for number, _ in holding)
         links = message_rows.lineage(connection, user=self._user)

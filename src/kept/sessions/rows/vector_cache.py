@@ -24,7 +24,7 @@ class QuantisedVectors:
 
 
 class KeepsVectors(Protocol):
-    """Keeps quantised vectors for later processes; a server has none, because hosts would have to remove it too."""
+    """Keeps quantised vectors for later processes; not with a server, where each host would have to clear its own."""
 
     def load(self, connection: Connection, width: int) -> QuantisedVectors | None:
         """Return the stored vectors, or None where there are none that match the table."""
@@ -228,7 +228,7 @@ def compare(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -
     if not fit:
         return {}
     rows = vectors.unpack(b"".join(data for _, data in fit), len(asked))
-    # bytes that a disk corrupted make vectors of any length
+    # corrupted bytes can give vectors of any length
     likeness = np.where(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _LENGTH_LEEWAY, rows @ asked, 0.0)
     starts = np.cumsum([0, *(len(data) // size for _, data in fit[:-1])])
     best = np.maximum.reduceat(likeness, starts)
