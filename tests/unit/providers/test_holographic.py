@@ -286,7 +286,7 @@ def test_old_facts_fade_where_a_half_life_is_set(tmp_path, clock):
 
 
 def test_a_new_vector_length_is_applied_to_all_facts(filled, tmp_path):
-    """Vectors are derived: they are made anew when the setting changes."""
+    """Vectors are derived: they are recomputed when the setting changes."""
     filled.shutdown()
     (tmp_path / "holographic.json").write_text('{"hrr_dim": 256}')
     again = HolographicProvider()

@@ -85,7 +85,7 @@ def test_metadata_names_the_write(bench):
 
 
 def test_standing_follows_replacements():
-    """An entry that was replaced twice stands once, with its last words."""
+    """An entry that was replaced twice is listed once, with its last text."""
     rows = [row(1, "add", None, "a"), row(2, "replace", "a", "b"), row(3, "replace", "b", "c")]
 
     assert [(each.action, each.after) for each in current_entries(rows)] == [("add", "c")]

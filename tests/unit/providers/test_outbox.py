@@ -78,7 +78,7 @@ def test_the_same_key_is_queued_once(outbox):
 
 
 def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
-    """Order is kept: nothing overtakes; other lanes go on."""
+    """Order is kept: nothing overtakes; other lanes continue."""
     outbox.add("a", [write(1), write(2)])
     outbox.add("b", [write(1)])
     holder = new_holder()
@@ -142,7 +142,7 @@ def test_retry_and_drop_by_hand(outbox, clock):
 
 
 def test_a_forgotten_session_leaves_nothing_behind(outbox):
-    """What waits of it is deleted in the unit of work that forgets it; other sessions stay."""
+    """Its queued writes are deleted in the unit of work that forgets it; other sessions stay."""
     outbox.add("a", [write(1), write(2), write(1, session="s2")])
     with outbox.unit() as unit:
         gone = outbox.forget(unit, "s1")
@@ -236,7 +236,7 @@ def test_a_lease_ends_by_its_own_holder_or_by_time(outbox, clock):
     ids=["elsewhere", "odd", "letters", "alive"],
 )
 def test_a_lease_whose_end_is_not_known_is_respected(outbox, holder):
-    """Whether a process of another machine lives cannot be told."""
+    """Whether a process on another machine is alive is unknown."""
     outbox.add("a", [write(1)])
     outbox.take("a", holder=holder, seconds=60)
 
