@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.jsonl import JsonlReading
+from kept.importers.jsonl import JsonlReading, modification_time
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
 from kept.importers.wording import (
     MOST_CHARS,
@@ -73,13 +73,13 @@ class ClaudeCode:
             return [root]
         base = root / "projects" if (root / "projects").is_dir() else root
         found = [path for path in base.rglob("*.jsonl") if path.name not in {"history.jsonl", "journal.jsonl"}]
-        return sorted(found, key=lambda path: (path.name.startswith("agent-"), _modification_time(path)))
+        return sorted(found, key=lambda path: (path.name.startswith("agent-"), modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the transcripts of the session's sub-agents."""
         if path.name.startswith("agent-"):
             return []
-        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modification_time)
+        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=modification_time)
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
         """Yield CLAUDE.md, rules and memories of the person and of each project, and the skills."""
@@ -101,13 +101,6 @@ def _read_purpose(path: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return as_text(value.get("description")) if isinstance(value, dict) else None
-
-
-def _modification_time(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 @dataclass(slots=True)

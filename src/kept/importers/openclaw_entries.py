@@ -17,6 +17,7 @@ from kept.importers.wording import (
     OUR_RESULT,
     PrivateTurns,
     as_blocks,
+    as_count,
     as_text,
     clean_answer,
     clean_arguments,
@@ -208,7 +209,7 @@ class EntryParser:
             yield Left("error" if message.get("errorMessage") else "silence")
         else:
             usage = message.get("usage")
-            tokens = _count(usage, "output") if isinstance(usage, dict) else 0
+            tokens = as_count(usage, "output") if isinstance(usage, dict) else 0
             yield from self._store(row, answer, Origin.MODEL, tokens or None)
             self._answer = mark
         yield from self._take_usage(row, message, model)
@@ -217,7 +218,7 @@ class EntryParser:
         usage = message.get("usage")
         if not isinstance(usage, dict) or model is None or model in _MIRRORS:
             return
-        spent = Usage(*(_count(usage, key) for key in ("input", "output", "cacheRead", "cacheWrite")))
+        spent = Usage(*(as_count(usage, key) for key in ("input", "output", "cacheRead", "cacheWrite")))
         if spent != Usage():
             yield from self._tell()
             yield Spent(self._facts.external_id, self._name(row), model, spent, self._moment(row))
@@ -261,8 +262,3 @@ def _as_image(block: Any) -> Any:
     if isinstance(block, dict) and block.get("type") == "image" and "data" in block:
         return {"type": "image", "source": {"media_type": block.get("mimeType"), "data": block.get("data")}}
     return block
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and value > 0 else 0

@@ -224,7 +224,7 @@ def test_a_file_of_another_user_is_refused(caller, rows, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "client"])
 def test_what_is_no_transcript_is_refused(caller, tmp_path, kind):
-    """The reason is said, and nothing waits for ever."""
+    """The reason is reported, and nothing waits forever."""
     place = tmp_path / "x.jsonl"
     if kind == "folder":
         place.mkdir()
@@ -425,7 +425,7 @@ def limited(home, **limits):
 
 
 def test_old_captured_conversations_are_pruned(home, make_rows):
-    """Idle for longer than the limit, they go to the trash; one that goes on is captured again."""
+    """Idle for longer than the limit, they go to the trash; one that continues is captured again."""
     old, new = make_rows("old.jsonl", session="old"), make_rows("new.jsonl", session="new")
     old.user("Long ago")
     new.path.write_text(json.dumps(new.user("Now") | {"timestamp": time.time()}) + "\n")

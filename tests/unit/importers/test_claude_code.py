@@ -82,7 +82,7 @@ def test_a_real_interactive_session_keeps_what_was_typed(corpus):
 
 
 def test_headless_sessions_are_marked(corpus):
-    """`claude -p` is led by a program."""
+    """The prompts of `claude -p` come from a program."""
     (path,) = corpus.glob("claude-code/projects/*/5d380dff*.jsonl")
 
     assert {item.kind for item in read(path) if isinstance(item, Conversation)} == {Kind.HEADLESS}

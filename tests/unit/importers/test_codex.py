@@ -291,7 +291,7 @@ def test_compressed_rollouts_are_read_once(caller, rollout):
 
 
 def test_an_event_with_the_turn_of_a_rollout_is_replaced(caller):
-    """`notify` and the rollout name the turn alike."""
+    """`notify` and the rollout use the same turn id."""
     (path,) = REAL.rglob("*.jsonl")
     prompt = next(item for item in read(path) if isinstance(item, Said))
     options = {"session": prompt.conversation, "turn": prompt.turn, "project": "/home/sam/project"}

@@ -110,7 +110,7 @@ def test_a_chat_of_today_is_stored_once(caller, database):
     assert path.read_bytes() == before
 
 
-def test_a_chat_that_goes_on_adds_what_is_new(caller, database):
+def test_a_continued_chat_adds_what_is_new(caller, database):
     """Only chats that changed are read again."""
     path, connection = database
     capture(caller, path)

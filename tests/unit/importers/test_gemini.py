@@ -14,7 +14,7 @@ from kept.operations.capture import Captured, capture_transcript
 
 @pytest.fixture
 def home_folder(corpus, tmp_path):
-    """The folder of a real Gemini CLI 0.61, with a tool call, a resumed session and a prompt that was taken back."""
+    """The folder of a real Gemini CLI 0.61, with a tool call, a resumed session and a prompt that was withdrawn."""
     return shutil.copytree(corpus / "gemini" / ".gemini", tmp_path / ".gemini")
 
 

@@ -199,7 +199,7 @@ def test_a_branch_shares_the_copied_messages_with_its_parent(hermes, run, caller
 
 
 def test_tokens_are_counted_once(hermes, run, caller, sessions):
-    """Counts are sums per session and model: what was counted is subtracted when the session goes on."""
+    """Counts are sums per session and model: what was counted is subtracted when the session continues."""
     hermes.session(input_tokens=900, output_tokens=90)
     hermes.say("user", "Question")
     hermes.insert(
