@@ -152,8 +152,8 @@ class Capture:
         for item in batch:
             self.tally.note(item)
         # neighbouring messages of one conversation are stored together
-        told = (item for item in batch if not isinstance(item, Left | Problem))
-        for conversation, items in groupby(told, _belongs_to):
+        stored = (item for item in batch if not isinstance(item, Left | Problem))
+        for conversation, items in groupby(stored, _belongs_to):
             self._take_run(unit, conversation, list(items), known)
         self._conversations.update(unit)
         self._count(unit, [item for item in batch if isinstance(item, Spent)], known)
@@ -167,7 +167,7 @@ class Capture:
     ) -> None:
         for item in items:
             if isinstance(item, Conversation):
-                self._conversations.tell(item)
+                self._conversations.note_facts(item)
         for is_withdrawal, part in groupby(items, lambda item: isinstance(item, Withdrawn)):
             if is_withdrawal:
                 self._withdraw(unit, [item for item in part if isinstance(item, Withdrawn)], known)

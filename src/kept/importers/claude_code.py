@@ -172,7 +172,7 @@ class _Parser:
         open_one = self._answer
         if open_one is None or (open_one.message_id, open_one.conversation) != (message_id, conversation.external_id):
             yield from self.flush()
-            yield from self._tell(conversation)
+            yield from self._yield_changed(conversation)
             uuid = str(row.get("uuid") or message_id)
             self._answer = open_one = _Answer(
                 conversation.external_id, message_id, uuid, start, self._moment(row), conversation.model, [], {}
@@ -261,7 +261,7 @@ class _Parser:
         if not text.strip():
             yield Left("private")
             return
-        yield from self._tell(conversation)
+        yield from self._yield_changed(conversation)
         yield Said(
             conversation.external_id,
             str(row.get("uuid") or ""),
@@ -287,7 +287,7 @@ class _Parser:
         if self._private.is_open or self._is_hidden:
             yield Left("private")
             return
-        yield from self._tell(conversation)
+        yield from self._yield_changed(conversation)
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for place, block in enumerate(results):
             call_id = str(block.get("tool_use_id") or "")
@@ -326,7 +326,7 @@ class _Parser:
             metadata=before.metadata or {key: value for key, value in facts.items() if value},
         )
 
-    def _tell(self, conversation: Conversation) -> Iterator[Item]:
+    def _yield_changed(self, conversation: Conversation) -> Iterator[Item]:
         if self._yielded.get(conversation.external_id) != conversation:
             self._yielded[conversation.external_id] = conversation
             yield conversation
@@ -340,7 +340,7 @@ class _Parser:
         self._titles[session] = title
         if is_custom:
             self._titles[f"{session}:custom"] = "1"
-        yield from self._tell(replace(self._yielded.get(session) or Conversation(session), title=title))
+        yield from self._yield_changed(replace(self._yielded.get(session) or Conversation(session), title=title))
 
     def _moment(self, row: dict[str, Any]) -> float:
         moment = from_program(row.get("timestamp"))

@@ -74,8 +74,8 @@ class Conversations:
         self._opened.clear()
         self.has_trashed = False
 
-    def tell(self, conversation: Conversation) -> None:
-        """Take the facts of a conversation."""
+    def note_facts(self, conversation: Conversation) -> None:
+        """Note the facts of a conversation."""
         self._facts[conversation.external_id] = conversation
         self._changed.add(conversation.external_id)
 

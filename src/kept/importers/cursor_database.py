@@ -263,9 +263,9 @@ def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) 
     if not text and not calls:
         yield Left("empty")  # a step of the client, or a thought that the next answer takes
         return
-    told = list(speech.answer(name, text, moment, calls=calls))
-    yield from told
-    if tool is not None and tool.get("result") and isinstance(told[-1], Said):
+    items = list(speech.answer(name, text, moment, calls=calls))
+    yield from items
+    if tool is not None and tool.get("result") and isinstance(items[-1], Said):
         result = _result(tool["result"])
         yield from speech.result(f"{name}:result", result, moment, call=calls[0][0], name=calls[0][1])
     yield from _count_tokens(name, bubble.get("tokenCount"), facts, moment or speech.moment)

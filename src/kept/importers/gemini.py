@@ -166,11 +166,11 @@ class _Messages:
         calls = [(str(one.get("id") or ""), str(one.get("name") or "tool"), one.get("args") or {}) for one in tools]
         tokens = message.get("tokens") if isinstance(message.get("tokens"), dict) else {}
         assert isinstance(tokens, dict)
-        told = list(self._speech.answer(name, text, moment, calls=calls, tokens=as_count(tokens, "output")))
-        yield from told
+        items = list(self._speech.answer(name, text, moment, calls=calls, tokens=as_count(tokens, "output")))
+        yield from items
         for call, one in zip(calls, tools, strict=True):
             result = _result(one)
-            if result is not None and any(isinstance(item, Said) for item in told):
+            if result is not None and any(isinstance(item, Said) for item in items):
                 ended = from_program(one.get("timestamp")) or moment
                 yield from self._speech.result(f"{name}:{call[0]}", result, ended, call=call[0], name=call[1])
         if self.facts.model and any(isinstance(value, int) and value for value in tokens.values()):
@@ -240,15 +240,15 @@ class _Parser:
         if message.get("type") == "gemini":
             self._open, self.held = message, start
         else:
-            yield from self._tell(message)
+            yield from self._yield_message(message)
 
     def flush(self) -> Iterator[Item]:
         """Yield the answer so far."""
         message, self._open, self.held = self._open, None, None
         if message is not None:
-            yield from self._tell(message)
+            yield from self._yield_message(message)
 
-    def _tell(self, message: dict[str, Any]) -> Iterator[Item]:
+    def _yield_message(self, message: dict[str, Any]) -> Iterator[Item]:
         if self._messages is None:
             yield Left("unknown row")
             return

@@ -57,7 +57,7 @@ class EntryParser:
             parent=facts.parent or as_text(state.get("parent")),
         )
         self._is_group = is_group
-        self._told: Conversation | None = None
+        self._yielded: Conversation | None = None
         self._last = float(state.get("last") or 0.0)
         self._private = PrivateTurns(is_open=bool(state.get("private")), is_hidden=bool(state.get("hidden")))
         self._chain: list[tuple[str, bool]] = [(str(name), bool(turn)) for name, turn in state.get("chain") or ()]
@@ -134,9 +134,9 @@ class EntryParser:
         self._chain.append((row["id"], False))
         del self._chain[:-_CHAIN]
 
-    def _tell(self) -> Iterator[Item]:
-        if self._told != self._facts:
-            self._told = self._facts
+    def _yield_facts(self) -> Iterator[Item]:
+        if self._yielded != self._facts:
+            self._yielded = self._facts
             yield self._facts
 
     def _name(self, row: Mapping[str, Any]) -> str:
@@ -172,7 +172,7 @@ class EntryParser:
         if stored is None:
             yield Left("private")
             return
-        yield from self._tell()
+        yield from self._yield_facts()
         name = self._name(row)
         turn = name if origin is Origin.PERSON else None
         if turn is not None and self._chain:
@@ -181,7 +181,7 @@ class EntryParser:
 
     def _take_prompt(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:
         whole = join_texts(_describe(block) for block in as_blocks(message.get("content")))
-        if self._told is None and not self._facts.metadata.get("route"):
+        if self._yielded is None and not self._facts.metadata.get("route"):
             self._facts = replace(self._facts, kind=guess_kind(whole))  # a former session, which no list names
         is_led = self._facts.kind is not Kind.PERSON
         typed = unwrap(whole)
@@ -220,7 +220,7 @@ class EntryParser:
             return
         spent = Usage(*(as_count(usage, key) for key in ("input", "output", "cacheRead", "cacheWrite")))
         if spent != Usage():
-            yield from self._tell()
+            yield from self._yield_facts()
             yield Spent(self._facts.external_id, self._name(row), model, spent, self._moment(row))
 
     def _take_result(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:

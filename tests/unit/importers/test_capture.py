@@ -162,7 +162,7 @@ def test_a_fork_is_stored_once_and_linked(caller, rows, make_rows):
     assert texts(caller) == ["One", "First", "Another way"]
 
 
-def test_sub_agents_hang_under_their_parent_in_either_order(caller, rows, make_rows):
+def test_sub_agents_are_linked_to_their_parent_in_either_order(caller, rows, make_rows):
     """A sub-agent that is captured first is linked when its parent appears; search hides it."""
     agent = make_rows(f"{rows.session}/subagents/agent-7.jsonl", session=rows.session, isSidechain=True, agentId="7")
     agent.user("Look around")

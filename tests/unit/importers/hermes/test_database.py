@@ -96,7 +96,7 @@ def test_a_steering_message_is_taken_out_of_the_result_of_a_tool(hermes, run, sp
 
 
 def test_prompts_of_machines_are_not_the_persons(hermes, run, sessions):
-    """Cron jobs are headless, their prompts nobody's; a sub-agent hangs under its parent."""
+    """Cron jobs are headless, their prompts nobody's; a sub-agent is linked to its parent."""
     hermes.session("job", source="cron")
     hermes.say("user", "[IMPORTANT: You are running as a scheduled cron job. Deliver.]\n\nTell the news", "job")
     hermes.say("assistant", "No news", "job")
