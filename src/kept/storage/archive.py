@@ -115,11 +115,11 @@ class ArchiveWriter:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mode = file.seek(0, os.SEEK_END), mode
         file.seek(0)
-        hashed = _HashingFile(file, tell=self._tell)
+        hashed = _HashingFile(file, report=self._report)
         self._tar.addfile(entry, hashed)
         return Member(name, entry.size, mode, hashed.sha256.hexdigest())
 
-    def _tell(self, size: int) -> None:
+    def _report(self, size: int) -> None:
         self._written += size
         total = self._description.bytes
         if self._written < total:  # the end is reported once, after the manifest
@@ -129,9 +129,9 @@ class ArchiveWriter:
 class _HashingFile(io.RawIOBase):
     """A file whose bytes are hashed as they pass."""
 
-    def __init__(self, file: BinaryIO, *, tell: Any = None) -> None:
+    def __init__(self, file: BinaryIO, *, report: Any = None) -> None:
         self._file = file
-        self._tell = tell
+        self._report = report
         self.sha256 = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
@@ -145,8 +145,8 @@ class _HashingFile(io.RawIOBase):
 
     def _note(self, data: Any) -> None:
         self.sha256.update(data)
-        if self._tell is not None:
-            self._tell(len(data))
+        if self._report is not None:
+            self._report(len(data))
 
 
 def _end_mark(digest: str) -> bytes:

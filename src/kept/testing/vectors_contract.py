@@ -77,10 +77,10 @@ class VectorsContract:
     def equip(
         self, model: Embeds | None = None, *, batch: int = 64, background: bool = False
     ) -> "Iterator[tuple[Sessions, MakesVectors]]":
-        """Open the store with a model; `self.told` gets the events."""
-        self.told: list[object] = []
+        """Open the store with a model; `self.events` gets the events."""
+        self.events: list[object] = []
         settings = EmbeddingSettings(provider="local", batch=batch, background=background)
-        store, vectors = self.open(settings, model or Topical(), self.told.append)
+        store, vectors = self.open(settings, model or Topical(), self.events.append)
         try:
             yield store, vectors
         finally:
@@ -148,7 +148,7 @@ class VectorsContract:
             vectors.embed_all()
         with self.equip(Topical("new")) as (store, vectors):
             assert find(store, "puppy") == find(store, "puppy") == []
-            assert [event.message for event in self.told if isinstance(event, Warned)] == [
+            assert [event.message for event in self.events if isinstance(event, Warned)] == [
                 "search uses words only: the vectors of the messages are another model's"
             ]
             assert vectors.embed_all() == 2
@@ -161,7 +161,7 @@ class VectorsContract:
         with self.equip(model, batch=3) as (store, vectors):
             say(store, "a", *(f"the storm number {number}" for number in range(10)))
             assert vectors.embed_all() == 10
-            assert [event.done for event in self.told if isinstance(event, Progressed)] == [3, 6, 9, 10]
+            assert [event.done for event in self.events if isinstance(event, Progressed)] == [3, 6, 9, 10]
             say(store, "a", "one more dog came along")
             seen = len(model.seen)
 
@@ -177,7 +177,7 @@ class VectorsContract:
             vectors.embed_all()
         with self.equip(Refusing()) as (store, _):
             assert [find(store, "hound") for _ in range(3)] == [[hound]] * 3
-            assert [event.message for event in self.told if isinstance(event, Warned)] == [
+            assert [event.message for event in self.events if isinstance(event, Warned)] == [
                 "search uses words only: the key is wrong"
             ]
 

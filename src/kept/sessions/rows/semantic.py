@@ -106,12 +106,12 @@ class SemanticSearch:
             return None
         import numpy as np
 
-        asked = np.asarray(vector, np.float32)
-        cache = self._caches.get(len(asked))
+        question = np.asarray(vector, np.float32)
+        cache = self._caches.get(len(question))
         if cache is None:
-            cache = self._caches.setdefault(len(asked), VectorCache(len(asked), self._open_file(owner)))
+            cache = self._caches.setdefault(len(question), VectorCache(len(question), self._open_file(owner)))
         cache.follow(connection)
-        unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
+        unit = question / max(float(np.linalg.norm(question)), 1e-9)
         return QuestionVector(connection, cache, unit, damaged=self._warn_damaged)
 
     def _open_file(self, owner: str) -> KeepsVectors | None:  # noqa: ARG002 - a file has one model

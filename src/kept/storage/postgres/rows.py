@@ -154,7 +154,7 @@ class Copied:
     """Whether an earlier run had copied all of it."""
 
 
-def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Callable[[int], None]) -> Copied:
+def copy_table(source: Side, target: Side, table: str, *, exact: bool, report: Callable[[int], None]) -> Copied:
     """Copy the rows of a table and verify them; raise StorageError if the target does not hold them afterwards.
 
     With `exact` the target must hold nothing else. What an interrupted copy has left is completed, or written again if
@@ -176,7 +176,7 @@ def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Cal
     while batch := list(islice(missing, BATCH)):
         target.write(table, columns, batch)
         done += len(batch)
-        tell(done)
+        report(done)
     found = _hash_rows(target.read(table, columns))
     if wanted - found or (exact and found != wanted):
         lost = (wanted - found).total()

@@ -325,7 +325,7 @@ class Side(FileTables):
 
 def copy(source, target, table="notes", *, exact=True):
     told = []
-    return copy_table(source, target, table, exact=exact, tell=told.append), told
+    return copy_table(source, target, table, exact=exact, report=told.append), told
 
 
 def test_the_rows_of_one_user_are_copied():
