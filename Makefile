@@ -1,4 +1,4 @@
-# Everything a person does with this repository. `make` alone explains itself.
+# The tasks of this repository. `make` alone lists them.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,14 +7,14 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
-# Bytecode is written, whatever the environment says: without it each of the thousand processes of the tests compiles anew.
+# Write bytecode, whatever the environment says: without it, each of the thousand test processes compiles every module.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
 .PHONY: help chat web test test-clients test-migrations test-heavy test-postgres test-pgbouncer test-chaos test-providers test-speed test-web check format lint types imports docs reference bench bench-peer bench-recall bench-scale mutants clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(VENV)/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kept needs Python 3.11 or newer: make chat PYTHON=python3.12" >&2; exit 1; }
@@ -31,7 +31,7 @@ $(DEV_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m compileall -q src >&2
 	@touch $(STAMP) $@
 
-chat: $(STAMP) ## Set up what is missing and talk with an agent that remembers
+chat: $(STAMP) ## Install if necessary, and chat with an agent that remembers
 	@$(BIN)/kept chat
 
 WEB_STAMP := $(VENV)/.installed-web
@@ -39,13 +39,13 @@ $(WEB_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gateway]' >&2
 	@touch $@
 
-web: $(WEB_STAMP) ## Set up what is missing and look around the web app, in an invented history
+web: $(WEB_STAMP) ## Install if necessary, and serve the web app with demo data
 	@$(BIN)/kept serve --demo
 
-test: $(DEV_STAMP) ## Set up what is missing and run the tests
+test: $(DEV_STAMP) ## Install if necessary, and run the tests
 	$(BIN)/pytest -n 3
 
-test-heavy: $(DEV_STAMP) ## Run the fault tests and the properties at their full size (kill -9 and examples by the thousand)
+test-heavy: $(DEV_STAMP) ## Run the fault and property tests at full size (thousands of kills and examples)
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 tests/faults
 	KEPT_HEAVY=1 $(BIN)/pytest --timeout 3600 -n 2 -m hypothesis
 
@@ -55,7 +55,7 @@ test-postgres: $(DEV_STAMP) ## Run everything that uses PostgreSQL on a real ser
 test-pgbouncer: $(DEV_STAMP) ## Run the contract suites on PostgreSQL behind Debian's PgBouncer in transaction mode (apt install pgbouncer)
 	KEPT_PGBOUNCER=1 $(BIN)/pytest tests/contract tests/unit/sessions/postgres tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py tests/gateway/test_hosts.py
 
-test-chaos: $(DEV_STAMP) ## Kill and fail every operation at every system call; damages; secrets (hours; CHAOS=10 tries every tenth call)
+test-chaos: $(DEV_STAMP) ## Kill or fail every operation at every system call; random damage; secrets (hours; CHAOS=10 tries every tenth call)
 	KEPT_HEAVY=1 KEPT_CHAOS_STEP=$(or $(CHAOS),1) KEPT_DAMAGES=500 $(BIN)/pytest --timeout 14400 -n 2 tests/chaos tests/faults/test_damages.py tests/unit/security/test_secret_corpus.py
 
 CLIENTS ?= $(HOME)/.cache/kept/clients
@@ -65,7 +65,7 @@ test-clients: $(DEV_STAMP) ## Run Claude Code, Codex and opencode from npm again
 	KEPT_CLIENTS="$(CLIENTS)" $(BIN)/pytest --timeout 1200 tests/clients
 
 MIGRATIONS ?= $(HOME)/.cache/kept/migrations
-test-migrations: $(DEV_STAMP) ## Let Hermes (pip) and OpenClaw (npm) make real homes against a loopback model, and import them (10 minutes)
+test-migrations: $(DEV_STAMP) ## Import real homes that Hermes (pip) and OpenClaw (npm) create against a loopback model (10 minutes)
 	@command -v npm >/dev/null || { echo "test-migrations needs npm: skipped" >&2; exit 0; } ; \
 	mkdir -p "$(MIGRATIONS)" && $(PYTHON) -m venv "$(MIGRATIONS)/venv" && "$(MIGRATIONS)/venv/bin/pip" install --quiet hermes-agent && \
 	npm install --silent --no-fund --no-audit --prefix "$(MIGRATIONS)" node@24 && \
@@ -94,13 +94,13 @@ lint: $(DEV_STAMP) ## Check the style
 types: $(DEV_STAMP) ## Check the types
 	$(BIN)/mypy
 
-imports: $(DEV_STAMP) ## Check that imports go down the picture only
+imports: $(DEV_STAMP) ## Check that imports follow the layers
 	$(BIN)/lint-imports
 
 docs: $(DEV_STAMP) ## Check that the documentation is fresh, complete, and its examples run
 	$(BIN)/pytest tests/test_docs.py
 
-reference: $(DEV_STAMP) ## Write docs/reference anew from the program
+reference: $(DEV_STAMP) ## Regenerate docs/reference from the program
 	$(BIN)/python docs/generate.py
 
 bench: $(DEV_STAMP) ## Measure memory, scanner, start-up and dialogues without a model
@@ -112,16 +112,16 @@ bench: $(DEV_STAMP) ## Measure memory, scanner, start-up and dialogues without a
 bench-scale: $(DEV_STAMP) ## Measure search by scale (minutes)
 	$(BIN)/python benchmarks/scale.py
 
-bench-peer: $(DEV_STAMP) ## Measure kept and Hermes Agent in turns, and print the ratios (30 minutes; installs the peer in its own environment)
+bench-peer: $(DEV_STAMP) ## Measure kept and Hermes Agent alternately, and print the ratios (30 minutes; installs the peer in its own environment)
 	$(BIN)/python benchmarks/peer.py
 
 bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
 	$(BIN)/python benchmarks/recall.py $(DATA)
 
-test-providers: $(DEV_STAMP) ## Run the provider adapters against their real back ends, in environments of their own; PROVIDERS="mem0" for some
+test-providers: $(DEV_STAMP) ## Run the provider adapters against their real back ends, in separate environments; PROVIDERS="mem0" selects some
 	$(BIN)/python tests/providers/run_real.py $(PROVIDERS)
 
-mutants: $(DEV_STAMP) ## Measure how many small changes of a package its tests notice; give PACKAGE=memory (45 minutes)
+mutants: $(DEV_STAMP) ## Measure how many small changes to a package its tests detect; give PACKAGE=memory (45 minutes)
 	@$(BIN)/python -c 'import cosmic_ray, coverage' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[mutants]' >&2
 	nice -n 15 $(BIN)/python benchmarks/mutants.py $(PACKAGE)
 

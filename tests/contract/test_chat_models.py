@@ -140,7 +140,7 @@ def test_usage_counts_uncached_input_apart(any_model):
     assert answer_of(any_model(TWO_CALLS)).usage == Usage(11, 22, 33, 44)
 
 
-def test_thinking_is_told_apart_from_text(any_model):
+def test_thinking_is_separate_from_text(any_model):
     """Thinking is streamed as such and never becomes part of the text."""
     deltas = deltas_of(any_model(Says("Yes.", thinking="Is it so? It is.")))
 
@@ -286,7 +286,7 @@ def test_garbage_is_noticed(serve, body: bytes):
 
 
 def test_an_error_inside_a_stream_keeps_its_meaning(serve):
-    """An overload that is told after the answer began may be tried again."""
+    """An overload that is reported after the answer began may be retried."""
     with pytest.raises(ModelBusy):
         answer_of(serve(FailsMidway(TWO_CALLS, 3)).model)
 
@@ -363,7 +363,7 @@ def test_cancelling_the_task_ends_the_request(serve):
 
 
 def test_a_model_serves_one_event_loop_after_another(serve):
-    """The same model can be used from a new event loop, as background errands do."""
+    """The same model can be used from a new event loop, as background tasks do."""
     served = serve("one", "two")
 
     async def ask() -> str:

@@ -47,7 +47,7 @@ def test_documents_are_written_moved_and_removed(both):
 
 
 def test_names_below_and_alike_are_other_documents(both):
-    """A listing is of the folder itself; a removal reaches every folder below and nothing that only ends alike."""
+    """A listing covers the folder itself; a removal reaches every folder below, and no name that only ends the same."""
     one, other, _ = both
     for name in ("b", "a", "ab"):
         one.write(name, name.encode())
@@ -63,7 +63,7 @@ def test_names_below_and_alike_are_other_documents(both):
 
 
 def test_one_writer_of_a_document_at_a_time(both):
-    """Another one waits as long as it was told, and writers of other documents and users do not wait."""
+    """A second writer waits up to its timeout; writers of other documents and users do not wait."""
     one, other, elsewhere = both
     elsewhere.write("log", b"")
 
@@ -86,7 +86,7 @@ def test_one_writer_of_a_document_at_a_time(both):
 
 
 def test_a_line_that_was_cut_off_does_not_swallow_the_next(tmp_path):
-    """A writer may have been killed in the middle of it; the file is private."""
+    """A writer may have been killed in the middle of a line; the file is private."""
     documents = FolderDocuments(tmp_path)
     documents.append("log", b"1\n")
     documents.append("log", b"2")

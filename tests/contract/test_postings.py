@@ -238,7 +238,7 @@ def test_postgres_answers_every_query_alike(on_postgres: Stores, query: str, use
 
 
 def test_postgres_has_segments_of_several_sizes_and_texts_that_wait(on_postgres: Stores) -> None:
-    """The comparison is one of everything that a list is made of."""
+    """The comparison covers segments of every size and texts in none."""
     store = on_postgres.store.for_user(OWNER)
     assert isinstance(store, PostgresSessionStore)
     with store.rows.reading() as unit:
@@ -251,7 +251,7 @@ def test_postgres_has_segments_of_several_sizes_and_texts_that_wait(on_postgres:
 
 
 def test_most_queries_find_something(stores: Stores) -> None:
-    """The comparison is not one of empty lists."""
+    """The comparison does not compare empty lists."""
     found = [search(*stores.sqlite(OWNER), SearchRequest(query), now=NOW) for query in QUERIES]
 
     assert sum(bool(one.messages) for one in found) > 0.8 * len(QUERIES)
@@ -282,7 +282,7 @@ def test_newest_and_between_cut_the_list(both: tuple[Postings, Catalog]) -> None
 
 
 def test_counting_words_changes_no_list(both: tuple[Postings, Catalog]) -> None:
-    """A database may answer with what it read to count a word; the lists must be those of a new look."""
+    """A database may answer with what it read to count a word; the lists must be the same as without a count."""
     postings, _ = both
     violin, coffee = Word("violin"), Word("coffee")
     last = postings.ids(violin)[-1]
@@ -314,7 +314,7 @@ def test_substrings_are_never_missed(both: tuple[Postings, Catalog], stores: Sto
 
 
 def test_the_catalog_knows_one_user_only(both: tuple[Postings, Catalog], stores: Stores) -> None:
-    """Sessions of others are neither listed nor described, by whichever question."""
+    """No method lists or describes sessions of other users."""
     _, catalog = both
     mine = {one.id for one in stores.sessions if one.user == ANN}
     every = [one.id for one in stores.sessions]

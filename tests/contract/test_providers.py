@@ -13,7 +13,7 @@ class TestHolographic(ProviderContract):
 
 
 class TestRecording(ProviderContract):
-    """The double that other tests stand on is itself a provider."""
+    """The double that other tests rely on is itself a provider."""
 
     mirrors = False
 

@@ -1,4 +1,4 @@
-"""Every session store finds by meaning alike."""
+"""Semantic search gives the same results on every session store."""
 
 import random
 
@@ -43,7 +43,7 @@ class TestPostgres(VectorsContract):
         return PostgresSessionStore(self.server, meaning=vectors), vectors
 
     def test_users_have_vectors_of_their_own(self):
-        """One run makes those of all; nobody finds another's, and each may have another model."""
+        """One run computes those of all users; nobody finds another user's, and each may have another model."""
         with self.equip() as (store, vectors):
             (hound,) = say(store, "a", "we took the hound outside")
             ann = store.for_user(UserId("ann"))
@@ -56,7 +56,7 @@ class TestPostgres(VectorsContract):
                 assert unit.connection.execute("SELECT message_id FROM message_vectors").fetchall() == [(puppy,)]
 
     def test_vectors_of_many_users_leave_the_memory(self, monkeypatch):
-        """Those who did not search for longest are read again."""
+        """The vectors of users who searched longest ago are dropped, and read again when needed."""
         from kept.sessions.postgres import semantic
 
         monkeypatch.setattr(semantic, "_MOST_USERS", 1)

@@ -1,4 +1,4 @@
-"""Kills processes that append, round after round, and checks that nothing they were told is stored is missing.
+"""Kills processes that append, round after round, and checks that no acknowledged message is missing.
 
 Run as `python sessions_killer.py DATABASE ROUNDS`; prints one JSON object.
 """

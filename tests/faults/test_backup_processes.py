@@ -95,7 +95,7 @@ def limit_file_size():
 
 
 def test_a_disk_that_takes_no_more_leaves_no_partial_file(home, tmp_path):
-    """A limit of the size of files stands for a full disk: a clear error, and nothing of the backup stays."""
+    """A limit on file sizes simulates a full disk: a clear error, and nothing of the backup stays."""
     environment = {**os.environ, "KEPT_HOME": str(home)}
     kept = [sys.executable, "-m", "kept"]
     forks.run([*kept, "run", "hello"], env=environment, check=True, capture_output=True)

@@ -111,7 +111,7 @@ MORE_ROWS = (
 
 
 def silent(event):
-    """Hear nothing."""
+    """Ignore the event."""
 
 
 def build(path):
@@ -121,7 +121,7 @@ def build(path):
 
 @lru_cache(maxsize=1)
 def _build_once():
-    """Return the bytes of the store: making it takes longer than most of the damages."""
+    """Return the bytes of the store; cached, because building it takes longer than most of the damages."""
     with tempfile.TemporaryDirectory() as folder:
         _build(Path(folder) / "state.db")
         return (Path(folder) / "state.db").read_bytes()
@@ -394,14 +394,14 @@ class Judgement:
         return [name[0] for table, name in self.healthy if table == "blob_uses" and name[1] == digest]
 
     def _is_known_by_messages(self, key, now, rows):
-        """Whether a whole message names the blob, so that its hash can be told although the stored one is damaged."""
+        """Whether an intact message names the blob, so that its hash is known although the stored one is damaged."""
         if key[0] == "blobs" and (now == "gone" or now[1] != self.healthy[key][1]):
             return False  # its content is damaged
         users = self._users_of(key) if key[0] == "blobs" else [key[1][0]]
         return any(rows.get(("messages", one)) == self.healthy["messages", one] for one in users)
 
     def _is_renamed(self, key, rows):
-        """Whether the row has another key now; each row under a new key stands for one that is gone."""
+        """Whether the row has another key now; each row under a new key replaces one that is gone."""
         if key[0] in {"blobs", "blob_uses"}:
             return False  # the messages say what they are called
         new = next((one for one in self.renamed if one[0] == key[0] and key not in rows), None)
@@ -550,7 +550,7 @@ def test_commands_before_the_repair_take_no_rows_from_the_place_of_the_queue(tmp
 
 
 @pytest.mark.parametrize("start", [0, 2])
-def test_rows_of_a_table_without_an_index_are_told_with_their_page(tmp_path, monkeypatch, start):
+def test_rows_of_a_table_without_an_index_are_reported_with_their_page(tmp_path, monkeypatch, start):
     """The cell of a row, or only the types of its columns, are zeros: not even its key can be read."""
 
     def change(data, owners, size):
@@ -583,8 +583,8 @@ def test_a_damaged_declaration_of_the_search_index_is_repaired(tmp_path, monkeyp
     assert judge_one(tmp_path, monkeypatch, change) == []
 
 
-def test_rows_that_are_lost_with_the_declaration_of_their_table_are_told(tmp_path, monkeypatch):
-    """Nothing says which pages it had, so all that belong to nothing are named."""
+def test_rows_that_are_lost_with_the_declaration_of_their_table_are_reported(tmp_path, monkeypatch):
+    """Nothing records which pages it had, so all pages that belong to no table are named."""
 
     def change(data, owners, size):
         schema = data.index(b"tablepromptsprompts") // size
@@ -620,7 +620,7 @@ def test_the_store_has_rows_in_every_table(tmp_path):
 
 
 def test_every_row_is_found_without_any_declaration(tmp_path):
-    """Tables with alike columns are told apart by the checksums of their rows."""
+    """Tables with the same columns are distinguished by the checksums of their rows."""
     path = tmp_path / "state.db"
     build(path)
     healthy = contents(path)

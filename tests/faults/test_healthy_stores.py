@@ -46,7 +46,7 @@ class Letters:
     name = "letters"
 
     def embed(self, texts):
-        """Return how often each of eight letters stands in each text."""
+        """Return how often each of eight letters occurs in each text."""
         return [[0.1 + text.count(letter) for letter in "abcdefgh"] for text in texts]
 
 
@@ -136,7 +136,7 @@ def make(path, choose):
 
 
 def judge(folder, seed):
-    """Return what is said against a healthy store."""
+    """Return the problems that are reported about a healthy store."""
     choose = random.Random(seed)
     path = folder / "state.db"
     running = make(path, choose)
@@ -151,7 +151,7 @@ def judge(folder, seed):
 
 
 def judge_many(folder, seeds):
-    """Judge one store for each seed; return those that are called ill."""
+    """Judge one store for each seed; return those that are reported as damaged."""
     bad = []
     for seed in seeds:
         place = folder / str(seed)

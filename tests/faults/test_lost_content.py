@@ -1,4 +1,4 @@
-"""A database that was emptied, and a damaged write-ahead log: what is lost is said, what is whole is saved."""
+"""A database that was emptied, and a damaged write-ahead log: losses are reported, intact data is saved."""
 
 import random
 import shutil
@@ -35,8 +35,8 @@ def check(home):
 
 
 @pytest.mark.parametrize("trace", ["config.yaml", "memories/ledger.db", "backups/old.tar", "state.db.before-3", None])
-def test_an_emptied_database_is_no_new_one(tmp_path, trace):
-    """In a home that was in use the doctor says it, before and after the next command made a new database."""
+def test_an_emptied_database_does_not_count_as_new(tmp_path, trace):
+    """In a home that was in use the doctor reports it, before and after the next command creates a new database."""
     (tmp_path / "state.db").touch()
     if trace is not None:
         (tmp_path / trace).parent.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def test_an_emptied_database_is_no_new_one(tmp_path, trace):
         assert (tmp_path / "state.db").stat().st_size > 0
 
 
-def test_an_empty_log_of_a_database_that_was_set_aside_is_no_emptied_database(tmp_path):
+def test_an_empty_log_of_a_database_that_was_set_aside_is_not_reported(tmp_path):
     """A forget removes the copy and may leave its log, which holds nothing."""
     app = open_app(str(tmp_path), environ={})
     app.owner.sessions.create(Session(SessionId("one"), "cli", 1.75e9))
@@ -186,7 +186,7 @@ def test_a_command_refuses_a_damaged_log_and_leaves_it(unfinished):
     assert log.read_bytes() == bytes(data)
 
 
-def test_a_torn_end_of_a_log_is_no_damage(unfinished):
+def test_a_torn_end_of_a_log_is_not_damage(unfinished):
     """A loss of power leaves it: the last transaction was never whole, and nothing comes after it."""
     log = unfinished.with_name("state.db-wal")
     data = log.read_bytes()

@@ -1,4 +1,4 @@
-"""The manager under faults: whatever a provider does, the turn goes on."""
+"""The manager under faults: whatever a provider does, the turn continues."""
 
 import subprocess
 import sys
@@ -86,7 +86,7 @@ def a_whole_life(bench, provider, healthy, settings, *, is_over=lambda _manager:
 @pytest.mark.parametrize("fault", [crash, leave_the_program], ids=["raises", "exits"])
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
-    """The turn, the other provider and the exit go on; the failure is counted and shown."""
+    """The turn, the other provider and the exit continue; the failure is counted and shown."""
     broken, healthy = (
         RecordingProvider("broken", tools=("broken_add",)),
         RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
@@ -94,7 +94,7 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
     broken.faults[hook] = fault
 
     def has_failed(manager):
-        """A recall is warmed only while nothing else is to be done: an exit that comes first leaves it out."""
+        """A recall is warmed only when nothing else is queued, so an early exit skips it."""
         return hook != "queue_prefetch" or next(
             each.health.last_error for each in manager.status() if each.name == "broken"
         )
@@ -115,7 +115,7 @@ def test_a_crash_in_any_hook_stops_nothing(bench, hook, fault):
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_a_hang_in_any_hook_delays_by_its_time_out_at_most(bench, released, hook):
-    """The one time-out that is for this hook ends the wait, and the other provider is served."""
+    """The hook's own time-out ends the wait, and the other provider is served."""
     hanging, healthy = (
         RecordingProvider("hanging", tools=("hanging_add",)),
         RecordingProvider("healthy", recalled="known", tools=("healthy_add",)),
@@ -213,7 +213,7 @@ def test_a_session_switch_drops_the_recall_that_is_under_way(bench):
     assert results == [""]
 
 
-def test_a_provider_that_cannot_start_is_said_loudly_and_loses_nothing(bench):
+def test_a_provider_that_cannot_start_is_reported_and_loses_nothing(bench):
     """Its turns wait in the outbox and go out when it can."""
     down = RecordingProvider()
     down.faults["initialize"] = crash
@@ -276,7 +276,7 @@ print("left")
 
 
 def test_a_time_out_is_in_the_log(bench, released, caplog):
-    """Not only what is raised: who waited in vain finds out for whom."""
+    """Time-outs are logged like errors, with the provider that caused them."""
     provider = RecordingProvider()
     provider.faults["prefetch"] = lambda: released.wait(10)
     manager = bench.manager(provider, prefetch_timeout_seconds=0.3)

@@ -85,7 +85,7 @@ def page(home):
 
 @in_a_namespace
 def test_a_full_disk_costs_the_edit_and_nothing_else(tmp_path):
-    """The add fails with the reason, the old page stands; with room again it works."""
+    """The add fails with the reason, the old page stays; with room again it works."""
     script = f"""
 set -u
 mount -t tmpfs -o size=400k tmpfs {tmp_path}
@@ -182,7 +182,7 @@ def test_a_disk_that_fills_at_any_point_of_the_write(tmp_path):
 
 @in_a_namespace
 def test_a_read_only_file_system(home):
-    """Reading goes on, the log included; a write is refused and names the way out."""
+    """Reading continues, the log included; a write is refused and names the way out."""
     script = f"""
 mount --bind {home} {home} && mount -o remount,ro,bind {home} || exit 9
 K="{IN_SCRIPTS} --home {home}"
@@ -232,7 +232,7 @@ def test_a_read_only_folder(home):
 
 @as_a_person
 def test_an_unreadable_page_is_not_empty(home):
-    """Every mutation is refused, the prompt goes on with a warning, nothing is overwritten."""
+    """Every mutation is refused, the prompt continues with a warning, nothing is overwritten."""
     (home / "memories" / "MEMORY.md").chmod(0)
     try:
         for command in (["add", "x"], ["reset", "--yes"], ["show"]):
@@ -247,7 +247,7 @@ def test_an_unreadable_page_is_not_empty(home):
 
 
 def test_an_undecodable_page_is_not_empty(home):
-    """It is refused byte for byte, and `repair` mends it after asking."""
+    """Edits are refused and no byte changes; `repair` makes it readable after asking."""
     raw = b"caf\xe9 and more"
     (home / "memories" / "MEMORY.md").write_bytes(raw)
 
@@ -263,7 +263,7 @@ def test_an_undecodable_page_is_not_empty(home):
 
 
 def test_a_folder_in_the_page_s_place(home):
-    """The error says what stands there; the other page works."""
+    """The error says what is there; the other page works."""
     (home / "memories" / "MEMORY.md").rename(home / "saved.md")
     (home / "memories" / "MEMORY.md").mkdir()
 

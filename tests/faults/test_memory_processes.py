@@ -183,7 +183,7 @@ def keep_small(folder, entries):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder in memory, where there is one: a kill is no power loss, and more edits meet more moments."""
+    """A folder in memory, where there is one: a kill is not a power loss, and faster edits are killed at more different moments."""
     if not Path("/dev/shm").is_dir():
         yield tmp_path
         return
@@ -201,7 +201,7 @@ def test_killed_writers_lose_nothing(folder):
 @pytest.mark.heavy
 @pytest.mark.timeout(3600)
 def test_a_thousand_killed_writers_lose_nothing(folder):
-    """kill -9 in 1,200 rounds; rows whose page never came were met and voided on the way."""
+    """kill -9 in 1,200 rounds; ledger rows whose page was never written occurred and were voided."""
     acknowledged, voided = killed_in_a_loop(folder, 1_200)
 
     assert acknowledged > 500

@@ -1,7 +1,7 @@
 """A home on a full disk or a read-only file system, through every surface by its real command.
 
 What is stored can be read; every write says why it was refused and what to do, with the exit code of storage;
-a chat goes on, says that nothing is stored, and stores again when there is room.
+a chat continues, says that nothing is stored, and stores again when there is room.
 """
 
 import json

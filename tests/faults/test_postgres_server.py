@@ -1,4 +1,4 @@
-"""A PostgreSQL server that fails while people talk: one clear line, the chat goes on, nothing acknowledged is lost."""
+"""A PostgreSQL server that fails during a chat: one clear line, the chat continues, nothing acknowledged is lost."""
 
 import threading
 import time
@@ -154,7 +154,7 @@ def wait_for(server):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_chat_outlives_a_fault_of_its_server(tmp_path, embedded, environ, monkeypatch, fault):
-    """It answers, tells the reason once in one line, and stores everything in order when the server is back."""
+    """It answers, gives the reason once in one line, and stores everything in order when the server is back."""
     shorten_waits(monkeypatch)
     breaks, reason = FAULTS[fault]
     talk = Talk(tmp_path / "home", environ)

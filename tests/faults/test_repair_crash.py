@@ -22,7 +22,7 @@ HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 
 
 def silent(event):
-    """Hear nothing."""
+    """Ignore the event."""
 
 
 def make_store(path):
@@ -127,7 +127,7 @@ def test_a_repair_that_an_older_kept_left_unfinished_is_completed(tmp_path):
 
 
 def test_a_file_that_was_deleted_on_purpose_stays_deleted(tmp_path):
-    """The file of an earlier repair alone is no unfinished repair."""
+    """The file of an earlier repair alone is not an unfinished repair."""
     path = tmp_path / "state.db"
     (tmp_path / "state.db.damaged-20260101-000000").write_bytes(b"damaged")
 

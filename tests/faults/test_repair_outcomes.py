@@ -1,4 +1,4 @@
-"""What a repair keeps apart: users, the trash, sessions without an owner; and what a check must not call ill."""
+"""What a repair keeps apart: users, the trash, sessions without an owner; and what a check must not report."""
 
 import random
 
@@ -21,7 +21,7 @@ USERS = (UserId("owner"), UserId("alice"))
 
 
 def silent(event):
-    """Hear nothing."""
+    """Ignore the event."""
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_file_that_was_only_begun_is_healthy(tmp_path):
 
 
 def test_many_alike_messages_are_healthy(tmp_path):
-    """A search cannot show all of them; that is no fault."""
+    """A search cannot show all of them; that is not a fault."""
     path = tmp_path / "state.db"
     store = SqliteSessionStore(open_state(path))
     store.create(Session(SessionId("s"), "cli", 1.75e9))
@@ -193,7 +193,7 @@ def test_many_alike_messages_are_healthy(tmp_path):
 
 
 def test_a_running_process_with_a_full_log_is_healthy(path):
-    """The log was begun anew, is cut to its limit, and holds old frames after the new ones."""
+    """The log was restarted, is cut to its limit, and holds old frames after the new ones."""
     running = open_state(path)
     running.connection.pragma("wal_autocheckpoint", 0)
     store = SqliteSessionStore(running)

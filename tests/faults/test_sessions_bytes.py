@@ -174,7 +174,7 @@ def test_an_import_does_not_bring_back_what_was_forgotten(store):
 
 
 def test_a_reader_keeps_the_log_until_the_next_open(store, tmp_path):
-    """While someone reads, the bytes may stay in the log; it is said, and the next open finishes it."""
+    """While someone reads, the bytes may stay in the log; this is reported, and the next open removes them."""
     name = fill(store)
     reader = open_state(tmp_path / "state.db")
     reader.connection.execute("BEGIN")

@@ -1,4 +1,4 @@
-"""Files that were damaged under a store: said by the check, mended as far as can be, the rest reported."""
+"""Damaged files of a store: the check reports the damage, and a repair restores what it can and reports the rest."""
 
 import os
 import random
@@ -37,7 +37,7 @@ EACH = 50 if IS_HEAVY else 15
 
 
 def silent(event):
-    """Hear nothing."""
+    """Ignore the event."""
 
 
 def mark(number):
@@ -100,7 +100,7 @@ def store_at(path, sink=silent):
     return SqliteSessionStore(open_state(path), sink=sink)
 
 
-def test_a_whole_store_has_nothing_to_mend(path):
+def test_an_intact_store_needs_no_repair(path):
     """A healthy store is checked and left as it is."""
     report = repaired(path)
 
@@ -108,8 +108,8 @@ def test_a_whole_store_has_nothing_to_mend(path):
 
 
 @pytest.mark.parametrize("table", ["message_words_data", "message_spellings", "message_words_docsize"])
-def test_a_damaged_index_is_said_and_mended(path, table):
-    """A corrupt index page is found by the check, and repair builds the index anew without losing a message."""
+def test_a_damaged_index_is_reported_and_rebuilt(path, table):
+    """A corrupt index page is found by the check, and repair rebuilds the index without losing a message."""
     pages = pages_of(path, table)
     for page in pages[1 : max(2, len(pages) // 2)] or pages:
         overwrite(path, page)
@@ -128,8 +128,8 @@ def test_a_damaged_index_is_said_and_mended(path, table):
     store.database.close()
 
 
-def test_a_damaged_index_whose_messages_all_wait_is_said_and_mended(tmp_path):
-    """Nothing is missing in the new index, and the repair tells of it all the same."""
+def test_a_damaged_index_whose_messages_are_all_queued_is_reported_and_rebuilt(tmp_path):
+    """The new index misses nothing, and the repair is reported all the same."""
     path = tmp_path / "state.db"
     store = store_at(path)
     store.create(Session(SessionId("one"), "cli", 1.75e9))
@@ -143,8 +143,8 @@ def test_a_damaged_index_whose_messages_all_wait_is_said_and_mended(tmp_path):
     assert store_at(path).search(SearchRequest("waits")).messages
 
 
-def test_a_damaged_index_mends_itself_at_a_search(path):
-    """A search over a corrupt index builds it anew by itself, says so, and answers."""
+def test_a_search_rebuilds_a_damaged_index(path):
+    """A search over a corrupt index rebuilds it, reports that, and answers."""
     for table in ("message_words_data", "message_spellings"):
         for page in pages_of(path, table)[1:]:
             overwrite(path, page)
@@ -160,7 +160,7 @@ def test_a_damaged_index_mends_itself_at_a_search(path):
 
 
 def test_a_damaged_index_does_not_stop_an_append(path):
-    """A message is stored although the index it belongs to is damaged; the index is mended on the way."""
+    """A message is stored although the index it belongs to is damaged; the index is rebuilt in passing."""
     for page in pages_of(path, "message_words_docsize"):
         overwrite(path, page)
     store = store_at(path)
@@ -239,7 +239,7 @@ def test_a_file_in_use_is_not_put_aside(path):
 
 
 def test_a_truncated_log_loses_only_its_end(path):
-    """A write-ahead log that was cut off is said; everything before the cut is there and found."""
+    """A write-ahead log that was cut off is reported; everything before the cut is there and found."""
     store = store_at(path)
     store.database.connection.pragma("wal_autocheckpoint", 0)
     for number in range(30):
@@ -300,7 +300,7 @@ class Letters:
     name = "letters"
 
     def embed(self, texts):
-        """Return how often each of sixteen letters stands in each text."""
+        """Return how often each of sixteen letters occurs in each text."""
         return [[0.1 + text.count(letter) for letter in "abcdefghiklmnopr"] for text in texts]
 
 
@@ -352,8 +352,8 @@ def answers(store, number):
 
 
 @pytest.mark.parametrize("table", DERIVED)
-def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vectors, table):
-    """Whatever page of derived data breaks: the check names it, search answers and stores on, repair mends it."""
+def test_damage_to_any_derived_data_is_reported_survived_and_repaired(path_with_vectors, table):
+    """Whatever page of derived data breaks: the check names it, search and storing still work, and the repair fixes it."""
     path = path_with_vectors
     pages = pages_of(path, table, kinds=("leaf", "internal"))
     rounds = [(page, zeros) for page in pages for zeros in (False, True)]
@@ -382,8 +382,8 @@ def test_damage_to_anything_derived_is_named_outlived_and_mended(path_with_vecto
         store.database.close()
 
 
-def test_damaged_vectors_are_said_once_and_those_that_can_be_read_are_kept(path_with_vectors):
-    """Search goes on by words with one warning; repair keeps the vectors of whole pages, the rest are made again."""
+def test_damaged_vectors_are_reported_once_and_readable_ones_are_kept(path_with_vectors):
+    """Search uses words only, with one warning; repair keeps the vectors of intact pages and recomputes the rest."""
     path = path_with_vectors
     overwrite(path, pages_of(path, "message_vectors")[3])
     heard = []

@@ -73,8 +73,8 @@ FULL_DISK = textwrap.dedent(
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs a mount of its own")
-def test_a_full_disk_is_said_and_survived(tmp_path):
-    """On a full disk an append is refused in words, nothing stored is lost, and with room it stores again."""
+def test_a_full_disk_is_reported_and_survived(tmp_path):
+    """On a full disk an append is refused with the reason, nothing stored is lost, and with room it works again."""
     (tmp_path / "full.py").write_text(FULL_DISK)
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -139,7 +139,7 @@ def test_a_clock_that_goes_backwards(tmp_path):
 
 
 def test_rows_of_another_program_are_found(store):
-    """A row that a plain SQLite client inserts, changes or deletes is found, found anew, or gone at the next search."""
+    """The next search finds a row that a plain SQLite client inserted or changed, and not one that it deleted."""
     other = sqlite3.connect(store.database.path)
     with other:
         other.execute(
@@ -183,7 +183,7 @@ def test_a_foreign_database_is_left_alone(tmp_path):
 
 
 def test_another_version_of_the_index_is_rebuilt(store, tmp_path):
-    """An index that another version made is built anew at the next open, and finds everything."""
+    """An index that another version made is rebuilt at the next open, and finds everything."""
     store.append(NAME, [said("ocelot one"), said("ocelot two")])
     with store.database.writing() as connection:
         connection.execute("UPDATE state_meta SET value = '0' WHERE key = 'index_version'")

@@ -90,7 +90,7 @@ def test_a_killed_writer_loses_nothing(home):
 
 @pytest.mark.skipif(os.geteuid() == 0 and not Path("/dev/full").exists(), reason="needs a way to refuse writes")
 def test_a_home_that_cannot_be_written_still_serves_skills(tmp_path):
-    """Reading goes on; a view says that it was not counted, a change is refused with the reason."""
+    """Reading continues; a view says that it was not counted, a change is refused with the reason."""
     home = tmp_path / "skills"
     place = home / "readable"
     place.mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_a_home_that_cannot_be_written_still_serves_skills(tmp_path):
 
 
 def test_a_use_record_lost_in_a_crash_costs_only_the_count(home):
-    """The crash came between the file and the usage record: the skill is whole and the count goes on."""
+    """The crash came between the file and the usage record: the skill is whole and the count continues."""
     (home / ".usage.json").unlink()
 
     view = SkillTools(library(home)).tools()[1]

@@ -37,7 +37,7 @@ def test_slash_commands_work_without_a_model(kept):
 
 
 def test_a_chat_with_a_model_streams_and_tells_what_was_saved(kept):
-    """The answer comes on stdout, tools and saved entries beside it, with the way back."""
+    """The answer is on stdout; tools and saved entries are shown with it, with the command that undoes them."""
     script = [
         Says("Noted.", tool_calls=(call("memory", action="add", target="user", content="User likes tea"),)),
         "Done.",
@@ -52,7 +52,7 @@ def test_a_chat_with_a_model_streams_and_tells_what_was_saved(kept):
     assert "saved to user: User likes tea (undo: kept memory undo 1)" in ran.err
 
 
-def test_a_resumed_chat_goes_on(kept):
+def test_a_resumed_chat_continues(kept):
     """--continue takes up the newest session."""
     with LoopbackOpenAI(["first", "second"]) as endpoint:
         env = endpoint.environment
@@ -65,7 +65,7 @@ def test_a_resumed_chat_goes_on(kept):
 
 
 def test_a_session_is_named_alike_everywhere(kept):
-    """By its id, the beginning of its id, or its title: to go on with it, and to bring it back from the trash."""
+    """By its id, the beginning of its id, or its title: to continue with it, and to bring it back from the trash."""
     kept("chat", stdin="The kestrel server has port 4711\n/title Falcon talk\n")
     session = kept("sessions", "list").out.split()[0]
 
@@ -81,7 +81,7 @@ def test_a_session_is_named_alike_everywhere(kept):
 
 
 def test_a_forgotten_conversation_is_gone_from_answers_that_quoted_it(kept, home):
-    """What another conversation was told from it, or from an entry that it brought, is blanked down to the bytes."""
+    """Quotations of it, or of an entry that it added, in other conversations are erased from the disk."""
     kept("chat", stdin="The xylophone is up in the attic\nRemember that my codeword is marimba42\n")
     session = kept("sessions", "list").out.split()[0]
     asked = kept("chat", stdin="Where is the xylophone?\nWhat is my codeword?\nHow are you today?\n")
@@ -96,8 +96,8 @@ def test_a_forgotten_conversation_is_gone_from_answers_that_quoted_it(kept, home
         assert not [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]
 
 
-def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
-    """The other page is shown and answers; what a slash command does not know, it says."""
+def test_a_page_that_cannot_be_read_is_reported_at_the_start(kept, home):
+    """The other page is shown and used; slash commands report the page that cannot be read."""
     kept("chat", stdin="Remember that I deploy on Fridays\n")
     (home / "memories" / "MEMORY.md").write_bytes(b"caf\xe9")
 
@@ -109,8 +109,8 @@ def test_a_page_that_cannot_be_read_is_said_at_the_start(kept, home):
     assert "there is no /memory shwo" in ran.err
 
 
-def test_a_chat_goes_on_when_nothing_can_be_stored(kept, home):
-    """A database that cannot be opened is said at the start; memory still works."""
+def test_a_chat_continues_when_nothing_can_be_stored(kept, home):
+    """A database that cannot be opened is reported at the start; memory still works."""
     home.mkdir()
     (home / "state.db").mkdir()
 
@@ -144,7 +144,7 @@ def test_a_title_needs_no_spaces(kept):
 
 
 def test_what_was_said_a_minute_ago_is_found(kept):
-    """A question is answered from the conversation it is asked in, in any language; the question is no answer."""
+    """A question is answered from the conversation it is asked in, in any language; the question is not an answer."""
     ran = kept(
         "chat",
         stdin="The staging database runs on heron, port 5433.\nWhich port does the staging database use?\n"
@@ -156,14 +156,14 @@ def test_what_was_said_a_minute_ago_is_found(kept):
 
 
 def test_an_incognito_chat_does_not_say_that_it_keeps(kept):
-    """What is told in an incognito conversation is answered with the truth."""
+    """In an incognito conversation the assistant does not claim to keep what it is told."""
     ran = kept("chat", "--incognito", stdin="The staging database runs on heron.\n")
 
     assert "incognito: I keep nothing" in ran.out
     assert "I keep this conversation" not in ran.out
 
 
-def test_words_are_kept_as_said_in_any_locale(kept_process, home):
+def test_words_are_kept_verbatim_in_any_locale(kept_process, home):
     """What comes through a pipe is UTF-8, also where the locale knows only ASCII; other bytes are named and left out."""
     ascii_only = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
 

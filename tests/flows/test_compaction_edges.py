@@ -44,12 +44,12 @@ class Endpoint:
 
     def __init__(self, reply=lambda body: Says("Fine. " + "Yes. " * 120)):
         self.reply = reply
-        self.bodies, self.errands = [], []
+        self.bodies, self.summaries = [], []
 
     def __call__(self, body):
         text = json.dumps(body)
         if "working record of a conversation" in text:
-            self.errands.append(text)
+            self.summaries.append(text)
             return SUMMARY
         self.bodies.append(body)
         step = self.reply(body)
@@ -93,7 +93,7 @@ def _provider(home):
 
 
 def test_pruning_fires_no_hook(talk, home, work):
-    """Old tool output made small is no compaction for a provider, not at that turn and not at later ones."""
+    """Shortening old tool output is not reported to providers as a compaction, neither then nor later."""
     (work / "big.txt").write_text("a line of the file\n" * 900)
 
     def reply(body):
@@ -111,12 +111,12 @@ def test_pruning_fires_no_hook(talk, home, work):
 
 
 def test_hooks_come_in_order_and_their_text_reaches_the_summary(talk, home):
-    """Before: pre-compress; after: commit, then the switch. The numbers of turns go on after it, one by one."""
+    """Before: pre-compress; after: commit, then the switch. Turn numbers continue without a gap."""
     endpoint = Endpoint()
     with LoopbackOpenAI(endpoint) as server:
         say = talk(server, window=8_000, toolsets="[memory, session_search]", more="memory: {provider: recorder}\n")
         calls = _provider(home)
-        while not endpoint.errands:
+        while not endpoint.summaries:
             before = calls.read_text().split() if calls.exists() else []
             say("please go on with it. " * 30)
         fresh = calls.read_text().split()[len(before) :]
@@ -126,15 +126,15 @@ def test_hooks_come_in_order_and_their_text_reaches_the_summary(talk, home):
     turns = [int(number) for number in calls.with_name("turns.txt").read_text().split()]
     assert turns == list(range(1, len(turns) + 1))
     assert fresh == ["on_pre_compress", *ended, "on_session_switch:compression", *ended]
-    assert "the insight of the provider" in endpoint.errands[0]
+    assert "the insight of the provider" in endpoint.summaries[0]
 
 
 def test_the_note_outlives_a_change_of_the_model(talk):
-    """A prompt that is built anew after a compaction says that there was one, once."""
+    """A prompt that is rebuilt after a compaction says that there was one, once."""
     endpoint = Endpoint()
     with LoopbackOpenAI(endpoint) as server:
         say = talk(server, window=8_000, toolsets="[memory, session_search]")
-        while not endpoint.errands:
+        while not endpoint.summaries:
             say("please go on with it. " * 30)
         say("and now", "--model", "openai/another-model")
 
@@ -142,7 +142,7 @@ def test_the_note_outlives_a_change_of_the_model(talk):
 
 
 def test_a_sub_agent_that_outgrows_the_window_compacts_too(talk, work):
-    """A long errand of a sub-agent ends with its report."""
+    """A long task of a sub-agent ends with its report."""
     (work / "big.txt").write_text("a line of the file\n" * 260)
     reads = iter(range(20))
 
@@ -163,7 +163,7 @@ def test_a_sub_agent_that_outgrows_the_window_compacts_too(talk, work):
 
 
 def test_a_search_finds_what_was_said_and_not_its_own_answers(talk, kept):
-    """Stored answers of a search quote titles and passages; they must not stand before the originals."""
+    """Stored answers of a search quote titles and passages; they must not rank above the originals."""
 
     def reply(body):
         asks = body["messages"][-1]["role"] == "user"
@@ -191,5 +191,5 @@ def test_a_search_finds_the_original_and_not_its_summary(talk, kept):
             say("please go on with it. " * 30)
     [found] = kept("tool", "session_search", '{"query": "zq17x"}').json["results"]
 
-    assert endpoint.errands
+    assert endpoint.summaries
     assert found["snippet"].startswith("The spare key lies on shelf zq17x.")

@@ -1,4 +1,4 @@
-"""What happens while a conversation is compacted: a person who waits no longer, another process that goes on."""
+"""What happens while a conversation is compacted: a person who interrupts it, another process that continues."""
 
 import json
 import time
@@ -34,7 +34,7 @@ class Slow(MemoryProvider):
 
 
 def endpoint(summary=lambda: SUMMARY, answer=lambda: "Yes. " * 200):
-    """Return a script that answers errands for summaries with one thing and people with another."""
+    """Return a script that answers requests for summaries with one text and people with another."""
 
     def script(body):
         return summary() if "working record of a conversation" in json.dumps(body) else answer()
@@ -144,7 +144,7 @@ def test_ctrl_c_does_not_wait_for_what_a_provider_saves_before_a_compaction(home
 
 @pytest.mark.parametrize("in_place", ["true", "false"])
 def test_what_another_process_says_meanwhile_is_in_the_new_context(home, config, in_place):
-    """A turn that is stored while the summary is written goes on standing at the end of the conversation."""
+    """A turn that is stored while the summary is written stays at the end of the conversation."""
     config.write_text(config.read_text().replace("in_place: false", f"in_place: {in_place}"))
 
     def summary():
@@ -161,7 +161,7 @@ def test_what_another_process_says_meanwhile_is_in_the_new_context(home, config,
 
 
 def test_an_open_question_stays_the_last_word(home, config):
-    """What others said while a turn compacts stands before the question that the turn is about."""
+    """What others said while a turn compacts comes before the question of that turn."""
     config.write_text(config.read_text() + SMALL_WINDOW)
 
     def summary():
@@ -177,7 +177,7 @@ def test_an_open_question_stays_the_last_word(home, config):
     assert [message["content"] for message in sent[-3:]] == ["said elsewhere", "answered elsewhere", "and then?"]
 
 
-def test_who_goes_on_meanwhile_follows_to_the_child(home, config):
+def test_a_process_that_continues_meanwhile_follows_to_the_child(home, config):
     """A turn that began before another process compacted ends in the new session, and so do the next ones."""
     compact_once = []
 

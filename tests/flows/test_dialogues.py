@@ -68,7 +68,7 @@ def test_a_pipe_and_single_runs_hold_the_same_dialogue(kept):
 
 
 def test_a_question_is_open_until_the_next_message_only(kept):
-    """A later yes means nothing any more, and names what waits instead."""
+    """A later yes answers nothing; the reply names the pending writes instead."""
     said = kept("chat", stdin="I drive a blue Skoda\nwhat day is it?\nyes\n").out
 
     assert "Saved" not in said
@@ -88,7 +88,7 @@ def test_nothing_is_forgotten_without_a_yes(kept):
     assert kept("sessions", "search", "cello", "--json").json["sessions"] == []
 
 
-def test_everything_is_forgotten_after_a_yes_and_the_conversation_goes_on(kept):
+def test_everything_is_forgotten_after_a_yes_and_the_conversation_continues(kept):
     """The question counts what would go; afterwards the same chat starts from nothing."""
     said = kept(
         "chat",

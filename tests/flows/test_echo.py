@@ -23,7 +23,7 @@ def recalling(kept):
 
 
 def everything_kept(home):
-    """All text of the messages table that is no request copy and no signed thought."""
+    """All text of the messages table except copies of requests and signed thoughts."""
     rows = sqlite3.connect(home / "state.db").execute("SELECT content, tool_calls FROM messages").fetchall()
     return json.dumps(rows)
 
@@ -96,8 +96,8 @@ def test_an_export_shows_no_thought_that_quotes_what_was_recalled(recalling, hom
     assert "Taiwan" in exports[1]
 
 
-def test_errands_are_counted(kept):
-    """What a cheaper model takes for a title is in the usage, under its own name."""
+def test_auxiliary_calls_are_counted(kept):
+    """The tokens of a cheaper model that writes a title are counted under that task."""
     with LoopbackOpenAI(lambda _body: Says("A title", usage=Usage(100, 10)), models=("big", "small")) as server:
         kept("config", "set", "auxiliary.title.model", "small")
         kept("run", "hello", "--model", "openai/big", env=server.environment)

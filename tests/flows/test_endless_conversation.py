@@ -38,19 +38,19 @@ SERVERS = {"openai": LoopbackOpenAI, "anthropic": LoopbackAnthropic}
 class Endpoint:
     """What the loopback model answers, and what was wrong with what it got."""
 
-    def __init__(self, window: int, errand: Callable[[], Step] = lambda: SUMMARY) -> None:
+    def __init__(self, window: int, summarise: Callable[[], Step] = lambda: SUMMARY) -> None:
         self.window = window
-        self.errand = errand
+        self.summarise = summarise
         self.said = ""
         self.searches = True
-        self.largest = self.errands = self.calls = 0
+        self.largest = self.summaries = self.calls = 0
         self.wrong: list[str] = []
 
     def __call__(self, body: dict[str, Any]) -> Step:
         text = json.dumps(body, ensure_ascii=False)
         if "working record of a conversation" in text or "of a table of contents" in text:
-            self.errands += 1
-            return self.errand()
+            self.summaries += 1
+            return self.summarise()
         # an endpoint counts a tenth more than the estimate, as real ones do
         tokens = int(text_tokens(text) * 1.1)
         self.largest = max(self.largest, tokens)
@@ -178,7 +178,7 @@ FAILURES: dict[str, Callable[[], Step]] = {
 
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_failing_summary_model_ends_nothing(tmp_path: Path, failure: str) -> None:
-    """The chat goes on, nothing is lost, the person is told once."""
+    """The chat continues, nothing is lost, the person is told once."""
     endpoint = Endpoint(16_000, FAILURES[failure])
     auxiliary = f"{{compression: {{timeout: {0.2 if failure == 'hanging' else 20}}}}}"
     with Talk(tmp_path / "home", endpoint, toolsets="[memory, session_search]", auxiliary=auxiliary) as talk:
@@ -187,7 +187,7 @@ def test_a_failing_summary_model_ends_nothing(tmp_path: Path, failure: str) -> N
         talk.turns(agent, 0, 50)
 
         assert endpoint.wrong == []
-        assert endpoint.errands
+        assert endpoint.summaries
         lineage = [agent.session.id]
         while (parent := app.owner.sessions.session(lineage[-1]).parent_session_id) is not None:
             lineage.append(parent)
@@ -201,7 +201,7 @@ def test_a_failing_summary_model_ends_nothing(tmp_path: Path, failure: str) -> N
 
 
 def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
-    """Whoever comes second goes on with what the first left."""
+    """The second process continues with the result of the first."""
     endpoint = Endpoint(64_000)
     with Talk(tmp_path / "home", endpoint, toolsets="[memory, session_search]") as talk:
         app = talk.app()
@@ -232,7 +232,7 @@ def test_two_processes_compact_a_session_once(tmp_path: Path) -> None:
 @pytest.mark.timeout(600)  # four processes and 24 turns: half a minute on an idle machine, minutes on a busy one
 @pytest.mark.parametrize("in_place", ["false", pytest.param("true", marks=pytest.mark.heavy)])
 def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str) -> None:
-    """Three `kept run --resume` at the same time: one summary, one place where the talk goes on, nothing lost."""
+    """Three `kept run --resume` at the same time: one summary, one session that continues, nothing lost."""
     slow = Says(SUMMARY, piece_length=8, delay_seconds=0.1)
     endpoint = Endpoint(64_000, lambda: slow)
     settings = {"toolsets": "[memory, session_search]", "compression": f"{{in_place: {in_place}}}"}
@@ -242,7 +242,7 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
         talk.turns(agent, 0, 24)
         session_id = agent.session.id
         agent.close()
-        assert endpoint.errands == 0
+        assert endpoint.summaries == 0
         endpoint.window, endpoint.said = int(endpoint.largest * 1.8), ""
         endpoint.searches = False  # long results could fill the context a second time
         config = talk.home / "config.yaml"
@@ -255,7 +255,7 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
         assert [code for _, code in ended] == [0, 0, 0], ended
         assert json.loads(after)["answer"]
         assert endpoint.wrong == []
-        assert endpoint.errands == 1
+        assert endpoint.summaries == 1
         store = app.owner.sessions
         chain = {session_id, store.tip(session_id)}
         assert len(chain) == (1 if in_place == "true" else 2)

@@ -252,7 +252,7 @@ def test_a_codex_turn_without_a_transcript_is_stored_from_its_events(world, home
 
 
 def test_what_gemini_puts_into_a_prompt_is_not_searched_for(world, home, handle):
-    """Recorded from Gemini CLI: the block of the session stands before the words of the person."""
+    """Recorded from Gemini CLI: the block of the session precedes the words of the person."""
     recorded = json.loads((CORPUS / "gemini" / "BeforeAgent.json").read_text())
     assert recorded["prompt"].startswith("<hook_context>")
 
@@ -415,7 +415,7 @@ def test_a_home_that_cannot_be_written_is_never_in_the_way(refuse, allow, world,
     assert [line["content"] for line in exported if "role" in line][2:] == [PROMPT, "I noted heron-42."]
 
 
-def test_what_cannot_be_logged_is_told_to_the_machine(monkeypatch, tmp_path):
+def test_what_cannot_be_logged_goes_to_the_system_log(monkeypatch, tmp_path):
     """On a read-only home a hook prints nothing, so that its warning would be lost."""
     import logging
 
@@ -451,7 +451,7 @@ def test_a_hook_that_is_killed_loses_nothing(world, home):
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "no permission", "sparse", "cut"])
-def test_odd_transcripts_are_said_in_the_log_and_the_status(kind, world, home):
+def test_odd_transcripts_are_reported_in_the_log_and_the_status(kind, world, home):
     """Exit 0, no output; what is complete of a transcript that was cut in a character is stored."""
     path = world / "s1.jsonl"
     if kind == "folder":

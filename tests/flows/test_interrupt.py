@@ -1,4 +1,4 @@
-"""Interrupted turns: stored and marked, told to no provider, not reviewed; through the real loop and in a terminal."""
+"""Interrupted turns: stored and marked, not reported to providers, not reviewed; through the real loop and in a terminal."""
 
 import json
 import os
@@ -56,7 +56,7 @@ BOTH = pytest.mark.parametrize(
 
 @pytest.fixture
 def recorded(home):
-    """A home with a provider that writes down what it is told, and reviews after every turn."""
+    """A home with a provider that records its calls, and a review after every turn."""
     folder = home / "plugins" / "recorder"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(RECORDER)
@@ -239,7 +239,7 @@ def terminal(home, work):
         one.close()
 
 
-def test_ctrl_c_in_a_chat_stops_the_turn_and_the_chat_goes_on(terminal, home, recorded):
+def test_ctrl_c_in_a_chat_stops_the_turn_and_the_chat_continues(terminal, home, recorded):
     """One press keeps what was said; the next message is answered; the interrupted one reached no provider."""
 
     def script(body):
@@ -342,7 +342,7 @@ def test_a_terminal_that_is_closed_ends_the_chat_in_good_order(terminal, home, s
 
 
 @pytest.mark.parametrize(("presses", "code"), [(1, 0), (2, 130)])
-def test_ctrl_c_in_a_command_stops_it_and_the_chat_goes_on(kept, monkeypatch, presses, code):
+def test_ctrl_c_in_a_command_stops_it_and_the_chat_continues(kept, monkeypatch, presses, code):
     """One press in a command that takes long does not leave the chat; a second one soon after does."""
     monkeypatch.setattr(Slash, "do_usage", lambda *_: signal.raise_signal(signal.SIGINT))
 

@@ -45,7 +45,7 @@ def rows_of(home):
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("version",), ("config", "show"), ("run", "hello"), ("nonsense",)])
-def test_a_reader_that_went_away_is_no_error(started, arguments):
+def test_a_reader_that_went_away_is_not_an_error(started, arguments):
     """`kept … | head` ends silently, with the exit code of a broken pipe, whoever wrote the words."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -103,8 +103,8 @@ class Mine(Compressor):
 """
 
 
-def test_the_context_engine_hears_of_the_end_without_any_provider(kept, home):
-    """Leaving is told to the engine, whether or not there is an external memory to tell as well."""
+def test_the_context_engine_is_told_of_the_end_without_any_provider(kept, home):
+    """The engine's end hook runs whether or not there is an external memory."""
     folder = home / "plugins" / "context_engine" / "mine"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(ENGINE)

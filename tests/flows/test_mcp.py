@@ -98,7 +98,7 @@ def ask(kept, *calls, flags=(), env=None):
 
 
 def test_tools_of_a_trusted_server_are_listed_and_called(kept, tracker, home):
-    """They stand behind the tools of kept, and nobody is asked; what the server says besides goes to its log."""
+    """They are listed after the tools of kept and need no confirmation; other output of the server goes to its log."""
     tracker(tracker={"approve": True})
     ran, server = ask(kept, call("mcp_tracker_look", number=7), call("mcp_tracker_close_issue", number=7))
 
@@ -112,7 +112,7 @@ def test_tools_of_a_trusted_server_are_listed_and_called(kept, tracker, home):
 
 
 def test_a_server_that_is_not_trusted_needs_a_word(kept, tracker):
-    """With no terminal it is denied and the way to allow it is said; what only reads passes by flag."""
+    """Without a terminal a call is denied, with the command that allows it; a flag lets read-only tools pass."""
     tracker()
     ran, _ = ask(kept, call("mcp_tracker_look", number=7), call("mcp_tracker_close_issue", number=7))
     assert [each["ok"] for each in ran.json["tool_calls"]] == [False, False]
@@ -140,7 +140,7 @@ def test_who_is_asked_before_a_foreign_tool_runs(tmp_path, monkeypatch, mode, ye
 
 
 def test_a_person_sees_all_arguments_of_a_foreign_tool(tmp_path, monkeypatch):
-    """A field that is called `path` does not stand for the others."""
+    """A field that is called `path` does not hide the others."""
     shown = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr("kept.cli.chat.loop.note", shown.append)
@@ -153,7 +153,7 @@ def test_a_person_sees_all_arguments_of_a_foreign_tool(tmp_path, monkeypatch):
 
 
 def test_a_server_that_is_silent_or_dies_is_an_answer(kept, tracker):
-    """The turn goes on: the model is told what happened, and the exit is not held."""
+    """The turn continues: the model is told what happened, and the exit is not delayed."""
     tracker(tracker={"approve": True, "timeout": 0.5})
     begun = time.monotonic()
     ran, server = ask(kept, call("mcp_tracker_slow"), call("mcp_tracker_die"), call("mcp_tracker_look", number=1))

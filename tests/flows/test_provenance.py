@@ -1,4 +1,4 @@
-"""Provenance from end to end: models that obey poisoned texts, and what becomes of what they save."""
+"""Provenance from end to end: models that obey poisoned texts, and what happens to the entries that they save."""
 
 import json
 import re
@@ -115,7 +115,7 @@ class Home:
                 return self.turn(ASKED, [saves, f"New: {entry}"])
 
     def reaches(self, entry):
-        """Return where the entry is told as a fact: in a new prompt, or in a passage for a question about it."""
+        """Return where the entry is presented as a fact: in a new prompt, or in a passage for a question about it."""
         told = []
         block = self.app.owner.memory.load()[Target.MEMORY] or ""
         told += ["prompt" for piece in block.split("\n§\n") if entry in piece and "[unverified, from" not in piece]
@@ -141,7 +141,7 @@ def open_home(home, work):
 
 
 def deliver(home, items):
-    """Deliver each poisoning in its way; return what was told as a fact."""
+    """Deliver each poisoned text in its way; return the entries that were presented as facts."""
     told = []
     for number, (way, (_, kind, language, entry, text)) in enumerate(items):
         home.obey(way, entry, text, number)
@@ -152,7 +152,7 @@ def deliver(home, items):
 
 
 def test_a_model_that_obeys_a_poisoned_text_tells_nobody_a_fact(open_home):
-    """Whatever way it came, what the model saved waits, or stands in the prompt with its source."""
+    """However the text arrived, what the model saved waits for a person, or is in the prompt with its source."""
     home = open_home(provider=Recalls())
 
     told = deliver(home, zip(cycle(WAYS), list(poisonings())[::4], strict=False))
@@ -265,7 +265,7 @@ def test_facts_that_the_person_says_pass_also_after_reading_a_page(open_home):
     assert home.app.owner.memory.list_unverified(Target.USER) == {}
 
 
-def test_a_call_that_was_not_made_is_no_source(open_home):
+def test_a_call_that_was_not_made_is_not_a_source(open_home):
     """The person did not allow it, or it does not exist: the answer is our own."""
     home = open_home()
     saves = Says("", (call("memory", action="add", target="memory", content="Builds run on ci.example."),))
@@ -338,7 +338,7 @@ def test_provenance_survives_export_import_and_the_memory_export(open_home, kept
 
 
 def test_a_client_that_read_a_page_taints_what_it_saves(open_home):
-    """Its transcript tells; without one nobody knows, and it counts as the agent's."""
+    """The source is found in its transcript; without one it is unknown, and the text counts as the agent's."""
     home = open_home()
     caller = home.app.caller()
 

@@ -51,7 +51,7 @@ def last_user(request):
 
 
 def test_recalled_facts_reach_the_model_and_nothing_else(kept, server):
-    """The block stands in the request's user message, is replayed unchanged, and never comes out again."""
+    """The block is in the request's user message, is replayed unchanged, and never appears in an answer."""
     kept("providers", "setup", "holographic")
     kept("tool", "fact_store", json.dumps({"action": "add", "content": SECRETLY}))
     echo = f"As I know: <memory-context>\n{SECRETLY}\n</memory-context>it is oolong."
@@ -94,7 +94,7 @@ def test_a_provider_tool_is_called_by_the_model(kept, server):
 
 
 def test_a_provider_that_hangs_and_throws_costs_its_time_out_and_loses_no_turn(kept_process, home, server):
-    """The answer comes, the finished turn reaches the provider, and status tells what went wrong."""
+    """The answer comes, the finished turn reaches the provider, and status shows what went wrong."""
     folder = home / "plugins" / "slow"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(HANGING)

@@ -1,4 +1,4 @@
-"""`kept run` against endpoints that speak both APIs exactly."""
+"""`kept run` against endpoints that implement both APIs exactly."""
 
 import json
 from itertools import pairwise
@@ -43,7 +43,7 @@ def assert_extends(earlier, later):
 
 
 def test_a_turn_with_tools_over_several_rounds(kept, server):
-    """Several calls in one answer and several rounds end in an answer, and what was saved is told."""
+    """Several calls in one answer and several rounds end in an answer, and the saved entries are reported."""
     script = [
         Says(
             "Let me save that.",
@@ -190,7 +190,7 @@ def test_a_model_that_echoes_recalled_memory_leaks_nothing(kept, server):
 
 
 def test_the_review_writes_after_ten_turns_and_can_be_undone(kept, server):
-    """The tenth turn is reviewed after its answer; all of it is taken back with one command; attacks are refused."""
+    """The tenth turn is reviewed after its answer; one command undoes all of it; attacks are refused."""
 
     def script(body):
         text = json.dumps(body["messages"][-1])
@@ -313,7 +313,7 @@ def test_the_calls_of_a_provider_are_shown_without_their_text(kept):
     assert "xyzzy" not in shown.out
 
 
-def test_an_address_that_is_none_is_said_at_once(kept):
+def test_an_invalid_address_is_reported_at_once(kept):
     """Nothing is tried again where nothing can be asked."""
     ran = kept("run", "hi", "--model", "openai/x", env={"OPENAI_BASE_URL": "not a url", "OPENAI_API_KEY": "sk-x"})
 

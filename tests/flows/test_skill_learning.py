@@ -1,4 +1,4 @@
-"""The learning loop: a skill is used, fails, is patched by the review, is used anew, and can be taken back."""
+"""The learning loop: a skill is used, fails, is patched by the review, is used again, and can be undone."""
 
 import json
 
@@ -12,7 +12,7 @@ SKILL = "---\nname: read-report\ndescription: Read the weekly report. Use when a
 
 
 class Author:
-    """A model that follows the skill, and mends it when it is asked to review."""
+    """A model that follows the skill, and patches it when it is asked to review."""
 
     def __init__(self):
         self.bodies = []
@@ -53,7 +53,7 @@ def server(author):
         yield running
 
 
-def test_a_skill_that_failed_is_patched_used_and_taken_back(kept, server, author, home, work):
+def test_a_skill_that_failed_is_patched_used_and_undone(kept, server, author, home, work):
     """The error makes the review due; the patched version is what the next turn reads; undo restores the old one."""
     env = {**server.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
     (work / "draft.md").write_text(SKILL)
@@ -78,7 +78,7 @@ def test_a_skill_that_failed_is_patched_used_and_taken_back(kept, server, author
 
 
 def test_a_skill_loaded_by_hand_is_counted_and_reviewed_like_any_other(kept, server, author, work):
-    """`/skill-name` in a chat is a use; when its turn fails, the review mends it, and the person is told."""
+    """`/skill-name` in a chat is a use; when its turn fails, the review patches it, and the person is told."""
     env = {**server.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
     (work / "draft.md").write_text(SKILL)
     kept("skills", "create", "read-report", "-f", "draft.md")

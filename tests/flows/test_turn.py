@@ -112,7 +112,7 @@ def test_independent_tools_run_side_by_side(opened):
 
 
 def test_a_tool_that_throws_is_an_answer(opened):
-    """The turn goes on; the model gets the failure."""
+    """The turn continues; the model gets the failure."""
     agent = opened([Says(tool_calls=(call("session_search", query="x"),)), "went on"])
     tool = agent.parts.toolbox.tools["session_search"]
     object.__setattr__(tool, "call", lambda arguments, context: 1 / 0)
@@ -142,7 +142,7 @@ def test_a_turn_ends_at_its_limit_with_where_it_stands(opened):
     ids=["model", "tool"],
 )
 def test_a_turn_ends_when_its_time_is_over(opened, slow, said, released):
-    """Neither a model that goes on talking nor a tool that hangs is waited for; the next turn works."""
+    """Neither a model that keeps talking nor a tool that hangs delays the end; the next turn works."""
     agent = opened([slow, "fine again"], config="limits:\n  seconds: 1\n")
     schema = ToolSchema("slow_tool", "Hangs.", {"type": "object"}, "todo")
     agent.parts.toolbox.tools["slow_tool"] = Tool(schema, lambda *_: released.wait(90) and {"success": True})
@@ -180,8 +180,8 @@ def test_a_failing_model_loses_nothing(opened):
     assert "no answer" in texts[1]
 
 
-def test_changes_of_others_are_told_once_and_never_stored_as_content(opened):
-    """A delta stands in api_content of one message, inside the fence, and in no other place."""
+def test_changes_of_others_are_reported_once_and_never_stored_as_content(opened):
+    """A delta is in api_content of one message, inside the fence, and nowhere else."""
     agent = opened(["one", "two", "three"])
 
     async def talk():
@@ -207,8 +207,8 @@ def _context():
     return ToolContext()
 
 
-def test_own_writes_are_not_told_back(opened):
-    """What this conversation wrote itself it knows."""
+def test_own_writes_are_not_in_the_delta(opened):
+    """A conversation is not notified of what it wrote itself."""
     agent = opened(
         [Says(tool_calls=(call("memory", action="add", target="user", content="Likes tea"),)), "ok", "again"]
     )
@@ -258,7 +258,7 @@ def test_toolsets_decide_what_is_loaded(opened):
 
 
 def test_nudge_counters_survive_a_resume(opened):
-    """A second process goes on counting where the first one left."""
+    """A second process continues counting where the first one left."""
     first = opened(["a", "b", "c"])
 
     async def talk():
@@ -285,7 +285,7 @@ def test_secrets_are_redacted_in_the_store_only(opened, home):
 
 
 def test_a_warning_names_an_unknown_provider(opened):
-    """A configured provider that does not exist is said loudly; the chat goes on."""
+    """A configured provider that does not exist causes a warning; the chat continues."""
     agent = opened(["still here"], config="memory:\n  provider: nosuch\n")
 
     answer = anyio.run(agent.turn, "hi")

@@ -72,7 +72,7 @@ def test_each_user_has_a_prompt_of_their_own_pages(app):
 
 @pytest.mark.parametrize("users", [(ANN, BEN), (ANN, ANN)])
 def test_the_events_of_an_agent_reach_its_own_sink_only(app, users):
-    """What one agent does is told to nobody who listens to another, not even to the same user's other agent."""
+    """A listener of one agent gets no events of another, not even of the same user's other agent."""
     use_model(app, lambda request: f"answer to {request.messages[-1].text}")
     heard = ([], [])
     first, second = (

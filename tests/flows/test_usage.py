@@ -43,7 +43,7 @@ def test_each_call_of_a_review_is_counted(kept):
 
 
 def test_a_review_that_breaks_off_counts_what_it_took(kept):
-    """Its first call was paid for, whatever became of the second."""
+    """Its first call was paid for, whatever happened to the second."""
 
     def script(body):
         if "Background review" not in json.dumps(body["messages"]):
@@ -60,8 +60,8 @@ def test_a_review_that_breaks_off_counts_what_it_took(kept):
     assert calls_by_task(kept)["review"] >= 1
 
 
-def test_errands_are_counted_by_task(kept):
-    """A summary of a compaction and those of a search stand under their own names, once each."""
+def test_auxiliary_calls_are_counted_by_task(kept):
+    """Summaries of a compaction and of a search are counted under their own tasks, once each."""
 
     def script(body):
         last = body["messages"][-1]
@@ -92,7 +92,7 @@ def test_errands_are_counted_by_task(kept):
 
 
 def test_conversations_side_by_side_count_their_own(home, tmp_path):
-    """An errand of one is not counted for the other that is open in the same process."""
+    """An auxiliary task of one is not counted for the other that is open in the same process."""
     with LoopbackOpenAI(lambda _body: Says("A title", usage=ONE), models=("big", "small")) as server:
         home.mkdir()
         (home / "config.yaml").write_text("auxiliary: {title: {model: small}}\n")

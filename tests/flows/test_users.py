@@ -956,7 +956,7 @@ def of_owner(part: str):
 
 
 def share_listeners(patch):
-    """Let everyone hear what is told to anyone."""
+    """Send every user's events to everyone."""
     real = UserSpace.__init__
 
     def init(space, app, user):
@@ -1011,7 +1011,7 @@ class UserFacts(UserContract):
 
 
 def check_catalog(folder: Path) -> None:
-    """The catalogue of a search knows own sessions only: two of its filters stand behind one another."""
+    """The catalogue of a search knows own sessions only: it filters twice."""
     with closing(SqliteSessionStore(folder / "catalog.db")) as store:
         for user, name in ((ANN, "anns"), (BOB, "bobs")):
             store.for_user(user).create(Session(id=SessionId(name), source="cli", started=1.0))

@@ -63,7 +63,7 @@ def test_the_terminal_stays_quiet(tmp_path, capsys):
 
 
 def test_a_place_that_cannot_be_written_is_passed_over(tmp_path):
-    """A command goes on where its log cannot."""
+    """A command continues where its log cannot."""
     (tmp_path / "logs").write_text("a file in the way")
     open_log(tmp_path / "logs", debug=False)
 

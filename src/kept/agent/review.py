@@ -145,7 +145,7 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
         }
     )
     usage_only = _usage_sink(conversation)
-    before = conversation.record.read_context().as_read_anew()
+    before = conversation.record.read_context().for_review()
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await stream_answer(
             model, request, sink=usage_only, streamed=StreamedText(), task="review"

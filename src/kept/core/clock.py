@@ -87,7 +87,7 @@ def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
     from kept.core.dates import find_dates, may_hold_date
 
     if not may_hold_date(text):
-        return ()  # most queries: the local clock is not asked
+        return ()  # most queries name no time, and reading the local time zone is slow
     try:
         return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
     except (ValueError, OverflowError, OSError):
@@ -95,12 +95,12 @@ def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
 
 
 def _wall_clock(epoch: float) -> float:
-    """Return the moment at which UTC shows what the local clock shows at `epoch`."""
+    """Return the local wall-clock time at `epoch`, as if it were UTC."""
     return datetime.fromtimestamp(epoch, UTC).astimezone().replace(tzinfo=UTC).timestamp()
 
 
 def _localize(span: "Span") -> "Span":
-    """Return a span of a calendar in UTC as the same days of the local calendar."""
+    """Convert a span of wall-clock times to epoch seconds; the inverse of `_wall_clock`."""
     from kept.core.dates import Span
 
     return Span(_from_wall_clock(span.start), _from_wall_clock(span.end))
@@ -129,10 +129,10 @@ class FixedClock:
 
 
 class Pace:
-    """How quickly a long task advances, and so how long it will still take."""
+    """The pace of a long task, from which the remaining time is estimated."""
 
     _LEAST_SECONDS = 2.0
-    """How long a task runs before its pace says anything."""
+    """A task must run this long before an estimate is shown."""
 
     def __init__(self, monotonic: Callable[[], float] = read_monotonic) -> None:
         self._monotonic = monotonic
@@ -140,7 +140,7 @@ class Pace:
         self._begun, self._first = 0.0, 0
 
     def left(self, task: str, done: int, total: int) -> str:
-        """Return the time left of `task` in words; empty in its first seconds and at its end."""
+        """Return the remaining time of `task` in words; empty in its first seconds and at its end."""
         now = self._monotonic()
         if task != self._task or done < self._first:
             self._task, self._begun, self._first = task, now, done

@@ -173,7 +173,7 @@ _SLOT: Final = "[NUMWDY]"
 
 @cache
 def weekday_patterns() -> tuple[re.Pattern[str], ...]:
-    """Return what finds each day of the week in five languages, also in the plural: "mittwochs"."""
+    """Return an expression for each day of the week in five languages, plurals ("mittwochs") included."""
     names = zip(WEEKDAYS, *(language.weekdays.split() for language in LANGUAGES), strict=True)
     return tuple(
         re.compile(rf"\b(?:{'|'.join((english, *spaced))})s?\b|{chinese}") for english, *spaced, chinese in names
@@ -187,7 +187,7 @@ def translate_date(text: str) -> str:
 
 
 def find_phrases(folded: str, codes: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Yield the place of every phrase in a lower-case text that names a date in one of the languages, in English."""
+    """Yield start, end and English translation of every date phrase of these languages in a lower-case text."""
     for code in codes:
         for rule in _rules(code, is_inside=True):
             yield from ((*match.span(), rule.english(_groups(match))) for match in rule.pattern.finditer(folded))
@@ -240,7 +240,7 @@ def _language(code: str) -> Language:
 def _rules(code: str, *, is_inside: bool) -> tuple[_Rule, ...]:
     """Return the rules that find a date inside a sentence, or those for a text that is only a date.
 
-    Compiling one language takes some milliseconds, so only what a text may need is compiled.
+    Compiling one language takes some milliseconds, so a language is compiled only for a text that may need it.
     """
     language = _language(code)
     tables = {

@@ -244,13 +244,13 @@ _ANCHORS = frozenset(
 
 @cache
 def _readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
-    """Return the expressions of dates inside a text; compiled for the first text that may hold one."""
+    """Return the expressions for dates inside a text; compiled for the first text that may contain one."""
     return tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
 
 
 @cache
 def _whole_readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
-    """Return the expressions of a text that is only a date; compiled when a filter is first read."""
+    """Return the expressions for a text that is only a date; compiled when a filter is first parsed."""
     return tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
 
 
@@ -286,20 +286,20 @@ def _may_hold_english_date(folded: str) -> bool:
 
 @cache
 def _anchor(language: Language) -> re.Pattern[str]:
-    """Return what finds a word of the language without which a sentence names no date in it."""
+    """Return an expression for the anchor words of a language: every date phrase in it contains one."""
     words = "|".join(f"{language.units} {language.months} {language.weekdays} {language.days}".split())
     return re.compile(words if language is CHINESE else rf"\b(?:{words})\b")
 
 
 @cache
 def _any_anchor() -> re.Pattern[str]:
-    """Return what finds a digit, or a word without which a sentence names no date, in every language with spaces."""
+    """Return an expression for a digit or an anchor word of any language that separates words by spaces."""
     words = [*_ANCHORS, *(_anchor(language).pattern for language in LANGUAGES if language is not CHINESE)]
     return re.compile(rf"\d|\b(?:{'|'.join(words)})\b")
 
 
 def may_hold_date(text: str) -> bool:
-    """Return whether a text has a word or a digit without which it names no date in any of the known languages."""
+    """Return whether a text may name a date in any of the known languages; False is certain."""
     folded = text.lower()
     return _any_anchor().search(folded) is not None or (
         not folded.isascii() and _anchor(CHINESE).search(folded) is not None
@@ -310,7 +310,7 @@ def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
     """Return the dates mentioned in a question in any of the known languages, each with its words."""
     folded = text.lower()
     read = _read_phrases(folded, now)
-    # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; of equals the first reader
+    # the longest wins: "3. April 2024" is a day, though "April 2024" is a month; then the first reader
     read.sort(key=lambda one: one[0] - one[1])
     chosen: list[tuple[int, int, Span]] = []
     for start, end, span in read:
@@ -320,7 +320,7 @@ def find_dates(text: str, now: float) -> tuple[tuple[Span, str], ...]:
 
 
 def find_impossible_date(text: str, now: float) -> str | None:
-    """Return words that are shaped like a date and name none, such as "31 February"; None where there are none."""
+    """Return words that look like a date but name no existing day, such as "31 February", or None."""
     folded = text.lower()
     known = [said for _, said in find_dates(text, now)]
     missing = [folded[start:end] for start, end, span in _read_phrases(folded, now) if span is None]
@@ -328,7 +328,7 @@ def find_impossible_date(text: str, now: float) -> str | None:
 
 
 def _read_phrases(folded: str, now: float) -> list[tuple[int, int, Span | None]]:
-    """Return the places of what is shaped like a date, each with its time; None where there is no such day."""
+    """Return start, end and span of every phrase that looks like a date; the span is None if no such day exists."""
     codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
     found = find_phrases(folded, codes) if codes else ()
     read = [(start, end, parse_date(english, now)) for start, end, english in found]

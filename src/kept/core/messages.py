@@ -320,7 +320,7 @@ class Lineage:
         return found
 
     def chain(self, session_id: SessionId) -> list[SessionId]:
-        """Return the sessions that compaction made of one, the first one first."""
+        """Return the chain of sessions that compactions created from one, oldest first."""
         return self.family(session_id, CHAIN)
 
     def tip(self, session_id: SessionId) -> SessionId:

@@ -1,4 +1,4 @@
-"""Plugins: packages in folders and entry points, discovered without importing them and imported under names of ours."""
+"""Plugins: packages in folders and entry points, discovered without importing them and imported under our own names."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ class OffersTools(Protocol):
 
 
 class SessionStore(Protocol):
-    """Stores conversations and searches them. SQLite implements it; PostgreSQL can.
+    """Stores conversations and searches them, in SQLite or PostgreSQL.
 
     A store is opened for one user. Ids of another user's sessions and messages are unknown to it.
     Every method is one transaction unless a `unit` is passed. `messages` and `context` never
@@ -292,7 +292,7 @@ class Documents(Protocol):
     """Named texts of one user that are replaced as a whole: files of a folder, or rows of a server."""
 
     def names(self, suffix: str) -> list[str]:
-        """Return the names that end so, sorted; without those that were moved into a folder below."""
+        """Return the names that end with `suffix`, sorted; without documents that were moved into a folder below."""
         ...
 
     def read(self, name: str) -> bytes | None:

@@ -41,7 +41,7 @@ _WORDS = {
 _MOST_NAME_CHARS = 500
 _MOST_SHOWN_CHARS = 60
 _UNSAFE = r"[^\w./:@~+-]+"
-"""An address or a file name can be chosen to be read as a sentence."""
+"""Replaced before a source is shown: an attacker can choose an address or a file name that reads as a sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def describe(stored: SourceName | None) -> str:
 
 
 def label(stored: SourceName) -> str:
-    """Return what stands before a text that nobody has confirmed."""
+    """Return the marker that precedes a text that nobody has confirmed."""
     return f"[unverified, from {read_source(stored)}]"
 
 
@@ -145,16 +145,16 @@ _CLIENT_NAMES: Mapping[str, str] = {
     **dict.fromkeys(("write", "edit", "multiedit", "apply_patch", "replace", "notebookedit", "todowrite", "todo_write",
                      "update_plan", "exitplanmode"), "edit_file"),
 }  # fmt: skip
-"""Tools of other agents, and what ours are called that do the same."""
+"""Names of other agents' tools, mapped to our tools that do the same."""
 _CLIENT_PREFIX = "mcp__kept__"
-"""How other agents call our own tools."""
+"""What precedes the names of our own tools in other agents."""
 _FOREIGN_FOLDERS = frozenset(
     {
         "node_modules", "vendor", "third_party", "site-packages", "dist-packages", ".venv", "venv", "bower_components",
         "Pods", "downloads", "Downloads", "attachments", "inbox", "tmp",
     }
 )  # fmt: skip
-"""Folders of a project that hold what others wrote."""
+"""Folders of a project that contain other people's files."""
 FROM = "from"
 """The key under which an answer of our own tools names the source of a text."""
 

@@ -118,8 +118,8 @@ class Found:
     candidates: int = 0
     """How many messages were considered after the filters; of a period, how many sessions it has."""
     period: Period | None = None
-    """The time that the question is only about: all its sessions are listed then, none is ranked."""
+    """Set if the question is only about a time: its sessions are then listed, not ranked."""
     of_time: tuple[FoundSession, ...] = ()
-    """Where nothing matched well enough: the sessions of the time that the question names."""
+    """If nothing matched well enough: the sessions of the time that the question names."""
     explained: Explained | None = None
     """How the message of `SearchRequest.explain` was treated."""

@@ -15,7 +15,7 @@ from kept.core.values import dataclass, is_dataclass
 Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
 """The groups in which tools are switched on and off."""
 REMOTE_TOOLSETS = ("memory", "session_search", "skills", "todo", "context")
-"""What an agent may use that is reached over the network: no files, no terminal, no other programs of this machine."""
+"""The toolsets of an agent that is reached over the network: no files, no terminal, no other programs."""
 
 
 class InvalidSetting(Exception):

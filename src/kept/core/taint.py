@@ -1,15 +1,15 @@
-"""Taint: what reading a source does to what is written after it, and what becomes of that.
+"""Taint: how a source that a model has read affects the texts that it writes afterwards, and what happens to those.
 
 The rules, on one page. Nothing here reads a file or a clock; tiers store the results.
 
 1. Every text has an author, and may have a source: what a tool printed, a file, a web page, an import, a provider.
    Source and author are decided by the program that runs the tool or reads the file, never by a text or an argument.
-2. A person, the agent itself and its review are no sources. Files of the project are one, but of the person's own.
+2. The person, the agent itself and its review are not sources. Files of the project are, but they are the person's own.
 3. Taint. What a model writes in a turn in which it has read a source is tainted by that source (`find_taint`). Later
    turns are tainted if the text repeats something of a source that is still in the context (`echoes`).
 4. What the person said in their own words is not tainted, whatever else was read (`is_said`).
 5. Policy (`judge`). A tainted entry that names an address, a command, a path, a credential, a package, a recipient or
-   a payment waits for a person, unless it came from the project itself; any other stands in the prompt as unverified.
+   a payment waits for a person, unless it came from the project itself; any other is shown in the prompt as unverified.
 6. Only a person clears taint: by approving, confirming or writing the entry. A copy of a tainted entry is tainted.
 """
 
@@ -32,14 +32,14 @@ Policy: TypeAlias = Literal["hold", "mark", "allow"]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A text of a source that a model has before it."""
+    """A text from a source, in the model's context."""
 
     source: Source
     text: str
 
 
 class TextIndex:
-    """Tells which texts of a growing list contain a part without spaces, case ignored; reads each text once."""
+    """Finds the texts of a growing list that contain a string without spaces, ignoring case; reads each text once."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[int]] = {}
@@ -68,14 +68,14 @@ class TextIndex:
 
 @dataclass(frozen=True)
 class Context:
-    """What a model has before it when it writes: texts of sources, and what the person said."""
+    """The model's context when it writes: texts from sources, and what the person said."""
 
     readings: tuple[Reading, ...] = ()
     said: tuple[str, ...] = ()
     first_current: int = 0
-    """Place of the first text that was read in the running turn; one before it taints only what repeats it."""
+    """Index of the first text that was read in the current turn; earlier ones taint only what repeats them."""
     indexes: tuple[TextIndex, TextIndex] = field(default_factory=lambda: (TextIndex(), TextIndex()))
-    """Of the readings and of what was said; a conversation passes on the same ones."""
+    """The indexes of `readings` and of `said`; every context of a conversation shares them."""
 
     @property
     def _current(self) -> tuple[Reading, ...]:
@@ -101,21 +101,21 @@ class Context:
         return _choose([self.readings[place] for place in sorted(repeated)] or self._current)
 
     def _find_echoes(self, gist: "Gist") -> set[int]:
-        """Return the places of the readings that have one of the names, or many of the words."""
+        """Return the indexes of the readings that contain one of the names, or many of the words."""
         index, end = self._reading_index, len(self.readings)
         counts = Counter(place for stem in gist.stems for place in index.find(stem, end=end))
         found = {place for place, count in counts.items() if count >= gist.least_echo}
         return found.union(*(index.find(name, end=end) for name in gist.names))
 
-    def as_read_anew(self) -> "Context":
+    def for_review(self) -> "Context":
         """Return the context of a review, which reads the whole conversation: only own files taint by repetition."""
         read = sorted(self.readings, key=lambda one: not one.source.is_own)
         return Context(tuple(read), self.said, sum(one.source.is_own for one in read))
 
     def find_message_taint(self, text: str) -> SourceName | None:
-        """Return the source that taints a whole message: read in this turn, or named in the message again.
+        """Return the source that taints a whole message: read in this turn, or repeated in the message.
 
-        What a provider recalled is with nearly every message; it taints the sentences that repeat it.
+        Recalled text accompanies nearly every message, so it taints only a message with a sentence that repeats it.
         """
         if self._current or not self.readings:
             return _choose(self._current)
@@ -137,16 +137,16 @@ def _choose(readings: Sequence[Reading]) -> SourceName | None:
 
 _NAME = r"[!-~]{3,200}"
 _NAME_SIGN = r"[@/\\_$\d]|\w[.:-]\w|^--"
-"""What nobody paraphrases: addresses, paths, packages, options, numbers, identifiers."""
+"""Marks a word that nobody paraphrases: an address, path, package, option, number or identifier."""
 _MOST_CHARS = 20_000
 _MOST_NAMES = 40
 _LAST_READINGS = 50
-"""A message is compared with what was read last; more would take longer than a turn may."""
+"""A message is compared with this many of the last readings; more would delay the turn."""
 _SENTENCE_END = r"(?<=[.!?])\s+|[。！？\n]+"
 _LEAST_SAID = 0.7
 _LEAST_ECHO = 0.5
 _STEM = 5
-"""Letters that forms of one word share, in most languages."""
+"""How many first letters the forms of one word share in most languages."""
 
 
 def find_names(text: str) -> list[str]:
@@ -157,7 +157,7 @@ def find_names(text: str) -> list[str]:
 
 
 def _find_stems(text: str) -> list[str]:
-    """Return the beginnings of the words that say something."""
+    """Return the stems of the words, without stop words."""
     text = text.casefold().replace(_CHINESE_FRAME, "")
     words = split_words(UNSPACED.sub(" ", text))
     known = stop_words(words) | _FRAME
@@ -169,13 +169,13 @@ _FRAME = frozenset(
     ("user", "users", "person", "prefers", "prefer", "wants", "likes", "uses", "nutzer", "benutzer", "möchte",
      "bevorzugt", "utilisateur", "préfère", "veut", "souhaite", "usuario", "prefiere")
 )  # fmt: skip
-"""Words with which a model introduces what a person said of themself."""
+"""Words with which a model introduces what a person said about themselves."""
 _CHINESE_FRAME = "用户"
 
 
 @dataclass(frozen=True, slots=True)
 class Gist:
-    """What a text says: its names, and the beginnings of the words that say something, in lower case."""
+    """The names in a text and the stems of its other words, in lower case; texts are compared by them."""
 
     names: tuple[str, ...]
     stems: tuple[str, ...]
@@ -192,27 +192,27 @@ class Gist:
         return sum(map(was_said, self.stems)) >= _LEAST_SAID * len(self.stems)
 
     def without(self, was_said: Callable[[str], bool]) -> "Gist":
-        """Return what was not said."""
+        """Return the names and stems that were not said."""
         names = tuple(name for name in self.names if not was_said(name))
         return Gist(names, tuple(stem for stem in self.stems if not was_said(stem)))
 
     @property
     def least_echo(self) -> float:
-        """How many of the words a text must have to repeat this."""
+        """How many of the stems a text must contain to count as a repetition."""
         return max(2, _LEAST_ECHO * len(self.stems))
 
     def echoes(self, other: str) -> bool:
-        """Whether a text, in lower case, has one of the names, or many of the words."""
+        """Whether a text, in lower case, contains one of the names, or many of the stems."""
         return any(name in other for name in self.names) or sum(stem in other for stem in self.stems) >= self.least_echo
 
 
 def is_said(text: str, said: str) -> bool:
-    """Whether a text says what the person said: every name in it, and most of its words; `said` is in lower case."""
+    """Whether the person said every name and most of the words of a text; `said` is in lower case."""
     return Gist.of(text).is_in(said.__contains__)
 
 
 def echoes(text: str, other: str, said: str = "") -> bool:
-    """Whether a text repeats a name of another that the person did not say, or many of its words."""
+    """Whether a text repeats a name, or many of the words, of `other`, apart from what the person said."""
     return Gist.of(text).without(said.__contains__).echoes(other.casefold())
 
 
@@ -220,7 +220,7 @@ def echoes(text: str, other: str, said: str = "") -> bool:
 
 
 class Verdict(StrEnum):
-    """What becomes of an entry."""
+    """What happens to an entry: it is stored, marked as unverified, or held for a person."""
 
     PASS = "pass"  # noqa: S105 - no password
     MARK = "mark"
@@ -241,16 +241,16 @@ _RISKS: Mapping[str, str] = {
     "payment": r"(?i)\b(?:iban|bic|swift|invoice|payment|payee|account number|bank|wallet|refund|rechnung|zahlung|konto"
     r"|überweis|facture|paiement|virement|compte|payer)|[€$£¥]\s?\d|\d\s?(?:€|eur|usd|chf)|付款|转账|发票|账户|账号|收款",
 }
-"""What makes an entry more than an opinion: it can send something somewhere, or run something."""
+"""What makes an entry risky: it can send something somewhere, or run something."""
 
 
 def find_risks(text: str) -> list[str]:
-    """Return what an entry names that could redirect or run something."""
+    """Return the kinds of risk in an entry: what it names could redirect or run something."""
     return [risk for risk, pattern in _RISKS.items() if re.search(pattern, text)]
 
 
 def judge(text: str, stored: SourceName | None, policy: Policy) -> Verdict:
-    """Return what becomes of an entry with this source (rule 5)."""
+    """Return what happens to an entry with this source (rule 5)."""
     if stored is None or policy == "allow":
         return Verdict.PASS
     if policy == "mark" or read_source(stored).is_own or not find_risks(text):
@@ -259,7 +259,7 @@ def judge(text: str, stored: SourceName | None, policy: Policy) -> Verdict:
 
 
 class Flow:
-    """Where the messages of a transcript came from, told one after another; texts are not kept."""
+    """Determines the sources of a transcript's messages, one after another; keeps no texts."""
 
     def __init__(self, *, folder: str = "", imported: SourceName | None = None) -> None:
         self._folder = folder
@@ -290,7 +290,7 @@ def _read_arguments(call: ToolCall | None) -> Mapping[str, JSON]:
 
 
 class ContextReader:
-    """Reads what a model has before it, oldest first; a conversation that grows is not read again."""
+    """Reads the model's context, oldest first; when a conversation grows, only its new texts are read."""
 
     def __init__(self) -> None:
         self._sources: dict[SourceName, Source] = {}
@@ -300,7 +300,7 @@ class ContextReader:
         self._indexes = (TextIndex(), TextIndex())
 
     def take(self, source: SourceName | None, text: str, *, is_person: bool) -> None:
-        """Read a text; what is read after the person's last message is read in the running turn."""
+        """Read a text; everything after the person's last message belongs to the current turn."""
         if source is not None:
             if source not in self._sources:
                 self._sources[source] = read_source(source)

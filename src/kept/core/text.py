@@ -18,14 +18,14 @@ JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JS
 
 
 class _Expression:
-    """Stands for a compiled expression; each method is that of the compiled one from its first use on."""
+    """Compiles an expression on first use; its methods are those of the compiled expression."""
 
     def __init__(self, source: str, flags: int) -> None:
         self._source = source
         self._flags = flags
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(re.compile(self._source, self._flags), name)  # `re` keeps what it compiled
+        value = getattr(re.compile(self._source, self._flags), name)  # `re` caches compiled expressions
         setattr(self, name, value)
         return value
 
@@ -35,14 +35,14 @@ def expression(source: str, flags: int = 0) -> re.Pattern[str]:
     return cast("re.Pattern[str]", _Expression(source, flags))
 
 
-# Every process loads this module, so expressions that few of them use are texts here: `re` compiles and keeps them.
+# Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
 _SOURCE_PREFIX = "\n  — "
 _MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$"
 _PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
 
 
 class Written(dict[str, "JSON"]):
-    """A JSON object that was written already, to measure it, with its text; nobody may change it."""
+    """A JSON object together with its serialised text, which was needed to measure it; must not be changed."""
 
     __slots__ = ("text",)
 
@@ -53,7 +53,7 @@ class Written(dict[str, "JSON"]):
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
 _encode_answer = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
-"""For what was built here and cannot contain itself; to look for that takes a fifth of the time."""
+"""For values that we built ourselves, which cannot be circular: the check takes a fifth of the time."""
 
 
 def dumps(value: JSON, *, indent: int | None = None) -> str:
@@ -105,9 +105,9 @@ def has_hump(text: str) -> bool:
 
 
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-"""What a terminal may obey: the C0 and C1 controls except tab and line break, and those that reorder text."""
+"""Characters that a terminal may act on: C0 and C1 controls except tab and line break, and bidirectional controls."""
 _DIRECTION_MARKS = "[\u061c\u200e\u200f]"
-"""Ordinary in Arabic and Hebrew, and without a sign of their own: left out, where a replacement would disfigure."""
+"""Ordinary in Arabic and Hebrew, and invisible: removed, because a replacement would disfigure the text."""
 _LINE_SEPARATORS = "[\u2028\u2029]"
 """Replaced by a space: a line break here would escape the indent of the lines around it."""
 _NOT_IN_JSON = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
@@ -212,7 +212,7 @@ def split_pairs(run: str) -> list[str]:
 
 @cache
 def _list_stop_words() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the stop words of each language in the order of their file: those that tell it, and ambiguous ones."""
+    """Return the stop words of each language in the order of their file: those that identify it, and ambiguous ones."""
     telling: dict[str, list[str]] = {}
     ambiguous: dict[str, list[str]] = {}
     for line in resource_text("kept.core", "stop_words.txt").splitlines():
@@ -242,7 +242,7 @@ def list_markers(language: str) -> list[str]:
 
 @cache
 def _foreign_words() -> tuple[dict[str, list[str]], frozenset[str]]:
-    """Return which languages but English each word tells, and the words that English lacks."""
+    """Return the languages other than English that each word identifies, and the words that English lacks."""
     languages: dict[str, list[str]] = {}
     for language, words in _list_stop_words()[0].items():
         for word in words if language != "en" else ():
@@ -263,7 +263,7 @@ def find_languages(words: Sequence[str]) -> list[str]:
     therefore counts only if the question contains at least two of its stop words, and more than English ones.
     """
     languages, distinct = _foreign_words()
-    if distinct.isdisjoint(words):  # most questions are in English, and no language can have more of its words than it
+    if distinct.isdisjoint(words):  # most questions are in English: no other language can then have more of the words
         return []
     hits: dict[str, int] = {}
     for word in words:

@@ -3,7 +3,7 @@
 The standard decorator writes and compiles six methods of every class while its module loads: half a millisecond each
 time, and a command loads more than a hundred classes of which it makes half. This one has the same result for the
 parameters that it knows, and `dataclasses.fields`, `asdict`, `is_dataclass` and classes derived with the standard
-decorator work on it: what they read is built when they ask for it. Type checkers see the standard decorator.
+decorator work on it: the attributes that they read are built on first access. Type checkers see the standard decorator.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -37,7 +37,7 @@ class Field:
 
 
 class _Standard:
-    """What the standard library reads of a dataclass, built when it is first read."""
+    """The attributes that the standard library reads from a dataclass, built on first access."""
 
     def __init__(self, owner: type, found: Mapping[str, Field], *, frozen: bool) -> None:
         self._owner = owner
@@ -191,7 +191,7 @@ def _reader(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _make_guards(cls: type, found: Mapping[str, Field]) -> dict[str, Any]:
-    """Return what keeps an instance as it was made, and lets `copy` and `pickle` make another one."""
+    """Return the methods that make instances immutable and let `copy` and `pickle` work all the same."""
 
     def refuse(instance: Any, name: str, *value: object) -> None:
         if type(instance) is cls or name in found:
@@ -211,9 +211,10 @@ def _make_guards(cls: type, found: Mapping[str, Field]) -> dict[str, Any]:
 
 
 def unguarded(cls: type[T]) -> type[T]:
-    """Let only the type checker refuse assignments to instances of a frozen class, which are made three times as fast.
+    """Remove the runtime guard of a frozen class, so that its instances are created three times as fast.
 
-    For values that one answer makes by the dozen. What plugins are handed keeps its guard.
+    Only the type checker then refuses assignments. For values that one answer creates by the dozen; values that are
+    passed to plugins keep their guard.
     """
     assert {"__setattr__", "__delattr__"} <= cls.__dict__.keys(), f"{cls.__name__} is not frozen"
     del cls.__setattr__, cls.__delattr__
@@ -245,7 +246,7 @@ def _compile_init(cls: type, found: Mapping[str, Field], *, frozen: bool) -> Cal
     text = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body or ["pass"])
     exec(text, namespace)  # noqa: S102 - names of fields and nothing else, as in the standard library
     compiled: Callable[..., None] = namespace["__init__"]
-    compiled.__qualname__ = f"{cls.__qualname__}.__init__"  # which an error about a missing argument names
+    compiled.__qualname__ = f"{cls.__qualname__}.__init__"  # errors about missing arguments show this name
     return compiled
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kept.importers.assets import Asset
 
 MOST_BYTES = 1_000_000
-"""A longer file is no memory that somebody curated; it is reported and left out."""
+"""A longer file was not curated by anybody; it is reported and left out."""
 _MOST_FOLDERS = 2_000
 _FIRST_BYTES = 400_000
 """How much of a transcript is read to find its working folder; Codex puts its whole instructions before it."""

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MOST_DIRECTORY_BYTES = 32_000_000
-"""About 250,000 files. A longer list of files would fill the memory before a single one is looked at."""
+"""About 250,000 files. A longer list of files would fill the memory before the first file is read."""
 MOST_FILES = 250_000
 MOST_RATIO = 250
 """Exports of text shrink to a tenth, seldom to a fiftieth; deflate can reach a thousandth, and bombs do."""
 FREE_BYTES = 50_000_000
-"""Up to this size a file may be packed as tightly as it likes."""
+"""Files up to this size may have any compression ratio."""
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError, ValueError)
 """What reading raises on damaged files: a wrong checksum, a cut stream, a method that is not known."""
 _END = struct.Struct("<4s4H2LH")
@@ -53,7 +53,7 @@ class ExportFiles(Protocol):
     """The files of one export."""
 
     stamp: str
-    """Another one after the export was changed."""
+    """Differs after the export was changed."""
     total_bytes: int
 
     def names(self) -> list[str]:

@@ -30,7 +30,7 @@ _LAST_MESSAGES = 100
 """How many messages of a session are compared with the prompt of an event."""
 _NO_MESSAGE = MessageId(0)
 _TELLING_CHARS = 40
-"""Shorter texts ("continue") are said more than once, so only the moment tells whether two are the same."""
+"""Shorter texts ("continue") are said more than once, so only their time shows whether two are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Capture:
             self.captures.write_turn(unit, external, turn, prompt=prompt, messages=ids)
 
     def _holds_prompt(self, unit: UnitOfWork, external: str, prompt: Said) -> bool:
-        """Whether a transcript, which may name turns otherwise, gave this prompt in the last minutes."""
+        """Whether a transcript, which may use other turn ids, contained this prompt in the last minutes."""
         session = self.captures.session(unit, external)
         if session is None:
             return False
@@ -142,7 +142,7 @@ class Capture:
         with self._database.writing() as unit:
             self._take(unit, batch)
             position = reading.position()
-            # what was left out for a reason that can end is read again then
+            # messages that were left out for a temporary reason are read again later
             if not self._excluded and not self._conversations.has_trashed and (batch or before(unit, path) != position):
                 now, waiting = self._clock.now().timestamp(), reading.waiting_bytes()
                 self.captures.save_position(unit, path, position, waiting=waiting, now=now)
@@ -152,8 +152,8 @@ class Capture:
         for item in batch:
             self.tally.note(item)
         # neighbouring messages of one conversation are stored together
-        told = (item for item in batch if not isinstance(item, Left | Problem))
-        for conversation, items in groupby(told, _belongs_to):
+        stored = (item for item in batch if not isinstance(item, Left | Problem))
+        for conversation, items in groupby(stored, _belongs_to):
             self._take_run(unit, conversation, list(items), known)
         self._conversations.update(unit)
         self._count(unit, [item for item in batch if isinstance(item, Spent)], known)
@@ -167,7 +167,7 @@ class Capture:
     ) -> None:
         for item in items:
             if isinstance(item, Conversation):
-                self._conversations.tell(item)
+                self._conversations.note_facts(item)
         for is_withdrawal, part in groupby(items, lambda item: isinstance(item, Withdrawn)):
             if is_withdrawal:
                 self._withdraw(unit, [item for item in part if isinstance(item, Withdrawn)], known)
@@ -219,13 +219,13 @@ class Capture:
             key = self.captures.key(item.external_id)
             stored = known.get(key)
             if stored is None:
-                fresh[key] = item  # of two rows with one id the later is complete
+                fresh[key] = item  # of two rows with the same id, the later one is complete
             elif stored[1] != mark_of(item.message) and self._replace(unit, stored[0], item):
                 known[key] = (stored[0], mark_of(item.message))
                 self.captures.remember(unit, key, *known[key])
             else:
                 self.tally.known += 1
-                if not fresh:  # what a branch has in common with others lies before what is new in it
+                if not fresh:  # the messages that a branch shares with others precede its new ones
                     self._conversations.note_shared(item.conversation, stored[0])
         return list(fresh.values())
 
@@ -236,7 +236,7 @@ class Capture:
         """
         stored = self._store.message(message_id)
         if stored is None:
-            return False  # removed here, so it does not return
+            return False  # it was removed here, so it must not come back
         new = self._conversations.redact(item.message)
         has_grown = new.role is stored.message.role and new.text.startswith(stored.message.text)
         _, last = self._store.edges(stored.session_id, first=0, last=1)
@@ -302,10 +302,10 @@ class Capture:
                 self.tally.replaced += len(twin.messages)
                 self.tally.added -= len(twin.messages)
 
-    # what is not a message
+    # everything besides messages
 
     def _withdraw(self, unit: UnitOfWork, items: Sequence[Withdrawn], known: Known) -> None:
-        """Rewind the turns that a person took back, once for each time."""
+        """Rewind the turns that a person withdrew, once per withdrawal."""
         for item in items:
             key = self.captures.key(f"undo:{item.external_id}")
             session = self.captures.session(unit, item.conversation)
@@ -319,7 +319,7 @@ class Capture:
             self._remember_once(unit, key, known, MessageId(-first))
 
     def _remember_once(self, unit: UnitOfWork, key: bytes, known: Known, message: MessageId = _NO_MESSAGE) -> None:
-        """Remember something that is no message, so that it is not done again."""
+        """Record something other than a message, so that it is not done again."""
         self.captures.remember(unit, key, message, 0)
         known[key] = (message, 0)
 

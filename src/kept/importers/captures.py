@@ -39,7 +39,7 @@ def _digest(text: str, size: int) -> bytes:
 
 @lru_cache(maxsize=4_096)
 def _key(user: UserId, client: str, external_id: str) -> bytes:
-    return _digest(f"{user}\0{client}\0{external_id}", 12)  # asked for three times on the way of each message
+    return _digest(f"{user}\0{client}\0{external_id}", 12)  # cached: it is needed three times per message
 
 
 def _first(rows: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
@@ -53,7 +53,7 @@ def words_mark(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """A session that stands for a conversation elsewhere, with the last title that it was given there."""
+    """The session of a conversation elsewhere, with the last title that it had there."""
 
     session_id: SessionId
     title: str | None
@@ -124,7 +124,7 @@ def find_sessions(unit: UnitOfWork, user: UserId) -> dict[tuple[str, str], str]:
 
 
 def copy_captures(source: UnitOfWork, target: UnitOfWork, user: UserId, ids: Mapping[int, int]) -> None:
-    """Take the record of what a backup had captured, so that an import does not store it again.
+    """Copy the record of what a backup had captured, so that an import does not store it again.
 
     `ids` gives the ids here of the messages that were restored.
     """
@@ -159,7 +159,7 @@ class Captures:
         return {key: (MessageId(number), mark) for key, number, mark in rows}
 
     def remember(self, unit: UnitOfWork, key: bytes, message_id: int, mark: int, *, is_own: bool = True) -> None:
-        """Store the message and the mark of a key; one that was here before is no part of an import."""
+        """Store the message and the mark of a key; one that was here before does not belong to the import."""
         unit.execute(SQL.remember, (key, message_id, mark, self.import_number if is_own else None))
 
     def session(self, unit: UnitOfWork, external_id: str) -> KnownSession | None:
@@ -178,9 +178,9 @@ class Captures:
         now: float,
         is_own: bool = True,
     ) -> list[SessionId]:
-        """Store which session stands for a conversation; return the sessions that waited to hang under it.
+        """Store the session of a conversation; return the sessions that waited for it as their parent.
 
-        A session that was here before is no part of an import, so that an undo leaves it.
+        A session that was here before does not belong to the import, so an undo leaves it.
         """
         bindings = self._scope(
             external=external_id, session=session_id, waits_for=waits_for, title=title, now=now,
@@ -191,7 +191,7 @@ class Captures:
         return [SessionId(str(row[0])) for row in waiting]
 
     def count_usage(self, unit: UnitOfWork, session_id: SessionId, spent: Spent) -> None:
-        """Note a model call that an import counted, so that it can be taken back."""
+        """Record a model call that an import counted, so that an undo can subtract it."""
         if self.import_number is None:
             return
         from kept.core.clock import from_epoch

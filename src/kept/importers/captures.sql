@@ -2,7 +2,7 @@
 SELECT key, message_id, mark FROM captured_messages WHERE key IN (SELECT unhex(value) FROM json_each(?));
 
 -- name: remember
--- what replaces a message belongs to the import that stored it first
+-- a replacement belongs to the import that first stored the message
 INSERT INTO captured_messages (key, message_id, mark, import_number) VALUES (?, ?, ?, ?)
 ON CONFLICT (key) DO UPDATE SET message_id = excluded.message_id, mark = excluded.mark;
 

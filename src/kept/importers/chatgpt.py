@@ -38,7 +38,7 @@ _MARKS = re.compile(
 _CONTEXT = frozenset(("user_editable_context", "model_editable_context"))
 """Custom instructions and saved memories, repeated in every conversation; taken once, as memory."""
 _SOUNDS = frozenset(("audio_asset_pointer", "real_time_user_audio_video_asset_pointer"))
-"""What was spoken; the words are in a transcription beside it."""
+"""Audio parts; their words are in a transcription beside them."""
 _NO_TITLES = frozenset(("New chat", "New Chat"))
 
 
@@ -150,7 +150,7 @@ class _Conversations:
     # contents
 
     def _text(self, content: Mapping[str, Any]) -> str:
-        """Return the text of a content of any kind; what is no text has a placeholder."""
+        """Return the text of a content of any kind; anything but text becomes a placeholder."""
         parts = content.get("parts")
         if isinstance(parts, list):
             return join_texts(part if isinstance(part, str) else self._describe_part(part) for part in parts)

@@ -1,6 +1,6 @@
 """What ChatGPT remembered of a person: custom instructions and saved memories, as far as its export mentions them.
 
-The export has no list of memories. They stand in hidden messages of the conversations: the newest one that shows all
+The export has no list of memories. They are in hidden messages of the conversations: the newest one that shows all
 of them to the model counts, and so does each call of the tool that saves one.
 """
 

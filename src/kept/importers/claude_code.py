@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.jsonl import JsonlReading
+from kept.importers.jsonl import JsonlReading, modification_time
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
 from kept.importers.wording import (
     MOST_CHARS,
@@ -73,13 +73,13 @@ class ClaudeCode:
             return [root]
         base = root / "projects" if (root / "projects").is_dir() else root
         found = [path for path in base.rglob("*.jsonl") if path.name not in {"history.jsonl", "journal.jsonl"}]
-        return sorted(found, key=lambda path: (path.name.startswith("agent-"), _modification_time(path)))
+        return sorted(found, key=lambda path: (path.name.startswith("agent-"), modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the transcripts of the session's sub-agents."""
         if path.name.startswith("agent-"):
             return []
-        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=_modification_time)
+        return sorted(path.with_suffix("").glob("subagents/**/agent-*.jsonl"), key=modification_time)
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
         """Yield CLAUDE.md, rules and memories of the person and of each project, and the skills."""
@@ -101,13 +101,6 @@ def _read_purpose(path: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return as_text(value.get("description")) if isinstance(value, dict) else None
-
-
-def _modification_time(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 @dataclass(slots=True)
@@ -179,7 +172,7 @@ class _Parser:
         open_one = self._answer
         if open_one is None or (open_one.message_id, open_one.conversation) != (message_id, conversation.external_id):
             yield from self.flush()
-            yield from self._tell(conversation)
+            yield from self._yield_changed(conversation)
             uuid = str(row.get("uuid") or message_id)
             self._answer = open_one = _Answer(
                 conversation.external_id, message_id, uuid, start, self._moment(row), conversation.model, [], {}
@@ -268,7 +261,7 @@ class _Parser:
         if not text.strip():
             yield Left("private")
             return
-        yield from self._tell(conversation)
+        yield from self._yield_changed(conversation)
         yield Said(
             conversation.external_id,
             str(row.get("uuid") or ""),
@@ -294,7 +287,7 @@ class _Parser:
         if self._private.is_open or self._is_hidden:
             yield Left("private")
             return
-        yield from self._tell(conversation)
+        yield from self._yield_changed(conversation)
         results = [block for block in blocks if block.get("type") == "tool_result"]
         for place, block in enumerate(results):
             call_id = str(block.get("tool_use_id") or "")
@@ -333,7 +326,7 @@ class _Parser:
             metadata=before.metadata or {key: value for key, value in facts.items() if value},
         )
 
-    def _tell(self, conversation: Conversation) -> Iterator[Item]:
+    def _yield_changed(self, conversation: Conversation) -> Iterator[Item]:
         if self._yielded.get(conversation.external_id) != conversation:
             self._yielded[conversation.external_id] = conversation
             yield conversation
@@ -347,7 +340,7 @@ class _Parser:
         self._titles[session] = title
         if is_custom:
             self._titles[f"{session}:custom"] = "1"
-        yield from self._tell(replace(self._yielded.get(session) or Conversation(session), title=title))
+        yield from self._yield_changed(replace(self._yielded.get(session) or Conversation(session), title=title))
 
     def _moment(self, row: dict[str, Any]) -> float:
         moment = from_program(row.get("timestamp"))

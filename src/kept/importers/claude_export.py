@@ -228,7 +228,7 @@ def _list_memories(files: ExportFiles, projects: Mapping[str, str]) -> Iterator[
             for project, text in own.items() if isinstance(own, dict) else ():
                 if isinstance(text, str) and text.strip():
                     heading = projects.get(project) or "a project of Claude"
-                    # a project there is no folder here, so that its memory has no page of its own
+                    # a project of Claude has no folder here, so its memory has no page of its own
                     yield MemoryFile(f"memories/{project}", Target.MEMORY, text=text, heading=heading, is_archive=True)
             yield from _list_memory_files(memory.get("memory_files"))
 

@@ -68,7 +68,7 @@ class RolloutParser:
         self._private = PrivateSpans(is_open=bool(state.get("private")))
         self._is_hidden = bool(state.get("hidden"))
         self._is_paginated = bool(state.get("paginated"))
-        """Whether completed items tell what was said; other assistant messages are then answers to compactions."""
+        """Whether completed items hold the conversation; other assistant messages are then answers to compactions."""
         self._is_copied = bool(state.get("copied"))
         """Whether the rows are the parent's history, copied into the rollout of a sub-agent."""
         self._began = float(state.get("began") or 0.0)
@@ -210,7 +210,7 @@ class RolloutParser:
             return
         cached, written = last.get("cached_input_tokens", 0), last.get("cache_write_input_tokens", 0)
         fresh = max(0, last.get("input_tokens", 0) - cached - written)
-        # totals are cumulative, so the same total is the same call told again
+        # totals are cumulative, so an equal total is a repeated report of the same call
         name = f"{self._lineage}:{total.get('total_tokens', 0) or self._last}"
         usage = Usage(fresh, last.get("output_tokens", 0), cached, written)
         yield Spent(self._thread, name, self._facts.model, usage, self._last)

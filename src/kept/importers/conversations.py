@@ -1,4 +1,4 @@
-"""The sessions that stand for conversations of another program: creation, links, titles, excluded projects."""
+"""The sessions of conversations from another program: creation, links, titles, excluded projects."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 EVENT_PREFIX = "event:"
 """The beginning of the external id of a message that an event gave."""
 _TURN_MESSAGES = 50
-"""How many stored messages are looked at for what a turn that goes on has read."""
+"""How many stored messages are examined for the sources that a continued turn has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Conversations:
     ) -> None:
         self._store = store
         self._imported = imported
-        """The import that brings the messages, whoever they say has written them; None for a running agent."""
+        """The import as the source of the messages, whatever author they name; None for a running agent."""
         self._captures = captures
         self._clock = clock
         self._facts: dict[str, Conversation] = {}
@@ -74,8 +74,8 @@ class Conversations:
         self._opened.clear()
         self.has_trashed = False
 
-    def tell(self, conversation: Conversation) -> None:
-        """Take the facts of a conversation."""
+    def note_facts(self, conversation: Conversation) -> None:
+        """Note the facts of a conversation."""
         self._facts[conversation.external_id] = conversation
         self._changed.add(conversation.external_id)
 
@@ -222,7 +222,7 @@ class Conversations:
         return self._contents[session_id]
 
     def find_sources(self, session_id: SessionId, run: Sequence[Said]) -> list[SourceName | None]:
-        """Return where the texts of new messages came from; an import is the source of what nobody else is."""
+        """Return where the texts of new messages came from; by default, from the import."""
         facts = self._facts.get(run[0].conversation)
         flow = Flow(folder=(facts.folder if facts is not None else None) or "", imported=self._imported)
         for before in self._store.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:

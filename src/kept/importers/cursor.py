@@ -176,7 +176,7 @@ class _Parser:
         self._speech = Speech(session, state.get("speech") or {}, is_delegate=is_delegate)
         self._moment = path.stat().st_mtime
         self._last = str(state.get("last") or session)
-        """The id of the last row. Each id is made of the one before it and the content: copies have the same."""
+        """The id of the last row. Ids derive from the previous id and the content, so that copies have the same."""
         self._is_told = False
         self._is_known = session in _find_database_chats(path)
         """Whether a database has the same chat, with times and results."""

@@ -12,7 +12,7 @@ from kept.core.messages import Usage
 from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Said, Spent, Unusable
 from kept.importers.speech import Speech
-from kept.importers.wording import as_text, join_texts, result_text
+from kept.importers.wording import as_objects, as_text, join_texts, result_text
 from kept.sessions.moments import from_program
 from kept.storage.foreign import open_copy
 
@@ -60,7 +60,7 @@ class StateDatabase:
         self.damage = self._tables.damage
         if not self._known:
             self.close()
-            raise Unusable(f"{str(path)!r} is no database of Cursor that can be read", "give the path of state.vscdb")
+            raise Unusable(f"{str(path)!r} is not a readable database of Cursor", "give the path of state.vscdb")
 
     def close(self) -> None:
         """Remove the copy."""
@@ -88,11 +88,11 @@ class StateDatabase:
 
     def old_composers(self) -> list[dict[str, Any]]:
         """Return what a workspace knows of its chats; before 2025 with their messages."""
-        return _objects(_field(self.value("ItemTable", _OLD_COMPOSERS), "allComposers"))
+        return as_objects(_field(self.value("ItemTable", _OLD_COMPOSERS), "allComposers"))
 
     def old_chats(self) -> list[dict[str, Any]]:
         """Return the chats of 2023 and 2024."""
-        return _objects(_field(self.value("ItemTable", _OLD_CHATS), "tabs"))
+        return as_objects(_field(self.value("ItemTable", _OLD_CHATS), "tabs"))
 
 
 class DatabaseReading:
@@ -182,9 +182,9 @@ class DatabaseReading:
 
     def _list_bubbles(self, name: str, composer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the messages in order: named in headers and stored under keys of their own, or inside the chat."""
-        headers = _objects(composer.get("fullConversationHeadersOnly"))
+        headers = as_objects(composer.get("fullConversationHeadersOnly"))
         if not headers:
-            inline = _objects(composer.get("conversation"))
+            inline = as_objects(composer.get("conversation"))
             return [{"bubbleId": f"{name}:{place}", **one} for place, one in enumerate(inline)]
         found = []
         for header in headers:
@@ -229,7 +229,7 @@ class DatabaseReading:
             return
         yield Conversation(name, folder=self._folder, title=as_text(chat.get("chatTitle")), is_tree=True)
         speech = Speech(name, {"moment": from_program(chat.get("lastSendTime"))})
-        for place, bubble in enumerate(_objects(chat.get("bubbles"))):
+        for place, bubble in enumerate(as_objects(chat.get("bubbles"))):
             external = f"{name}:{bubble.get('id') or place}"
             text = as_text(bubble.get("rawText")) or as_text(bubble.get("text")) or ""
             if bubble.get("type") == "user":
@@ -263,9 +263,9 @@ def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) 
     if not text and not calls:
         yield Left("empty")  # a step of the client, or a thought that the next answer takes
         return
-    told = list(speech.answer(name, text, moment, calls=calls))
-    yield from told
-    if tool is not None and tool.get("result") and isinstance(told[-1], Said):
+    items = list(speech.answer(name, text, moment, calls=calls))
+    yield from items
+    if tool is not None and tool.get("result") and isinstance(items[-1], Said):
         result = _result(tool["result"])
         yield from speech.result(f"{name}:result", result, moment, call=calls[0][0], name=calls[0][1])
     yield from _count_tokens(name, bubble.get("tokenCount"), facts, moment or speech.moment)
@@ -306,7 +306,3 @@ def find_place(uri: Any) -> str | None:
 
 def _field(value: Any, name: str) -> Any:
     return value.get(name) if isinstance(value, dict) else None
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

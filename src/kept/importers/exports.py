@@ -31,17 +31,17 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """A way through the tree, from where it leaves the ways before it to its end."""
+    """A path through the tree, from where it leaves the earlier paths to its end."""
 
     own: list[Node]
     joint: Node | None
-    """The last node that it has in common with an earlier way; None for the first way, and for another root."""
+    """The last node that it shares with an earlier path; None for the first path, and for another root."""
 
 
 def split_branches(nodes: Mapping[str, Node], current: str | None) -> list[Branch]:
-    """Return the ways through a tree, the current one first; every node is in one of them.
+    """Return the paths through a tree, the current one first; every node is in one of them.
 
-    Without a current node it is the way to the newest leaf. Parents decide, never children or the order of the nodes.
+    Without a current node it is the path to the newest leaf. Parents decide, never children or the order of the nodes.
     """
     order = sorted(nodes.values(), key=lambda node: node.moment)
     parents = {name: _find_parent(node, nodes, order) for name, node in nodes.items()}
@@ -56,7 +56,7 @@ def split_branches(nodes: Mapping[str, Node], current: str | None) -> list[Branc
     for leaf in [current, *leaves]:
         own: list[Node] = []
         name: str | None = leaf
-        while name is not None and name not in taken:  # a circle ends where it began
+        while name is not None and name not in taken:  # a cycle ends where it began
             taken.add(name)
             own.append(nodes[name])
             name = parents[name]
@@ -67,7 +67,7 @@ def split_branches(nodes: Mapping[str, Node], current: str | None) -> list[Branc
 
 
 def _find_parent(node: Node, nodes: Mapping[str, Node], order: Sequence[Node]) -> str | None:
-    """Return the parent; newer exports leave out hidden nodes, so a missing one is replaced by the last before it."""
+    """Return the parent; newer exports omit hidden nodes, so a missing one is replaced by the last node before it."""
     if node.parent is None or node.parent in nodes:
         return node.parent
     place = bisect_left(order, node.moment, key=lambda other: other.moment)
@@ -75,7 +75,7 @@ def _find_parent(node: Node, nodes: Mapping[str, Node], order: Sequence[Node]) -
 
 
 def repeat_joint(branch: Branch, nodes: Mapping[str, Node], read: Callable[[Node], Iterator[Item]]) -> Iterator[Said]:
-    """Yield the last stored message before a branch: it is known already, and tells where the branch begins."""
+    """Yield the last stored message before a branch: it is already stored, and shows where the branch begins."""
     node, steps = branch.joint, 0
     while node is not None and steps <= len(nodes):
         said = [item for item in read(node) if isinstance(item, Said)]
@@ -103,7 +103,7 @@ class ExportReading:
         self._is_done = position.check == files.stamp
 
     def __iter__(self) -> Iterator[Item]:
-        """Yield the conversations of all files; what is broken is named and passed over."""
+        """Yield the conversations of all files; broken records are reported and skipped."""
         for name in self._names if not self._is_done else ():
             problems = 0
             try:

@@ -1,4 +1,4 @@
-"""Gemini CLI's history: a JSONL file per session that is written on as messages grow, before that one JSON file."""
+"""Gemini CLI's history: a JSONL file per session, appended to as messages grow; in older versions one JSON file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.messages import Usage
 from kept.importers.assets import MemoryFile
 from kept.importers.exports import open_conversations
-from kept.importers.jsonl import JsonlReading, open_own
+from kept.importers.jsonl import JsonlReading, modification_time, open_own
 from kept.importers.port import (
     Conversation,
     Item,
@@ -25,7 +25,7 @@ from kept.importers.port import (
     Withdrawn,
 )
 from kept.importers.speech import Speech
-from kept.importers.wording import as_text, describe_block, join_texts, result_text
+from kept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
 from kept.memory.edits import Target
 from kept.sessions.moments import from_program
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kept.importers.assets import Asset
 
 _NOTES = frozenset(("info", "warning", "error"))
-"""Rows that the client shows, and nobody said."""
+"""Rows that the client only displays; nobody said them."""
 _REFERENCED = "--- Content from referenced files ---"
 _PROMPTS_REMEMBERED = 500
 _MOST_PAGE_BYTES = 1_000_000
@@ -58,13 +58,13 @@ class Gemini:
         if root.is_file():
             return [root]
         found = [path for path in root.rglob("*.json*") if _is_chat(path)]
-        return sorted(found, key=lambda path: (path.parent.name != "chats", _modification_time(path)))
+        return sorted(found, key=lambda path: (path.parent.name != "chats", modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the files of the session's sub-agents: a folder beside it with the session's id."""
         short = path.stem.rpartition("-")[2]
         folders = [place for place in path.parent.glob(f"{short}*") if place.is_dir()] if len(short) >= 8 else []
-        return sorted((one for place in folders for one in place.glob("*.jsonl")), key=_modification_time)
+        return sorted((one for place in folders for one in place.glob("*.jsonl")), key=modification_time)
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a session."""
@@ -93,13 +93,6 @@ class Gemini:
 def _is_chat(path: Path) -> bool:
     is_session = path.parent.name == "chats" and path.name.startswith("session-")
     return path.suffix in {".json", ".jsonl"} and (is_session or path.parent.parent.name == "chats")
-
-
-def _modification_time(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _find_folder(path: Path) -> str | None:
@@ -166,18 +159,18 @@ class _Messages:
         yield from self._speech.prompt(name, text, moment, turn=name)
 
     def _take_answer(self, name: str, message: Mapping[str, Any], moment: float | None) -> Iterator[Item]:
-        for thought in _objects(message.get("thoughts")):
+        for thought in as_objects(message.get("thoughts")):
             self._speech.think(f"{thought.get('subject') or ''}\n{thought.get('description') or ''}")
         text = "".join(_describe(part) for part in _parts(message.get("content")) if not part.get("thought"))
-        tools = _objects(message.get("toolCalls"))
+        tools = as_objects(message.get("toolCalls"))
         calls = [(str(one.get("id") or ""), str(one.get("name") or "tool"), one.get("args") or {}) for one in tools]
         tokens = message.get("tokens") if isinstance(message.get("tokens"), dict) else {}
         assert isinstance(tokens, dict)
-        told = list(self._speech.answer(name, text, moment, calls=calls, tokens=_count(tokens, "output")))
-        yield from told
+        items = list(self._speech.answer(name, text, moment, calls=calls, tokens=as_count(tokens, "output")))
+        yield from items
         for call, one in zip(calls, tools, strict=True):
             result = _result(one)
-            if result is not None and any(isinstance(item, Said) for item in told):
+            if result is not None and any(isinstance(item, Said) for item in items):
                 ended = from_program(one.get("timestamp")) or moment
                 yield from self._speech.result(f"{name}:{call[0]}", result, ended, call=call[0], name=call[1])
         if self.facts.model and any(isinstance(value, int) and value for value in tokens.values()):
@@ -196,7 +189,7 @@ class _Parser:
         self._session = str(state.get("session") or "")
         self._facts: dict[str, Any] = dict(state.get("facts") or {})
         self._prompts: list[str] = list(state.get("prompts") or ())
-        """The ids of the prompts in order, to count those that are taken back."""
+        """The ids of the prompts in order, to count those that are withdrawn."""
         self._messages: _Messages | None = None
         if self._session:
             self._messages = _Messages(self._describe(), state.get("speech") or {})
@@ -214,7 +207,7 @@ class _Parser:
         """Yield what a row completes."""
         if isinstance(changed := row.get("$set"), dict):
             self._learn(changed)
-            for message in _objects(changed.get("messages")):
+            for message in as_objects(changed.get("messages")):
                 yield from self._take_message(message, start)
         elif isinstance(place := row.get("$rewindTo"), str):
             yield from self.flush()
@@ -247,15 +240,15 @@ class _Parser:
         if message.get("type") == "gemini":
             self._open, self.held = message, start
         else:
-            yield from self._tell(message)
+            yield from self._yield_message(message)
 
     def flush(self) -> Iterator[Item]:
         """Yield the answer so far."""
         message, self._open, self.held = self._open, None, None
         if message is not None:
-            yield from self._tell(message)
+            yield from self._yield_message(message)
 
-    def _tell(self, message: dict[str, Any]) -> Iterator[Item]:
+    def _yield_message(self, message: dict[str, Any]) -> Iterator[Item]:
         if self._messages is None:
             yield Left("unknown row")
             return
@@ -265,7 +258,7 @@ class _Parser:
             yield item
 
     def _rewind(self, place: str, start: int) -> Iterator[Item]:
-        """Take back a prompt and everything after it."""
+        """Withdraw a prompt and everything after it."""
         if place not in self._prompts:
             yield Left("no message")
             return
@@ -287,7 +280,7 @@ class _Whole:
             yield Left("unknown row")
             return
         messages = _Messages(describe_session(session, record, folder=self._folder, parent=None), {})
-        for message in _objects(record["messages"]):
+        for message in as_objects(record["messages"]):
             yield from messages.take(message)
 
 
@@ -303,10 +296,6 @@ def describe_session(session: str, facts: Mapping[str, Any], *, folder: str | No
         title=as_text(facts.get("summary")),
         parent=parent,
     )
-
-
-def _objects(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
@@ -345,12 +334,7 @@ def _result(call: Mapping[str, Any]) -> str | None:
     return join_texts(texts) if texts else as_text(shown)
 
 
-def _count(tokens: Mapping[str, Any], name: str) -> int:
-    value = tokens.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
-
-
 def _usage(tokens: Mapping[str, Any]) -> Usage:
-    cached = _count(tokens, "cached")
-    output = _count(tokens, "output") + _count(tokens, "thoughts")
-    return Usage(max(0, _count(tokens, "input") - cached), output, cached)
+    cached = as_count(tokens, "cached")
+    output = as_count(tokens, "output") + as_count(tokens, "thoughts")
+    return Usage(max(0, as_count(tokens, "input") - cached), output, cached)

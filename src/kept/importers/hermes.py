@@ -96,7 +96,7 @@ def name_profile(home: Path) -> str:
 
 
 class _JsonReading:
-    """Implements `port.Reading` on a JSON file of an older version: one session, written anew at each turn."""
+    """Implements `port.Reading` on a JSON file of an older version: one session, rewritten at each turn."""
 
     was_rewritten = False
 

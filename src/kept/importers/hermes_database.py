@@ -60,7 +60,7 @@ class HermesDatabase:
             self._columns = {name: self._tables.columns(name) for name in ("sessions", "messages")}
             if not {"id", "started_at"} <= self._columns["sessions"] or "session_id" not in self._columns["messages"]:
                 self.close()
-                raise Unusable(f"{str(path)!r} is no database of Hermes that can be read", "give the folder of Hermes")
+                raise Unusable(f"{str(path)!r} is not a readable database of Hermes", "give the folder of Hermes")
             self._sessions = self._read_sessions()
             ((last,),) = self._tables.rows("SELECT coalesce(max(id), 0) FROM messages")
         except StorageError as error:

@@ -49,9 +49,9 @@ _MOST_JSON_BYTES = 256_000_000
 _MOST_JOINED = 20_000
 """Prompts that nobody answered are joined up to this length; without a bound a long run of them costs its square."""
 _BURST_SECONDS = 0.05
-"""Rows that were written one after the other without a person or a model between them are this close."""
+"""Rows written in one go, without a person or a model between them, are at most this far apart."""
 _END_OF_COPIES_SECONDS = 0.5
-"""What comes later than this after copied rows, and is no copy itself, was said after them."""
+"""A row that comes later than this after copied rows and is not a copy was said after them."""
 
 
 # what a row says
@@ -59,12 +59,12 @@ _END_OF_COPIES_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What of one row is stored."""
+    """The part of a row that is stored."""
 
     message: Message | None
-    """None if nothing of it is."""
+    """None if nothing is stored."""
     why: str = ""
-    """Why nothing of it is stored."""
+    """Why nothing is stored."""
     steering: tuple[str, ...] = ()
     """What the person wrote while the tool ran; Hermes appends it to the tool's result."""
 
@@ -229,7 +229,7 @@ class Copies:
 
 
 def read_json(path: Path, data: bytes) -> dict[str, Any]:
-    """Return the content of a JSON session; raise Unusable if it is none."""
+    """Return the content of a JSON session; raise Unusable for anything else."""
     if len(data) > _MOST_JSON_BYTES:
         raise Unusable(f"{str(path)!r} is larger than {_MOST_JSON_BYTES:,} bytes", "split it")
     try:
@@ -237,7 +237,7 @@ def read_json(path: Path, data: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Unusable(f"{str(path)!r} is not JSON", "it may have been cut off; the other files are read") from error
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
-        raise Unusable(f"{str(path)!r} is no session of Hermes", "give the folder of Hermes")
+        raise Unusable(f"{str(path)!r} is not a session of Hermes", "give the folder of Hermes")
     return value
 
 

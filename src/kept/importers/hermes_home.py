@@ -22,7 +22,7 @@ _SEPARATOR = "§"
 """A line that separates the entries of a page."""
 _PAGES = (("MEMORY.md", Target.MEMORY), ("USER.md", Target.USER))
 _FIRST_SOUL = "You are Hermes Agent, an intelligent AI assistant created by Nous Research."
-"""How the persona begins that every new home gets."""
+"""The beginning of the persona that every new home gets."""
 _SHARED = (
     "memory.memory_enabled", "memory.user_profile_enabled", "memory.memory_char_limit", "memory.user_char_limit",
     "memory.nudge_interval", "skills.creation_nudge_interval", "compression.enabled", "compression.threshold",
@@ -110,7 +110,7 @@ def _list_settings(path: Path) -> Iterator[Asset]:
     try:
         config: Any = YAML(typ="safe").load(text)
     except (YAMLError, RecursionError, ValueError):
-        yield Problem("config.yaml", "is no YAML, so its settings are left out")
+        yield Problem("config.yaml", "is not YAML, so its settings are left out")
         return
     model, provider = dig(config, "model", "default"), dig(config, "model", "provider")
     if isinstance(model, str) and provider in VENDORS:
@@ -124,7 +124,7 @@ def _list_settings(path: Path) -> Iterator[Asset]:
 def _list_secrets(path: Path) -> Iterator[Asset]:
     found = [Secret(name, value, ".env") for name, value in read_env(path).items() if name in SECRETS and value]
     taken = ", ".join(f"{one.name} from {one.origin}" for one in found) or "none was found"
-    yield Caution(f"credentials that are taken: {taken}; only these names are looked for: {', '.join(SECRETS)}")
+    yield Caution(f"credentials that are copied: {taken}; only these names are searched for: {', '.join(SECRETS)}")
     yield from found
 
 

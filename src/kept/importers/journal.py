@@ -70,14 +70,14 @@ class Journal:
         self._user = user
 
     def begin(self, unit: UnitOfWork, import_id: str, source: str, *, now: float) -> int:
-        """Note that an import begins; return its number."""
+        """Record that an import begins; return its number."""
         bindings = {"id": import_id, "user": self._user, "source": source, "now": now}
         return next(int(row[0]) for row in _rows(unit.execute(SQL.begin, bindings)))
 
     def finish(
         self, unit: UnitOfWork, number: int, *, counts: Mapping[str, JSON], folder: str | None, now: float
     ) -> None:
-        """Note what an import did."""
+        """Record what an import did."""
         unit.execute(SQL.finish, {"number": number, "counts": dumps(counts), "folder": folder, "now": now})
 
     def discard(self, unit: UnitOfWork, number: int) -> None:
@@ -93,10 +93,10 @@ class Journal:
         ]
 
     def set_undone(self, unit: UnitOfWork, number: int, *, now: float) -> None:
-        """Note that an import was undone."""
+        """Record that an import was undone."""
         unit.execute(SQL.set_undone, {"number": number, "now": now})
 
-    # what is no conversation
+    # everything besides conversations
 
     def parts(self, unit: UnitOfWork, source: str) -> list[Part]:
         """Return what the imports of a source brought, in the order of the files."""

@@ -95,7 +95,7 @@ class JsonStream:
                 return
 
     def _enter(self) -> bool:
-        """Go to the first object; return whether it stands in an array."""
+        """Advance to the first object; return whether it is in an array."""
         first = self._find_next()
         if first == "{" and self._key is not None:
             # within a text the quotation marks would be escaped, so this is the key
@@ -109,7 +109,7 @@ class JsonStream:
         return False
 
     def _find_next(self) -> str:
-        """Go to the next character that matters; return it, nothing at the end of the file."""
+        """Advance to the next significant character and return it; empty at the end of the file."""
         while True:
             found = _BETWEEN.match(self._text, self._place)
             self._place = found.end() if found else self._place
@@ -119,7 +119,7 @@ class JsonStream:
                 return ""
 
     def _read(self, count: int) -> bool:
-        """Read on, and forget what lies before the place; return whether there was more."""
+        """Read more, and discard what was consumed; return whether there was more."""
         data = b"" if self._is_at_end else self._file.read(count)
         if not data:
             self._is_at_end = True
@@ -136,12 +136,12 @@ class JsonStream:
                 return Piece(value)
             except json.JSONDecodeError as error:
                 is_cut = error.pos >= len(self._text) - _LONGEST_TOKEN or error.msg.startswith("Unterminated string")
-                why = f"no valid JSON: {error.msg}"
+                why = f"not valid JSON: {error.msg}"
             except (ValueError, RecursionError) as error:
-                is_cut, why = False, f"no valid JSON: {error}"
+                is_cut, why = False, f"not valid JSON: {error}"
             if is_cut and len(self._text) - self._place > MOST_OBJECT_CHARS:
                 is_cut, why = False, f"larger than {MOST_OBJECT_CHARS:,} characters"
-            # what was parsed in vain is parsed again, so pieces grow with the object
+            # a failed parse is repeated from the start, so pieces grow with the object
             if not is_cut or not self._read(size := size * 2):
                 return self._skip(why)
 

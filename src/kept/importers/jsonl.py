@@ -27,10 +27,10 @@ _LARGE_LINE_BYTES = 256_000
 """From this size on, base64 runs are replaced before parsing."""
 _CHECK_BYTES = 1_024
 UNEXPECTED = (TypeError, AttributeError, KeyError, ValueError, RecursionError)
-"""What a parser raises on a row that has another shape than all versions that are known; such a row is counted."""
+"""What a parser raises on a row whose shape no known version has; such a row is counted."""
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_UNPACKED = 4_000_000_000
-"""A transcript that would be larger is no transcript."""
+"""No transcript is larger than this."""
 _BASE64 = re.compile(rb"[A-Za-z0-9+/]{4096,}={0,2}")
 
 
@@ -53,6 +53,14 @@ def open_own(path: Path) -> BinaryIO:
     if stat.S_ISREG(found.st_mode):
         raise Unusable(f"{str(path)!r} belongs to another user", "let that user import it")
     raise Unusable(f"{str(path)!r} is not a file", "give the path of a transcript")
+
+
+def modification_time(path: Path) -> float:
+    """Return when a file was last changed, in epoch seconds; 0 if it cannot be read."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
 
 
 def unpack(data: bytes, most: int) -> bytes:

@@ -89,7 +89,7 @@ class _Parser:
         self._told: dict[str, Conversation] = {}
 
     def state(self) -> Mapping[str, JSON]:
-        """Return nothing: every line stands for itself."""
+        """Return nothing: every line is independent."""
         return {}
 
     def flush(self) -> Iterator[Item]:
@@ -97,7 +97,7 @@ class _Parser:
         return iter(())
 
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
-        """Yield the messages of a line; what has no time gets none, and is stored with that of the import."""
+        """Yield the messages of a line; a message without a time is stored with the time of the import."""
         del start
         for value in expand(row, now=0.0):
             try:

@@ -49,7 +49,7 @@ class _Parser:
             text = _CHECKBOX.sub("", text)
             self.items[-1].text = text
             if text.endswith(":"):
-                return  # says nothing without what follows; nested items have it in their path
+                return  # means nothing without what follows; nested items have it in their path
         if text:
             self.add(text, skip_item=True)
 
@@ -140,7 +140,7 @@ def _take(parser: _Parser, lines: list[str], number: int) -> int:
         return count
     following = lines[number + 1] if number + 1 < len(lines) else ""
     if not line.strip():
-        parser.flush()  # a list goes on if what follows is indented
+        parser.flush()  # a list continues if the next line is indented
     elif (found := _HEADING.match(line)) is not None:
         parser.take_heading(len(found[1]), found[2])
     elif _is_title(parser, line, following):

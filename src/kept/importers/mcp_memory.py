@@ -141,7 +141,7 @@ class McpMemory:
         raise Unusable(f"{str(path)!r} holds no conversations", "use: kept import mcp-memory --source FILE")
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield the graph as entries; a record that is none is named."""
+        """Yield the graph as entries; invalid records are reported."""
         del request
         found = [root / name for name in ("memory.jsonl", "memory.json")] if root.is_dir() else [root]
         for path in (place for place in found if place.is_file() or place == root):

@@ -172,7 +172,7 @@ def list_secrets(root: Path, config: Mapping[str, Any]) -> Iterator[Secret]:
     """Yield the credentials of the allow-list: from `.env`, the configuration, and the keys of model providers."""
     taken: set[str] = set()
     for name, value, origin in _list_candidates(root, config):
-        # a reference such as ${NAME} or a command is no value
+        # a reference such as ${NAME} or a command is not a value
         is_value = isinstance(value, str) and value.strip() and not value.startswith(("$", "!"))
         if name in SECRETS and is_value and name not in taken:
             taken.add(name)
@@ -221,7 +221,7 @@ def _load_profiles(path: Path) -> list[dict[str, Any]]:
 
 
 def find_running(config: Mapping[str, Any]) -> str | None:
-    """Return what of OpenClaw runs on this machine, or None."""
+    """Return which part of OpenClaw runs on this machine, or None."""
     port = dig(config, "gateway", "port")
     port = port if isinstance(port, int) and 0 < port < 65_536 else _PORT
     try:

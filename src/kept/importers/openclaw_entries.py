@@ -17,6 +17,7 @@ from kept.importers.wording import (
     OUR_RESULT,
     PrivateTurns,
     as_blocks,
+    as_count,
     as_text,
     clean_answer,
     clean_arguments,
@@ -56,7 +57,7 @@ class EntryParser:
             parent=facts.parent or as_text(state.get("parent")),
         )
         self._is_group = is_group
-        self._told: Conversation | None = None
+        self._yielded: Conversation | None = None
         self._last = float(state.get("last") or 0.0)
         self._private = PrivateTurns(is_open=bool(state.get("private")), is_hidden=bool(state.get("hidden")))
         self._chain: list[tuple[str, bool]] = [(str(name), bool(turn)) for name, turn in state.get("chain") or ()]
@@ -133,9 +134,9 @@ class EntryParser:
         self._chain.append((row["id"], False))
         del self._chain[:-_CHAIN]
 
-    def _tell(self) -> Iterator[Item]:
-        if self._told != self._facts:
-            self._told = self._facts
+    def _yield_facts(self) -> Iterator[Item]:
+        if self._yielded != self._facts:
+            self._yielded = self._facts
             yield self._facts
 
     def _name(self, row: Mapping[str, Any]) -> str:
@@ -171,7 +172,7 @@ class EntryParser:
         if stored is None:
             yield Left("private")
             return
-        yield from self._tell()
+        yield from self._yield_facts()
         name = self._name(row)
         turn = name if origin is Origin.PERSON else None
         if turn is not None and self._chain:
@@ -180,7 +181,7 @@ class EntryParser:
 
     def _take_prompt(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:
         whole = join_texts(_describe(block) for block in as_blocks(message.get("content")))
-        if self._told is None and not self._facts.metadata.get("route"):
+        if self._yielded is None and not self._facts.metadata.get("route"):
             self._facts = replace(self._facts, kind=guess_kind(whole))  # a former session, which no list names
         is_led = self._facts.kind is not Kind.PERSON
         typed = unwrap(whole)
@@ -208,7 +209,7 @@ class EntryParser:
             yield Left("error" if message.get("errorMessage") else "silence")
         else:
             usage = message.get("usage")
-            tokens = _count(usage, "output") if isinstance(usage, dict) else 0
+            tokens = as_count(usage, "output") if isinstance(usage, dict) else 0
             yield from self._store(row, answer, Origin.MODEL, tokens or None)
             self._answer = mark
         yield from self._take_usage(row, message, model)
@@ -217,9 +218,9 @@ class EntryParser:
         usage = message.get("usage")
         if not isinstance(usage, dict) or model is None or model in _MIRRORS:
             return
-        spent = Usage(*(_count(usage, key) for key in ("input", "output", "cacheRead", "cacheWrite")))
+        spent = Usage(*(as_count(usage, key) for key in ("input", "output", "cacheRead", "cacheWrite")))
         if spent != Usage():
-            yield from self._tell()
+            yield from self._yield_facts()
             yield Spent(self._facts.external_id, self._name(row), model, spent, self._moment(row))
 
     def _take_result(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:
@@ -261,8 +262,3 @@ def _as_image(block: Any) -> Any:
     if isinstance(block, dict) and block.get("type") == "image" and "data" in block:
         return {"type": "image", "source": {"media_type": block.get("mimeType"), "data": block.get("data")}}
     return block
-
-
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return value if isinstance(value, int) and value > 0 else 0

@@ -129,7 +129,7 @@ class AgentDatabase:
             self._has_sessions = {"session_id", "seq", "event_json", "created_at"} <= self._columns[_EVENTS]
             if not self._has_sessions and not self._tables.columns("schema_meta"):
                 self.close()
-                raise Unusable(f"{str(path)!r} is no database of OpenClaw that can be read", "give its folder")
+                raise Unusable(f"{str(path)!r} is not a readable database of OpenClaw", "give its folder")
             last = self._find_last()
             self._list = self._load_list()
         except StorageError as error:

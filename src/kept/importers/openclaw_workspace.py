@@ -84,7 +84,7 @@ def list_openclaw(root: Path, request: Request) -> Iterator[Asset]:
     if request.options.get("migrate-secrets"):
         secrets = list(list_secrets(root, config))
         taken = ", ".join(f"{one.name} from {one.origin}" for one in secrets) or "none was found"
-        yield Caution(f"credentials that are taken: {taken}; only these names are looked for: {', '.join(SECRETS)}")
+        yield Caution(f"credentials that are copied: {taken}; only these names are searched for: {', '.join(SECRETS)}")
         yield from secrets
 
 

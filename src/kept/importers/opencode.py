@@ -20,6 +20,7 @@ from kept.importers.wording import (
     MOST_TOOL_CHARS,
     OUR_RESULT,
     PrivateSpans,
+    as_count,
     as_text,
     clean_answer,
     clean_arguments,
@@ -253,7 +254,7 @@ def _read_answer(message: dict[str, Any], parts: list[dict[str, Any]], session: 
     thinking = shorten(clean_answer(_join(parts, "reasoning")), MOST_TOOL_CHARS) or None
     answer = Message(Role.ASSISTANT, text, tuple(call for _, call in tools), reasoning=thinking)
     tokens = message.get("tokens") or {}
-    yield Said(session, name, answer, moment, Origin.MODEL, token_count=_count(tokens, "output"))
+    yield Said(session, name, answer, moment, Origin.MODEL, token_count=as_count(tokens, "output"))
     for part, call in tools:
         yield from _read_result(part, call, session, name, moment)
     if message.get("modelID") and any(isinstance(value, int) and value for value in tokens.values()):
@@ -277,8 +278,8 @@ def _read_result(part: dict[str, Any], call: ToolCall, session: str, name: str, 
 
 def _usage(tokens: Mapping[str, Any]) -> Usage:
     cache = tokens.get("cache") or {}
-    output = _count(tokens, "output") + _count(tokens, "reasoning")
-    return Usage(_count(tokens, "input"), output, _count(cache, "read"), _count(cache, "write"))
+    output = as_count(tokens, "output") + as_count(tokens, "reasoning")
+    return Usage(as_count(tokens, "input"), output, as_count(cache, "read"), as_count(cache, "write"))
 
 
 def _call(part: dict[str, Any]) -> ToolCall:
@@ -286,11 +287,6 @@ def _call(part: dict[str, Any]) -> ToolCall:
     return ToolCall(
         str(part.get("callID") or ""), str(part.get("tool") or "tool"), clean_arguments(state.get("input") or {})
     )
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _creation_time(message: dict[str, Any]) -> float:
@@ -305,7 +301,7 @@ class _DatabaseHistory:
         self._tables = copied.__enter__()
         if not {"id", "directory"} <= self._tables.columns("session") or not self._tables.columns("part"):
             self.close()
-            raise Unusable("this is no database of opencode that can be read", "give the path of opencode.db")
+            raise Unusable("this is not a readable database of opencode", "give the path of opencode.db")
 
     def sessions(self, since: int) -> Iterator[tuple[dict[str, Any], int]]:
         """Yield the sessions that changed since then, in the order of their last change."""

@@ -33,7 +33,7 @@ class Kind(StrEnum):
     HEADLESS = "headless"
     """A program sent the prompts: `claude -p`, `codex exec`, an SDK."""
     SUBAGENT = "subagent"
-    """Another agent sent the prompts; hangs under its parent."""
+    """Another agent sent the prompts; the session is linked to its parent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Conversation:
     parent: str | None = None
     """The external id of the conversation that this one was delegated by, forked from, or continues."""
     link: Link | None = None
-    """How it hangs under its parent; without it a sub-agent is a delegate, any other a branch."""
+    """How it is linked to its parent; without it a sub-agent is a delegate, any other a branch."""
     metadata: Mapping[str, JSON] = field(default_factory=dict)
     session_id: str | None = None
     """The id that the session should have here; if there is such a session, messages are added to it."""
@@ -77,7 +77,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawn:
-    """The person took back the last turns of a conversation, with everything after them."""
+    """The person withdrew the last turns of a conversation, with everything after them."""
 
     conversation: str
     external_id: str
@@ -115,7 +115,7 @@ Item: TypeAlias = Conversation | Said | Withdrawn | Spent | Left | Problem
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a transcript was read: what is before it is stored."""
+    """How far a transcript was read; everything before it is stored."""
 
     offset: int = 0
     check: str = ""
@@ -131,7 +131,7 @@ class Reading(Protocol):
     """One transcript that is being read."""
 
     was_rewritten: bool
-    """Whether the stored position did not fit any more, so that reading began again."""
+    """Whether the stored position was no longer valid, so that reading started over."""
 
     def __iter__(self) -> Iterator[Item]:
         """Yield what the transcript holds after the position, in order."""

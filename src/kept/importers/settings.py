@@ -15,7 +15,7 @@ class ConnectSettings:
     capture: bool = True
     """Whether the conversations of connected agents are stored."""
     exclude: list[str] = field(default_factory=list)
-    """Projects of which nothing is stored and to which nothing is given: folders, or patterns like `*/secret/*`."""
+    """Projects that are neither stored nor given any memory: folders, or patterns like `*/secret/*`."""
     sessions: Annotated[int, Between(0, 10)] = 3
     """How many past sessions of the project the block of a session names."""
     passages: Annotated[int, Between(1, 3)] = 3
@@ -33,7 +33,7 @@ class BackupSettings:
     """The section `backup:` of the configuration: backups that kept takes by itself."""
 
     every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w")] = "off"
-    """How often a backup is taken by whatever command runs next, such as `7d`; `off` takes none."""
+    """How often a backup is taken, such as `7d`, by the next command that runs when it is due; `off` takes none."""
     keep: Annotated[int, Between(1, 1_000)] = 4
     """How many scheduled backups stay, and how many that were taken before an import or a restore."""
     folder: str | None = None

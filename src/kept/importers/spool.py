@@ -1,4 +1,4 @@
-"""The spool: small files that name what could not be captured in time, for the next process that has the time."""
+"""The spool: small files with what could not be captured in time, for the next process that has the time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class WaitingTranscript:
-    """A transcript of which something is not stored yet."""
+    """A transcript that is not completely stored yet."""
 
     client: str
     path: str
@@ -71,7 +71,7 @@ class Spool:
         self._folder = folder
 
     def add(self, waiting: Waiting) -> bool:
-        """Write what waits; False where even that is impossible, and the transcript itself is all there is."""
+        """Write an entry; False if even that fails, so that only the transcript itself is left."""
         value = asdict(waiting)
         if isinstance(waiting, WaitingTurn):
             value |= {"prompt": redact(waiting.prompt), "answer": redact(waiting.answer)}
@@ -91,7 +91,7 @@ class Spool:
         return True
 
     def entries(self) -> Iterator[tuple[Path, Waiting]]:
-        """Yield what waits with its file, the oldest first; a broken file is removed."""
+        """Yield the entries with their files, the oldest first; a broken file is removed."""
         for path in sorted(self._folder.glob("*.json"), key=_age):
             try:
                 value = json.loads(path.read_text(encoding="utf-8"))
@@ -106,7 +106,7 @@ class Spool:
             path.unlink(missing_ok=True)
 
     def count(self) -> int:
-        """Return how many things wait."""
+        """Return the number of entries."""
         return sum(1 for _ in self._folder.glob("*.json"))
 
 

@@ -113,7 +113,7 @@ class PrivateSpans:
         """Whether the last text ended inside a span."""
 
     def remove(self, text: str) -> str:
-        """Return what of the next text lies outside of spans."""
+        """Return the part of the next text that is outside of spans."""
         if not self.is_open and _PRIVATE.search(text) is None:
             return text
         kept: list[str] = []
@@ -142,7 +142,7 @@ class PrivateTurns:
         return self._spans.is_open
 
     def take(self, message: Message) -> Message | None:
-        """Return what of the next message may be stored, None if nothing may."""
+        """Return the part of the next message that may be stored, None if nothing may."""
         if message.role is not Role.USER:
             return None if self.is_open or self.is_hidden else message
         text = self._spans.remove(message.text).strip()
@@ -229,8 +229,19 @@ def as_text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
+def as_objects(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list; nothing for anything else."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def as_count(counts: Mapping[str, Any], name: str) -> int:
+    """Return a count by its name, 0 if it is missing or not a positive whole number."""
+    value = counts.get(name)
+    return value if isinstance(value, int) and value > 0 else 0
+
+
 def as_blocks(content: Any) -> list[dict[str, Any]]:
-    """Return content as blocks: a text is one block, what is no block is left out."""
+    """Return content as blocks: a text is one block, anything that is not a block is left out."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []

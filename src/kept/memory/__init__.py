@@ -1,1 +1,1 @@
-"""Tier 1: two small pages of durable facts for each user."""
+"""Tier 1: small pages of durable facts for each user."""

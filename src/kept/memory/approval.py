@@ -130,7 +130,9 @@ class Approvals:
         for pending in self.waiting():
             if pending.id == pending_id:
                 return pending
-        raise NotFound(f"nothing waits under the id {pending_id!r}", "`kept memory pending` lists what waits")
+        raise NotFound(
+            f"no write with the id {pending_id!r} waits for approval", "`kept memory pending` lists what waits"
+        )
 
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Check the write again and apply it; approval lets texts pass that hold rules match, never block rules."""
@@ -261,7 +263,7 @@ def write_memory(
 
 
 def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
-    """Return why edits wait for a person because of what their author had read; None where nothing has to."""
+    """Return why edits must wait for a person because of what their author had read; None if they need not."""
     from kept.core.provenance import describe, read_source
     from kept.core.taint import Verdict, find_risks, judge
 
@@ -269,7 +271,7 @@ def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author)
     for edit in request.edits:
         text = subject_of(edit)
         source = author.sources.get(text)
-        # an entry that nobody doubts must not go because of what a page or a tool said
+        # a verified entry must not be changed because of what a page or a tool said
         takes_away = not isinstance(edit, Add) and policy == "hold" and _is_verified(store, request.target, edit.needle)
         is_held = judge(text, source, policy) is Verdict.HOLD
         if source is None or not (is_held or (takes_away and not read_source(source).is_own)):
@@ -290,7 +292,7 @@ def _is_verified(store: MemoryStore, target: Target, needle: str) -> bool:
 
 
 def needs_approval(store: MemoryStore, origin: str) -> bool:
-    """Whether the settings let a write of this origin wait for a person."""
+    """Whether the settings require a person's approval for writes of this origin."""
     match store.settings.write_approval:
         case "off":
             return False

@@ -150,9 +150,9 @@ class Author:
     allow: frozenset[str] = frozenset()
     """Scanner rules that a person allows for this text."""
     sources: Mapping[str, SourceName] = field(default_factory=dict)
-    """By entry: what a model had read before it wrote it, where that is not to be trusted by itself."""
+    """By entry: the untrusted source that a model had read before it wrote the entry."""
     source: SourceName | None = None
-    """The import that brings every other entry."""
+    """The import that all other entries come from."""
 
     def find_source(self, step: Step) -> SourceName | None:
         """Return where the text of a step came from."""
@@ -208,7 +208,7 @@ class EditRecord:
     project: str | None = None
     """The folder of the project's page; None for the other pages."""
     source: SourceName | None = None
-    """What the author had read before, where that is not to be trusted by itself."""
+    """The untrusted source that the author had read before the edit."""
 
     def was_never_applied(self, page: str, stamp: int) -> bool:
         """Whether the page with this hash and stamp is still the one from before this write."""
@@ -242,7 +242,7 @@ class EditRecord:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRepair:
-    """What became of damaged rows of the ledger: rebuilt as they were written, or marked as damaged."""
+    """What happened to damaged rows of the ledger: rebuilt as they were written, or marked as damaged."""
 
     rebuilt: tuple[LedgerId, ...] = ()
     marked: tuple[LedgerId, ...] = ()

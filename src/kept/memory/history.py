@@ -25,7 +25,7 @@ class EntryMetadata:
     origin: str
     session_id: str | None
     source: SourceName | None = None
-    """What the author had read before, where that is not to be trusted by itself."""
+    """The untrusted source that the author had read before writing."""
     is_verified: bool = True
     """Whether no source is known, or a person wrote or confirmed the entry."""
 

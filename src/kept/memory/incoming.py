@@ -13,7 +13,7 @@ from kept.memory.store import MemoryStore, check_text
 
 
 class Fate(StrEnum):
-    """What became of a text."""
+    """What happened to a text."""
 
     ADDED = "added"
     REPLACED = "replaced"
@@ -40,7 +40,7 @@ class Incoming:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The page after a merge, and what became of each text, in their order."""
+    """The page after a merge, and what happened to each text, in their order."""
 
     change: Change
     fates: tuple[Fate, ...]
@@ -110,7 +110,7 @@ class _Draft:
             self.steps.append(Step("replace", one.replaces, one.text, place))
             return Fate.REPLACED
         if one.replaces is not None:
-            self.remove(one.replaces)  # what the source no longer says must not stay because the new text is longer
+            self.remove(one.replaces)  # the outdated text must go even if the new one is too long for the page
         room = len(ENTRY_DELIMITER) if self.entries else 0
         if not one.is_archive and self._size + room + len(one.text) <= self._limit:
             self._size += room + len(one.text)
@@ -133,7 +133,7 @@ class _Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class TakenBack:
+class UndoneGroup:
     """What undoing a group did on the pages of one store."""
 
     undone: int
@@ -141,7 +141,7 @@ class TakenBack:
     """Previews of the entries that were changed since, and stay."""
 
 
-def plan_taking_back(store: MemoryStore, group_id: str) -> dict[Target, list[EditRecord]]:
+def _list_undoable(store: MemoryStore, group_id: str) -> dict[Target, list[EditRecord]]:
     """Return the rows of a group that are not undone, by page."""
     rows = History(store).rows()  # without the write of an undo that was killed before it reached the page
     gone = undone_ids(rows)
@@ -151,28 +151,28 @@ def plan_taking_back(store: MemoryStore, group_id: str) -> dict[Target, list[Edi
     }
 
 
-def take_back(store: MemoryStore, group_id: str) -> TakenBack | Refused:
-    """Undo each edit of a group on its own, as far as nobody changed its entry since."""
+def undo_group(store: MemoryStore, group_id: str) -> UndoneGroup | Refused:
+    """Undo each edit of a group on its own, unless its entry was changed since."""
     undone, kept = 0, list[str]()
-    for target, rows in plan_taking_back(store, group_id).items():
+    for target, rows in _list_undoable(store, group_id).items():
         left: list[str] = []
         outcome = store.write(target, partial(_reverse_each, rows, left=left), Author(origin="undo"))
         if isinstance(outcome, Refused):
             return outcome
         undone += len(rows) - len(left)
         kept += left
-    return TakenBack(undone, tuple(kept))
+    return UndoneGroup(undone, tuple(kept))
 
 
-def count_reversible(store: MemoryStore, group_id: str) -> TakenBack:
-    """Return what `take_back` would do."""
+def count_reversible(store: MemoryStore, group_id: str) -> UndoneGroup:
+    """Return what `undo_group` would do."""
     undone, kept = 0, list[str]()
-    for target, rows in plan_taking_back(store, group_id).items():
+    for target, rows in _list_undoable(store, group_id).items():
         left: list[str] = []
         _reverse_each(rows, store.page(target), left=left)
         undone += len(rows) - len(left)
         kept += left
-    return TakenBack(undone, tuple(kept))
+    return UndoneGroup(undone, tuple(kept))
 
 
 def _reverse_each(rows: Sequence[EditRecord], page: Page, *, left: list[str]) -> Change:

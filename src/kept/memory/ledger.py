@@ -137,7 +137,7 @@ class SqliteLedger:
         return newest + 1, write_id
 
     def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
-        """Keep which entries of the page are known to be clean, and nothing of those that it no longer has."""
+        """Store which entries of the page are known to be clean, without those that left it."""
         names = {digest(entry) for entry in entries}
         known = {*list_clean(names)}
         if len(known) < len(names):
@@ -246,7 +246,8 @@ class SqliteLedger:
                     held.append(LedgerId(number))
                 if source and wanted.are_in(str(source)):
                     kind, colon, _ = str(source).partition(":")
-                    hidden[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"  # there was one
+                    # the row still shows that there was a source
+                    hidden[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"
             for number in held:
                 unit.execute(SQL.blank_row, (number,))
             for number, name in hidden.items():
@@ -335,12 +336,12 @@ class LedgerRow(NamedTuple):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the row is not as it was written; without a checksum, whether no record can be made of it."""
+        """Whether the row is not as it was written; without a checksum, whether it cannot be parsed."""
         return self.is_malformed if self.checksum is None else self.checksum != self._compute_checksum()
 
     @property
     def is_malformed(self) -> bool:
-        """Whether no record can be made of the row."""
+        """Whether the row cannot be parsed."""
         texts = (self.group_id, self.target, self.action, self.origin, self.user_id, self.page_before, self.page_after)
         optional = (self.before, self.after, self.session_id, self.reason, self.allowed, self.source)
         return (
@@ -381,7 +382,7 @@ class LedgerRow(NamedTuple):
 
 @lru_cache(maxsize=20_000)
 def _read_record(values: Values) -> EditRecord:
-    """Return the edit of a row. A server reads the same rows again and again; one that differs is another key."""
+    """Parse the values of a row; cached, because a server reads the same rows again and again."""
     return LedgerRow(*values).record()
 
 

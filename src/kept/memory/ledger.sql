@@ -7,8 +7,8 @@ VALUES (:id, :write_id, :group_id, :time, :target, :action, :before, :after, :po
         :checksum);
 
 -- name: next_write
--- writes are numbered in the order of their rows, so the newest rows have the highest number, which no index holds; several,
--- because a damaged number must not end the sequence
+-- write numbers grow with the ids of rows and have no index, so the newest rows have the highest; 64 rows, because a
+-- damaged number must not end the sequence
 SELECT coalesce(max(write_id), 0) + 1
 FROM (SELECT write_id FROM edits WHERE write_id < 1 << 62 ORDER BY id DESC LIMIT 64) AS newest;
 

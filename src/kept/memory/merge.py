@@ -111,7 +111,7 @@ def _find_conflicts(
 
 
 def _replacements(rows: Sequence[EditRecord]) -> dict[str, str]:
-    """Return what became of entries: the newest wording, or an empty text for one that was removed."""
+    """Return the newest wording of each changed entry; empty for one that was removed."""
     found: dict[str, str] = {}
     for row in rows:
         if row.step.action in {"replace", "remove"} and row.step.before:

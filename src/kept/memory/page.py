@@ -329,11 +329,11 @@ def _rules_version() -> bytes:
 
 
 def digest(text: str) -> bytes:
-    """Return what stands for a text under the present rules.
+    """Return the key under which the verdict on a text is stored.
 
-    The hash is keyed by the content of the scanner, so that a changed rule, weight or line of it makes every digest
-    that was kept worthless by itself. Digests are derived data, and are kept only where whoever could forge one could
-    also allow a rule for an entry: in the ledger, never beside a page, which other programs write.
+    The hash is keyed by the content of the scanner, so that a change of a rule, a weight or a line of its code
+    invalidates every stored digest. Digests are derived data. They are stored only where anyone who could forge one
+    could also allow a rule for an entry: in the ledger, never beside a page, which other programs write.
     """
     data = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=_rules_version()).digest()

@@ -124,7 +124,7 @@ class PostgresLedger(SqliteLedger):
         return int(newest) - count + 1, int(write_id)
 
     def purge(self) -> bool:
-        """Do nothing: old versions of rows go with the server's own vacuum."""
+        """Do nothing: the server's own vacuum removes old versions of rows."""
         return True
 
     def close(self) -> None:

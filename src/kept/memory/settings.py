@@ -35,7 +35,7 @@ class MemorySettings:
     write_approval: Literal["off", "background", "all"] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
     untrusted: Literal["hold", "mark", "allow"] = "hold"
-    """What becomes of entries that a model wrote after it had read a web page, a tool's output or the like: those that
+    """What happens to entries that a model wrote after it had read a web page, a tool's output or the like: those that
     name an address, command, path, credential, package, recipient or payment wait for a person and others are marked
     as unverified (hold), all are marked (mark), or none (allow)."""
     pending_days: Annotated[int, Between(1)] = 30

@@ -235,7 +235,7 @@ class MemoryStore:
         return apply_edits(page, edits, oldest_first=oldest_first)
 
     def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
-        """Return the change that records what a person permits or confirms of entries that are on the page already.
+        """Return the change that records a person's permission or confirmation for entries already on the page.
 
         The rows remove and re-add the entry, so that undo takes the permission back as well.
         """

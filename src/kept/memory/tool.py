@@ -231,7 +231,7 @@ class MemoryTool:
 
     def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
         return {
-            # what was written under the lock: reading the page again could only show somebody else's next edit
+            # as written under the lock: reading the page again could only show somebody else's next edit
             **self._state(outcome.target, outcome.change.entries),
             "message": outcome.message,
             "note": outcome.note or "Durable now; the prompt shows it from the next session on.",

@@ -136,7 +136,8 @@ def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:
     others = [row.id for row in rows if row.group_id == taken.group_id and row.id not in known]
     if not others:
         return ""
-    return f" alone; {_edits(others)} of the same batch stay (them too: kept memory undo --review {taken.group_id})"
+    command = f"kept memory undo --review {taken.group_id}"
+    return f" alone; {_edits(others)} of the same batch stay (to undo them too: {command})"
 
 
 def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Change | Refused:

@@ -118,12 +118,12 @@ def _find_run(caller: Caller, import_id: str) -> ImportRun | Refused:
 
 
 def _undo_entries(caller: Caller, run: ImportRun, result: UndoneImport) -> Refused | None:
-    from kept.memory.incoming import count_reversible, take_back
+    from kept.memory.incoming import count_reversible, undo_group
 
     base = caller.space.memory.for_project(None)
     seen = 0
     for store in (base, *base.projects()):
-        done = count_reversible(store, run.id) if result.is_preview else take_back(store, run.id)
+        done = count_reversible(store, run.id) if result.is_preview else undo_group(store, run.id)
         if isinstance(done, Refused):
             return done
         # a preview finds the rows of the common pages in the store of each project again
@@ -252,23 +252,23 @@ def _undo_conversations(caller: Caller, run: ImportRun, result: UndoneImport) ->
     while True:
         with database.writing() as unit:
             ids, after = journal.take_messages(unit, run.number, after=after, limit=_STEP)
-            transfer.take_back(ids, unit=unit)
+            transfer.undo_import(ids, unit=unit)
         result.messages += len(ids)
         caller.space.listeners(Progressed(f"undoing {run.source}", min(result.messages, total), max(1, total)))
         if len(ids) < _STEP:
             break
     result.messages = min(result.messages, total)
-    gone = _take_back_sessions(caller, run, created)
+    gone = _undo_sessions(caller, run, created)
     result.sessions = len(gone)
     stay = [session_id for session_id in created if session_id not in gone]
     result.kept += [(f"session {session_id}", "has messages that the import did not bring") for session_id in stay]
 
 
-def _take_back_sessions(caller: Caller, run: ImportRun, created: list[SessionId]) -> set[SessionId]:
+def _undo_sessions(caller: Caller, run: ImportRun, created: list[SessionId]) -> set[SessionId]:
     """Remove the sessions that are empty now and the usage that was counted; let transcripts be read again."""
     journal = Journal(caller.user)
     with caller.database.writing() as unit:
         usage = journal.take_usage(unit, run.number)
-        gone = caller.space.sessions.transfer.take_back((), sessions=created, usage=usage, unit=unit)
+        gone = caller.space.sessions.transfer.undo_import((), sessions=created, usage=usage, unit=unit)
         journal.release(unit, run.source, gone)
     return set(gone)

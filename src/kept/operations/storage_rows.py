@@ -147,10 +147,10 @@ class Move:
     def _copy(self, source: Side, target: Side, table: str, *, exact: bool) -> None:
         from kept.storage.postgres.rows import copy_table
 
-        def tell(done: int) -> None:
+        def report(done: int) -> None:
             self._sink(Progressed(f"{self._user}: {table}", done, None))
 
-        self._done.append(copy_table(source, target, table, exact=exact, tell=tell))
+        self._done.append(copy_table(source, target, table, exact=exact, report=report))
 
     @contextmanager
     def _open_ledger(self) -> Iterator[Database]:
@@ -198,7 +198,7 @@ def copy_home(server: PostgresServer, database: Database, *, to_files: bool) -> 
     with database.writing() as unit:
         files = FileTables(unit, OWNER, dict.fromkeys(_HOME_TABLES, "1"))
         source, target = (tables, files) if to_files else (files, tables)
-        return [copy_table(source, target, table, exact=True, tell=lambda _: None) for table in _HOME_TABLES]
+        return [copy_table(source, target, table, exact=True, report=lambda _: None) for table in _HOME_TABLES]
 
 
 def is_unused(server: PostgresServer, user: UserId) -> bool:

@@ -102,7 +102,7 @@ class MemoryProvider:
         return ""
 
     def recall(self, query: str, *, session_id: str = "") -> str:
-        """Return what it knows on a question that was asked on purpose, also in a mode without `prefetch`."""
+        """Return what it knows about an explicit question, also in a mode without `prefetch`."""
         return self.prefetch(query, session_id=session_id)
 
     def queue_prefetch(self, query: str, *, session_id: str = "") -> None:

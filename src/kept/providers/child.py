@@ -130,7 +130,7 @@ class _Forwarder(logging.Handler):
             message = record.getMessage()
         except (TypeError, ValueError):  # the arguments do not fit the text
             message = str(record.msg)
-        self._peer.tell("log", [record.levelno, record.name, message, trace])
+        self._peer.notify("log", [record.levelno, record.name, message, trace])
 
 
 def main() -> None:

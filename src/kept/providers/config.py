@@ -96,7 +96,7 @@ def save_values(home: Path, provider: str, values: Mapping[str, JSON]) -> None:
 
 
 def own_name(provider: MemoryProvider) -> str:
-    """Return the name that a provider gives itself, which its settings file has, whatever its folder is called."""
+    """Return the name that a provider gives itself; its settings file has it, whatever its folder is called."""
     return str(getattr(provider, "own_name", provider.name))
 
 

@@ -138,7 +138,7 @@ class GuardedProvider:
         self._running = 0
         self._logged: list[str] = []
         self._last_call = "log"
-        listen(provider, self._hear)
+        listen(provider, self._record_logged)
 
     def offers(self, hook: str) -> bool:
         """Whether calling `hook` can have any effect."""
@@ -197,8 +197,8 @@ class GuardedProvider:
             record = replace(record, outcome=SWALLOWED)
         self._audit.add(record, self.breaker.health)
 
-    def _hear(self, line: str) -> None:
-        """Take note of a warning or an error in the log of the plugin: of the running call, or after the last one."""
+    def _record_logged(self, line: str) -> None:
+        """Record a warning or an error that the plugin logged, during the running call or after the last one."""
         line = line[:_MAX_ERROR_CHARS]
         with self._lock:
             if self._running:
@@ -209,7 +209,7 @@ class GuardedProvider:
         self._audit.add(record, self.breaker.health)
 
     def _fail_with(self, raised: BaseException, record: CallRecord) -> Failed:
-        # what was raised in the process of a plugin arrives as another class; without a kind that process is gone
+        # an error from the process of a plugin arrives as PeerError; without a kind, that process is gone
         kind = str(getattr(raised, "kind", type(raised).__name__)) or "its process"
         gone = isinstance(raised, ProviderError) and getattr(raised, "kind", None) == ""
         error = (

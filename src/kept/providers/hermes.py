@@ -143,7 +143,7 @@ def flatten_message_text(content: object, *, sep: str = "\n") -> str:
 
 
 def find_skill_request(content: object) -> str | None:
-    """Return what the person typed: all of a plain message, the request after `/skill`; None for what is no text."""
+    """Return what the person typed: all of a plain message, the request after `/skill`; None for anything but text."""
     if not isinstance(content, str):
         return None
     found = _SKILL_REQUEST.match(content)

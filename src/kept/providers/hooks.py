@@ -28,7 +28,7 @@ class Isolated(Protocol):
         ...
 
     def listen(self, complaint: Callable[[str], None]) -> None:
-        """Tell `complaint` what the plugin logs as a warning or an error."""
+        """Call `complaint` with every line that the plugin logs as a warning or an error."""
         ...
 
     def set_variables(self, values: Mapping[str, str]) -> None:
@@ -60,15 +60,15 @@ def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapp
         return call_directly(provider, hook, args, keywords)
 
 
-def listen(provider: object, hear: Callable[[str], None]) -> None:
-    """Tell `hear` every line that the provider logs as a warning or an error."""
+def listen(provider: object, complaint: Callable[[str], None]) -> None:
+    """Call `complaint` with every line that the provider logs as a warning or an error."""
     isolated = find_isolated(provider)
     if isolated is not None:
-        isolated.listen(hear)
+        isolated.listen(complaint)
         return
     from kept.providers.running import listen as listen_here
 
-    listen_here(str(getattr(provider, "name", "provider")), hear)
+    listen_here(str(getattr(provider, "name", "provider")), complaint)
 
 
 def describe_error(error: BaseException) -> str:

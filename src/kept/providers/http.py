@@ -2,7 +2,7 @@
 
 It never retries: the outbox does. An error is permanent (`Rejected`) only when the back end refuses this one
 request for what it contains; a wrong key, a used-up quota or a missing route affects every request, so the writes
-wait in the outbox until a person has mended it.
+wait in the outbox until a person has fixed it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class HttpClient:
         return self._client
 
     def _redirect(self, response: httpx2.Response) -> str:
-        """Return where to go on; the key is sent to no other host, and never without TLS where there was TLS."""
+        """Return the address to follow; the key is sent to no other host, and never without TLS where there was TLS."""
         target = str(response.request.url.join(response.headers.get("location", "")))
         here, there = urlsplit(str(response.request.url)), urlsplit(target)
         same_server = here.hostname == there.hostname and _port(here) == _port(there)
@@ -207,7 +207,7 @@ def check_url(provider: str, url: str) -> str:
 
 @cache
 def _load_certificates() -> ssl.SSLContext:
-    """Return what TLS is checked against; reading the certificates takes 50 ms, so all clients share it."""
+    """Return the TLS context; loading the certificates takes 50 ms, so all clients share it."""
     import httpx2
 
     return httpx2.create_ssl_context()

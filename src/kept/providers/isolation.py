@@ -32,7 +32,7 @@ CALL_SECONDS: Final = 300.0
 STOP_SECONDS: Final = 0.3
 """How long a process that was told to end may take before it is killed."""
 MAX_LINES_PER_MINUTE: Final = 300
-"""Of a plugin that prints without end, the log takes this much."""
+"""How much of a plugin's output is logged, in case it prints without end."""
 _OUTPUT_CHUNK: Final = 65_536
 
 
@@ -127,7 +127,7 @@ class IsolatedProvider:
         return hook in self._facts["hooks"]
 
     def listen(self, complaint: Complaint) -> None:
-        """Tell `complaint` what the plugin logs as a warning or an error."""
+        """Call `complaint` with every line that the plugin logs as a warning or an error."""
         self._complaint = complaint
 
     def __getattr__(self, hook: str) -> Any:

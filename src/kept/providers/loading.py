@@ -31,7 +31,7 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "FeatureUnavail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What kept tells a plugin that asks for its surroundings by the names of Hermes."""
+    """What kept answers a plugin that asks for its environment by the names of Hermes."""
 
     home: Path
     profile: str = "default"
@@ -248,7 +248,7 @@ def _from_module(module: ModuleType, notes: list[str]) -> MemoryProvider:
     kinds = [
         value
         for value in vars(module).values()
-        # a base class that was only imported is no provider of this plugin
+        # a base class that was only imported is not a provider of this plugin
         if inspect.isclass(value) and f"{value.__module__}.".startswith(f"{module.__name__}.") and _is_provider(value)
     ]
     if not kinds:

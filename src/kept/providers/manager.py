@@ -177,10 +177,10 @@ class ProviderManager:
         key: str | None = None,
         interrupted: bool = False,
     ) -> None:
-        """Tell the providers of a finished turn: queue it durably, deliver it, and warm the next recall after that.
+        """Report a finished turn to the providers: queue it durably, deliver it, then warm the next recall.
 
         Returns at once. Of two calls with the same `key` in a session only the first counts; without one every call
-        counts. An interrupted turn, and one without an answer, is told to nobody.
+        counts. A turn that was interrupted or has no answer is not reported.
         """
         turn = FinishedTurn(
             session_id=self._registry.session_id if session_id is None else session_id,

@@ -100,10 +100,10 @@ class Peer:
         """Read what arrives in a thread of its own."""
         start_thread(self._read, name=f"{self._name}-reader")
 
-    def tell(self, method: str, params: Any) -> None:
+    def notify(self, method: str, params: Any) -> None:
         """Send something that has no answer; nothing happens if the other side is gone."""
         try:
-            self._send({"tell": method, "params": encode(params)})
+            self._send({"notify": method, "params": encode(params)})
         except (OSError, TypeError):
             self.ended.set()
 
@@ -174,8 +174,8 @@ class Peer:
             return
         if "call" in message:
             self._threads.submit(partial(self._answer, message))
-        elif "tell" in message:
-            self._serve(str(message["tell"]), decode(message.get("params")))
+        elif "notify" in message:
+            self._serve(str(message["notify"]), decode(message.get("params")))
         elif (waiting := self._waiting.get(message.get("answer", 0))) is not None:
             waiting.answer = message
             waiting.done.set()

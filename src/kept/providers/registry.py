@@ -230,7 +230,7 @@ class Registry:
         return [call.wait(self._settings.prefetch_timeout_seconds) for call in pending]
 
     def ask_all(self, question: str, *, session_id: str | None = None) -> list[Outcome]:
-        """Ask all ready providers at once; one whose mode has no prefetch answers a question on purpose by `recall`."""
+        """Ask all ready providers at once, with `recall` where they offer it, else with `prefetch`."""
         session = self.session_id if session_id is None else session_id
         hooks = [(each, "recall" if each.guard.offers("recall") else "prefetch") for each in self.ready()]
         pending = [each.guard.begin(hook, question, session_id=session, expects=str) for each, hook in hooks]

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from kept.core.errors import ConfigError, KeptError, ProviderError
+from kept.core.errors import ConfigError, KeptError
 from kept.core.ids import OWNER
 from kept.core.text import JSON, dumps
 from kept.providers.base import ForgetRequest, MemoryAction, MemoryProvider
@@ -370,8 +370,6 @@ def bullet_list(texts: Sequence[str], *, most_chars: int) -> str:
     return "\n".join(lines)
 
 
-def require_text(value: JSON, what: str) -> str:
-    """Return a text from an answer; raise if the back end did not give it."""
-    if not isinstance(value, str) or not value:
-        raise ProviderError(f"the back end gave no {what}", "check its version")
-    return value
+def short_hash(text: str) -> str:
+    """Return 16 hexadecimal digits that name a text."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

@@ -37,7 +37,7 @@ def log_output(plugin: str, text: str) -> None:
 
 
 def log_record(plugin: str, record: logging.LogRecord) -> str:
-    """Write a record of a plugin's own logger to our log; return the line if it tells of trouble, else nothing."""
+    """Write a record of a plugin's own logger to our log; return the line if it is at least a warning, else nothing."""
     try:
         message = record.getMessage()
     except (TypeError, ValueError):  # the arguments do not fit the text
@@ -83,7 +83,7 @@ class _Router(io.TextIOBase):
 class _Listener(logging.Handler):
     """Passes the records of plugins on, also those of their threads.
 
-    Those of kept reach the root logger only where no app is open; passed on, they would come back here for ever.
+    Records of kept itself reach the root logger only if no app is open; passing them on would never end.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -91,7 +91,7 @@ class _Listener(logging.Handler):
             return
         plugin = find_running_plugin()
         if plugin is None:
-            last = logging.lastResort  # which Python would use, were this handler not there
+            last = logging.lastResort  # what Python would use without this handler
             if last is not None and record.levelno >= last.level and logging.getLogger().handlers == [self]:
                 last.handle(record)
             return
@@ -105,7 +105,7 @@ _listener = _Listener()
 
 @contextmanager
 def plugin_code(plugin: str) -> Iterator[None]:
-    """Run code of `plugin` in the block; its output, its log and its imports are ours to direct."""
+    """Run code of `plugin` in the block; redirect its output and its log, and answer its imports."""
     global _active
     with _lock:
         _active += 1
@@ -130,7 +130,7 @@ def _route(stream: Any) -> Any:
 
 
 def _leave() -> None:
-    # whoever put another stream there meanwhile restores it himself
+    # code that replaced the stream meanwhile restores it itself
     if isinstance(sys.stdout, _Router):
         sys.stdout = sys.stdout.target
     if isinstance(sys.stderr, _Router):
@@ -139,7 +139,7 @@ def _leave() -> None:
 
 
 def listen(plugin: str, complaint: Complaint) -> None:
-    """Tell `complaint` what `plugin` logs as a warning or an error in this process."""
+    """Call `complaint` with every line that `plugin` logs as a warning or an error in this process."""
     _complaints[plugin] = complaint
     root = logging.getLogger()
     if _listener not in root.handlers:

@@ -164,7 +164,7 @@ def current_entries(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
 
 
 def _is_forgotten(row: LedgerRow) -> bool:
-    """Whether forget blanked the text: the provider was told by itself, and there is nothing left to mirror."""
+    """Whether forget blanked the text: the provider was told separately, and there is nothing left to mirror."""
     return not ((row.before if row.action == "remove" else row.after) or "").strip()
 
 

@@ -84,10 +84,10 @@ class Structure:
 
 
 class Keys(NamedTuple):
-    """What structures are found by: choosing it takes longer than anything else that the scanner does at its start."""
+    """The keys of the structures in the index; choosing them would be the slowest part of the scanner's start."""
 
     under: Mapping[str, Sequence[int]]
-    """The numbers of the structures whose rarest element has a symbol."""
+    """Symbol → the numbers of the structures whose rarest element has that symbol."""
     seconds: Sequence[str]
     """The element of each structure that is checked next."""
 

@@ -201,7 +201,7 @@ def _persona(matched: list[Rule], bars: tuple[int, int, int]) -> Iterator[Findin
 
 
 def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
-    """Yield the attack that several kinds of orders make, each of which alone is only held."""
+    """Yield an attack made of several kinds of orders; each alone would only be held."""
     orders = [rule.id for rule in matched if rule.severity is Severity.HOLD and rule.category in _ORDERS]
     if len(orders) >= least:
         yield Finding(_ORDER_CHAIN, "instruction_override", Severity.BLOCK, ", ".join(orders))

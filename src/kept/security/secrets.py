@@ -24,7 +24,7 @@ _DOUBTLESS = frozenset({"tight", "quoted", "flag", "given"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """The pattern of one kind of credential, and the literals of which it always contains one."""
+    """The pattern of one kind of credential, and the literals one of which it always contains."""
 
     rule: str
     vendor: str
@@ -40,7 +40,7 @@ class Shape:
     qualifier: str | None
     """What the text just before must end with, so that a bare `key = …` does not match."""
     after: tuple[str, ...]
-    """Words of which one must occur shortly before: an option means a password only after some commands."""
+    """One of these words must occur shortly before: an option means a password only after some commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +251,7 @@ def _may_be_random(word: str) -> bool:
 
 
 def _possible(text: str, lowered: str, vocabulary: str | None) -> list[Shape]:
-    """Return the shapes of which an anchor occurs."""
+    """Return the shapes that have an anchor in the text."""
     anchors = _anchors()
     found = anchors.in_text(lowered, vocabulary)
     long = [
@@ -286,7 +286,7 @@ def _find(text: str, lowered: str, shape: Shape) -> Iterator[re.Match[str]]:
 
 
 def _is_meant(text: str, shape: Shape, match: re.Match[str]) -> bool:
-    """Check the context and the value where the shape alone is no proof."""
+    """Check the context and the value where the shape alone is not proof."""
     start, end = _secret_span(match)
     if shape_table().is_published(text[start:end]):
         return False

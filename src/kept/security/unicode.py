@@ -125,7 +125,7 @@ class _Lookalikes:
         rows = _rows(close)
         self.capital_i = frozenset(letter for letter, latin in rows.items() if latin == "I")
         self.twins = frozenset(filter(_FOREIGN.match, rows))
-        """Letters of the scripts of `_FOREIGN` that cannot be told from Latin ones by eye."""
+        """Letters of the scripts of `_FOREIGN` that look exactly like Latin ones."""
         self.letters |= rows | dict.fromkeys(self.capital_i, "l")
 
 

@@ -23,7 +23,7 @@ _MOST_WINDOWS = 100
 """Only the windows with the highest single-word weights are scored, which bounds the time for any text."""
 _LONGEST_MEMO = 20_000
 _MOST_WORDS = 30_000
-"""A text with more distinct words is no prose; of its words only those in the table are scored."""
+"""A text with more distinct words is not prose; only its words in the table are scored."""
 _PAUSE = "."
 _NUMBER = "0"
 

@@ -32,7 +32,7 @@ def checksum(values: Row) -> int:
 def is_damaged(values: Row) -> bool:
     """Whether a row (id, columns of MessageRow, checksum) is not as it was written.
 
-    A row without a checksum, which another program wrote, is damaged if no message can be made of it.
+    A row without a checksum, which another program wrote, is damaged if it cannot be parsed.
     """
     if values[-1] is None:
         return not _is_well_formed(values)
@@ -66,7 +66,7 @@ _ROLES = frozenset(role.value for role in Role)
 
 
 def readable(values: Row) -> Row:
-    """Return a damaged row with every column in its type, as far as it can be read; what was sent is left out."""
+    """Return a damaged row with every column in its type, as far as it can be read; without the sent text."""
     row = [text_or_none(value) if place in _TEXT_OR_NONE else value for place, value in enumerate(values)]
     row[_SESSION] = text_of(values[_SESSION])
     row[_CONTENT] = text_of(values[_CONTENT])
@@ -113,7 +113,7 @@ def number_of(value: object) -> float:
 
 
 def parse(text: object) -> Any:
-    """Return the value of a JSON text, None if it is none."""
+    """Return the value of a JSON text, None if it is not JSON."""
     try:
         return json.loads(text_of(text))
     except (ValueError, RecursionError):

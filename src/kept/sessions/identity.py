@@ -13,15 +13,15 @@ THIS_IMPORT = MessageId(0)
 class Stored:
     """The messages of one session, and the position of an import in it.
 
-    A line with an external id is known by it. Any other is known when the message at its place has its role and
-    content, or when the same words were said at the same moment as often as the import says them.
+    A line with an external id is stored if the id is. Any other line is stored if the message at its position has its
+    role and content, or if the store has the same message with the same time at least as often as the import.
     """
 
     external: dict[str, MessageId] = field(default_factory=dict)
     order: list[tuple[Print, MessageId]] = field(default_factory=list)
     moments: dict[tuple[Print, float], list[MessageId]] = field(default_factory=dict)
     _place: int = 0
-    _met: dict[tuple[Print, float], int] = field(default_factory=dict)
+    _seen: dict[tuple[Print, float], int] = field(default_factory=dict)
 
     def remember(self, message_id: MessageId, external_id: str | None, *, mark: Print, moment: float) -> None:
         """Add a message that the store holds."""
@@ -33,11 +33,11 @@ class Stored:
     def find(self, external_id: str | None, mark: Print, moment: float) -> MessageId | None:
         """Return the id under which the next line is stored, or None if it is new."""
         place, self._place = self._place, self._place + 1
-        met = self._met.get((mark, moment), 0)
-        self._met[mark, moment] = met + 1
+        seen = self._seen.get((mark, moment), 0)
+        self._seen[mark, moment] = seen + 1
         if external_id is not None:
             return self.external.get(external_id)
         if place < len(self.order) and self.order[place][0] == mark:
             return self.order[place][1]
         same = self.moments.get((mark, moment), [])
-        return same[met] if met < len(same) else None
+        return same[seen] if seen < len(same) else None

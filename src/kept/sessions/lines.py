@@ -81,9 +81,9 @@ def parse(raw: bytes, *, source: str = DEFAULT_SOURCE, imported: SourceName | No
 def parse_all(
     raw: bytes, *, source: str = DEFAULT_SOURCE, now: float, imported: SourceName | None = None
 ) -> Iterator[Line | BadLine]:
-    """Yield the lines that one line stands for: more than one for a conversation in the shape of an API.
+    """Yield the lines of one object: more than one for a conversation in the shape of an API.
 
-    `imported` is what texts count as that claim more trust than the file; None if this home wrote it.
+    `imported` replaces a source that claims more trust than the file deserves; None if this home wrote the file.
     """
     for value in expand(_load(raw), now=now):
         try:
@@ -106,7 +106,7 @@ def _load(raw: bytes) -> dict[str, Any]:
 
 
 def read_line(value: Mapping[str, Any], *, source: str = DEFAULT_SOURCE, imported: SourceName | None = None) -> Line:
-    """Return the line that an object stands for, or raise BadLine with what is wrong."""
+    """Parse an object as a line, or raise BadLine with what is wrong."""
     if value.get("type") == "session":
         return _session_line(value, source)
     if value.get("type") in BESIDE:

@@ -233,7 +233,7 @@ class Transfer(Protocol):
         """Give a message of this user new content in its place."""
         ...
 
-    def take_back(
+    def undo_import(
         self,
         message_ids: Sequence[MessageId],
         *,
@@ -290,7 +290,7 @@ class Receipts(Protocol):
         ...
 
     def unmark(self, receipt_id: ReceiptId, message_id: MessageId | None = None) -> int:
-        """Take back the marks of a receipt, or of one message in it; return how many."""
+        """Remove the marks of a receipt, or of one message in it; return how many."""
         ...
 
     def never_shown(self) -> frozenset[MessageId]:

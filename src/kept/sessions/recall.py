@@ -13,7 +13,7 @@ from kept.core.values import dataclass, replace, unguarded
 
 if TYPE_CHECKING:
     from kept.sessions.search.discovery import Conversations
-    from kept.sessions.search.occurrences import Marker  # loads the whole search
+    from kept.sessions.search.occurrences import Marker  # importing it loads the whole search
 
 _LETTER, _BREAK, _DIGIT, _MARK, _TWO_BYTES, _THREE_BYTES, _ASTRAL = 0.20, 0.25, 0.75, 0.35, 0.45, 0.85, 2.5
 
@@ -81,7 +81,7 @@ _WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
 def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Answered:
     """Return the fullest answer that fits: first shorten messages, then windows, then drop results.
 
-    The lengths of the texts in the fullest one tell which forms are too large; these are not rendered.
+    Forms that the lengths of the texts in the fullest one show to be too large are not rendered.
     """
     forms = _ladder(start, is_full=is_full)
     answer = Written(render(next(forms)))
@@ -102,11 +102,11 @@ def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> A
 
 
 def _least_size(frame: int, texts: Sequence[tuple[str, bool]], caps: Caps, start: Caps) -> float:
-    """Return what an answer takes at least; 0 where it has fewer messages than the fullest one."""
+    """Return a lower bound of an answer's tokens; 0 where it has fewer messages than the fullest one."""
     if (caps.window, caps.bookend, caps.results) != (start.window, start.bookend, start.results):
         return 0.0
     limits = (caps.other_chars, caps.anchor_chars)
-    # no character takes less than a letter
+    # no character costs less than a letter
     return frame + _LETTER * sum(min(len(text), limits[is_anchor]) for text, is_anchor in texts)
 
 

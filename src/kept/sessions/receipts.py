@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ReceiptId = NewType("ReceiptId", int)
 ReceiptKind: TypeAlias = Literal["start", "prompt", "search", "tool"]
-"""What gave the answer: session start, recall on prompt, a search by the model, another tool of the model."""
+"""What produced the answer: session start, recall on prompt, a search by the model, another tool of the model."""
 
 
 class Mark(StrEnum):

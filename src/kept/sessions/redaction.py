@@ -11,17 +11,17 @@ from kept.core.values import dataclass, replace
 from kept.security.secrets import may_hold_credentials, redact, redact_json
 
 _TOGETHER = 32
-"""Messages that are looked at together: of more, most would have a word such as "token" in one of them."""
+"""Messages that are checked together; most larger batches would contain a word such as "token" somewhere."""
 
 
 @lru_cache(maxsize=256)
 def _redact_name(source: str) -> str:
-    """Return the name of a source, an address of which may hold a key; all messages of an import have the same."""
+    """Redact the name of a source, which may be an address with a key; cached, because messages share sources."""
     return redact(source)
 
 
 def _plain_text(new: NewMessage) -> str | None:
-    """Return the text of a message that has no other one which could hold a credential, else None."""
+    """Return the text of a message if no other part of it could hold a credential, else None."""
     message = new.message
     is_plain = (
         isinstance(message.content, str)

@@ -106,11 +106,11 @@ class Salvaged:
     damaged: dict[str, list[str]] = field(default_factory=dict)
     """Rows that were copied as far as they can be read."""
     lost: dict[str, list[str]] = field(default_factory=dict)
-    """Rows that an index still lists, and nothing else."""
+    """Rows of which only the entry in an index is left."""
     pages: dict[str, list[int]] = field(default_factory=dict)
-    """Pages of each table that cannot be read, or not completely where no index says which rows they held."""
+    """Pages of each table that cannot be read, or only in part while no index lists their rows."""
     missing_pages: int = 0
-    """Pages that the header counts and the file does not hold, because it was cut off."""
+    """Pages that the header counts but that are missing, because the file was cut off."""
     restored: list[str] = field(default_factory=list)
     """Sessions whose row was lost and restored from indexes."""
     quarantined: list[str] = field(default_factory=list)

@@ -45,7 +45,7 @@ class SessionSettings:
     trash_days: Annotated[int, Between(0)] = 30
     """How long a deleted session can be restored."""
     receipt_days: Annotated[int, Between(0, 36_500)] = 90
-    """How long it is recorded what models were shown (`kept receipts`); 0 records nothing."""
+    """How many days the receipts of what models were shown (`kept receipts`) are kept; 0 records nothing."""
     capture_days: Annotated[int, Between(1)] | None = None
     """After how many idle days a conversation captured from another program goes to the trash; null keeps all."""
     capture_bytes: Annotated[int, Between(1_000_000)] | None = None

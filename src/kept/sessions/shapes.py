@@ -8,10 +8,10 @@ from typing import Any
 _NAMES_OF_ID = ("session_id", "conversation_id", "thread_id", "uuid", "id")
 _NAMES_OF_TIME = ("timestamp", "created_at", "create_time", "created", "started")
 _CONVERSATION = ("source", "user_id", "profile", "project", "model", "title")
-"""What of a conversation each of its messages repeats."""
+"""The fields of a conversation that each of its messages repeats."""
 _ROLES = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
 _OF_APIS = frozenset(("type", "tool_calls", "function_call"))
-"""Fields that tell whether a message with a plain text has the shape of an API."""
+"""Fields that show that a message with a plain text has the shape of an API."""
 _TEXTS = frozenset(("text", "input_text", "output_text", "refusal", "summary_text"))
 _IMAGES = frozenset(("image", "image_url", "input_image"))
 _FILES = frozenset(("document", "file", "input_file"))
@@ -24,7 +24,7 @@ def expand(value: Mapping[str, Any], *, now: float) -> Iterator[dict[str, Any]]:
     """Yield the messages of one object, each as a line would hold it.
 
     A whole conversation under `messages` gives one per message; a message with results of tools gives one per result.
-    What has no time gets that of the conversation, else `now`.
+    A message without a time gets that of the conversation, else `now`.
     """
     listed = value.get("messages", value.get("input"))
     if isinstance(listed, list) and "role" not in value:
@@ -54,13 +54,13 @@ def _expand_conversation(value: Mapping[str, Any], listed: list[Any], now: float
 
 
 def _name_conversation(listed: list[Any]) -> str:
-    """Return an id that is the same whenever the conversation is imported, also after it has grown."""
+    """Return an id that stays the same when the conversation is imported again after it has grown."""
     first = json.dumps(listed[:2], sort_keys=True, default=str)
     return f"import-{hashlib.blake2b(first.encode('utf-8', 'surrogatepass'), digest_size=8).hexdigest()}"
 
 
 def _is_foreign(value: Mapping[str, Any]) -> bool:
-    """Whether a message has something that only the shapes of the APIs have."""
+    """Whether a message has a field that only the APIs use."""
     content = value.get("content")
     if isinstance(content, str) and _OF_APIS.isdisjoint(value) and value.get("role") not in _ROLES:
         return False

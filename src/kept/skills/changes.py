@@ -81,7 +81,7 @@ class Author:
     """The guard's policy for this author; None for a person, whom the guard does not stop."""
     reason: str = ""
     source: str = ""
-    """What a model had read before it wrote, where that is not to be trusted by itself."""
+    """The untrusted source that a model had read before it wrote."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def find_passages(editor: SkillEditor, texts: Texts) -> list[SkillPassages]:
 
 
 def forget_passages(editor: SkillEditor, texts: Texts) -> tuple[SkillPassages, ...]:
-    """Remove the passages; a file that is no text keeps them, and a recorded one is removed.
+    """Remove the passages; a binary file keeps them, and a recorded binary file is removed.
 
     The versions come first: if the process dies in between, the next run finds the rest by itself.
     """
@@ -89,7 +89,7 @@ def find_learnt(editor: SkillEditor, is_from: Callable[[str], bool]) -> list[Ski
 
 
 def forget_learnt(editor: SkillEditor, is_from: Callable[[str], bool]) -> tuple[SkillPassages, ...]:
-    """Remove what was learnt from a source: a skill that began with it as a whole, of any other its lines."""
+    """Remove what was learnt from a source: the whole skill if the source created it, else the lines that it added."""
     found = find_learnt(editor, is_from)
     for skill in found:
         versions = editor.library.versions
@@ -111,7 +111,7 @@ def forget_learnt(editor: SkillEditor, is_from: Callable[[str], bool]) -> tuple[
 
 
 def _read_learnt(editor: SkillEditor, name: str, is_from: Callable[[str], bool]) -> Texts:
-    """Return the lines that versions from a source added to a skill; those too short to tell anything stay."""
+    """Return the lines that versions from a source added to a skill, except those too short to be distinctive."""
     versions = editor.library.versions
     lines: set[str] = set()
     for one in versions.of(name):
@@ -131,7 +131,7 @@ def _files_of(editor: SkillEditor, name: str) -> list[Path]:
 
 
 def rewrite(path: str, data: bytes, *, folder: str, texts: Texts) -> bytes | None:
-    """Return a file of the skill in `folder` without the lines that hold one of the texts; None if it is no text."""
+    """Return a file of the skill in `folder` without the lines that hold one of the texts; None if it is not text."""
     if not is_text(data):
         return None
     text = data.decode()

@@ -186,7 +186,7 @@ def is_prose(path: str) -> bool:
 
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
     """Yield threats in text that a model will read, with their line, except where the text warns against them."""
-    # a style object is no hidden text, and "override" with an ordinary object is no instruction
+    # a style object is not hidden text, and "override" with an ordinary object is not an instruction
     text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", text))
     suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
     if not suspected:

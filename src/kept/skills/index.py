@@ -184,7 +184,7 @@ def _entries(path: str) -> list[os.DirEntry[str]]:
 
 
 def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
-    # a link that points to itself is no folder and does not exist; DirEntry.is_dir would raise for it
+    # a link that points to itself is not a folder and does not exist; DirEntry.is_dir would raise for it
     if entry.name == MAIN or os.path.isdir(entry.path) or not os.path.exists(entry.path):  # noqa: PTH110, PTH112 - as above
         fix = "put the real folder here, or name the link's target in skills.external_dirs"
         yield Problem(Path(entry.path), "a symbolic link is not followed", fix)
@@ -193,7 +193,7 @@ def _link(entry: os.DirEntry[str]) -> Iterator[Problem]:
 def _read_facts(folder: str, status: os.stat_result) -> Facts:
     name = os.path.basename(folder)  # noqa: PTH119 - as above
     if not stat.S_ISREG(status.st_mode):
-        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "not a regular file"
         return Facts(name, problem=f"SKILL.md is {kind}", fix="put a real text file in its place")
     if status.st_size > MOST_BYTES:
         return Facts(name, problem=f"SKILL.md has {status.st_size:,} bytes", fix="move parts to references/")

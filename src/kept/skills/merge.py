@@ -48,7 +48,7 @@ class SkillMerge:
         return found
 
     def decide(self, name: str, folder: Path) -> SkillChange:
-        """Return what becomes of one skill; writes nothing."""
+        """Return what a restore would do with one skill; writes nothing."""
         own = self._editor.library.home_folder(name)
         known = self._editor.library.versions.of(name)
         if own is None and not known:

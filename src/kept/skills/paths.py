@@ -23,7 +23,7 @@ def refuse_path(file_path: str) -> Refused | None:
     """Return why the spelling of `file_path` is unsafe on some platform, or None when it is safe."""
     parts = file_path.split("/")
     if not file_path.strip() or len(parts) > MOST_DEPTH:
-        return Refused(Reason.INVALID, f"{file_path[:80]!r} is no path inside a skill", _PLAIN_REMEDY)
+        return Refused(Reason.INVALID, f"{file_path[:80]!r} is not a path inside a skill", _PLAIN_REMEDY)
     if not file_path.isprintable() or unicodedata.normalize("NFC", file_path) != file_path:
         return Refused(Reason.INVALID, f"{file_path[:80]!r} holds characters that file systems change", _PLAIN_REMEDY)
     for part in parts:
@@ -68,7 +68,9 @@ def _follow(folder: Path, parts: list[str], *, write: bool) -> Path | Refused:
         if place.is_symlink() and (write or not _is_inside(folder, place)):
             return Refused(Reason.INVALID, f"{'/'.join(parts)!r} is a link that is not followed", "use the real file")
     if place.exists() and not place.is_symlink() and not place.is_file():
-        return Refused(Reason.INVALID, f"{'/'.join(parts)!r} is no regular file", "name a file, not a folder or device")
+        return Refused(
+            Reason.INVALID, f"{'/'.join(parts)!r} is not a regular file", "name a file, not a folder or device"
+        )
     return place
 
 

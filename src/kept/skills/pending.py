@@ -36,7 +36,7 @@ class PendingChange:
     """The guard's rules that matched, for the person who decides."""
     findings: tuple[str, ...] = field(default=())
     source: str = ""
-    """What the author had read before, where that is not to be trusted by itself."""
+    """The untrusted source that the author had read before the change."""
 
 
 class PendingSkills:
@@ -108,7 +108,9 @@ class PendingSkills:
         item = _read(self._documents.read(f"{waiting_id}.json")) if _ID.fullmatch(waiting_id) else None
         if item is None:
             return Refused(
-                Reason.NO_MATCH, f"nothing waits under {waiting_id[:40]!r}", "`kept skills pending` lists the ids"
+                Reason.NO_MATCH,
+                f"no change with the id {waiting_id[:40]!r} waits for approval",
+                "`kept skills pending` lists the ids",
             )
         return item
 

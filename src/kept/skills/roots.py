@@ -117,7 +117,7 @@ def _offers_skills(folder: Path) -> bool:
 
 @lru_cache(maxsize=64)  # a server opens an agent for each conversation
 def _find_offer(folder: Path, _changed: int) -> bool:
-    """Do so once for each time at which packages were installed or removed there."""
+    """Search the folder again only after packages were installed or removed there."""
     mark = f"[{ENTRY_POINTS}]".encode()
     packages = [entry.path for entry in os.scandir(folder) if entry.name.endswith((".dist-info", ".egg-info"))]
     return any(mark in (read_regular(Path(package, "entry_points.txt")) or b"") for package in packages)

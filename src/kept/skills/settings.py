@@ -23,7 +23,7 @@ class SkillSettings:
     write_approval: Literal["off", "background", "all"] = "off"
     """Which changes wait for a person: none, those of the background review, or all of the agent's."""
     untrusted: Literal["hold", "allow"] = "hold"
-    """Whether changes wait for a person that a model makes after it has read a web page, a tool's output or the like;
+    """Whether changes that a model makes after it has read a web page, a tool's output or the like wait for a person;
     files of the project and what commands print locally do not count."""
     pending_days: Annotated[int, Between(1)] = 30
     """After how many days a waiting change expires."""

@@ -42,7 +42,7 @@ class Version:
     voided: bool = False
     """Whether the process died before any file changed: the change never happened."""
     source: str = ""
-    """What the author had read before, where that is not to be trusted by itself."""
+    """The untrusted source that the author had read before the change."""
 
     @property
     def id(self) -> str:

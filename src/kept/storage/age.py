@@ -21,7 +21,7 @@ _CHUNK_BYTES, _TAG_BYTES = 65_536, 16
 WORK_FACTOR = 18
 """The logarithm of the scrypt parameter N that age uses: about a second, and 256 MB."""
 _MOST_WORK = 20
-"""A gigabyte: a file that asks for more is not derived."""
+"""Needs a gigabyte: a file that asks for more is refused."""
 _MOST_HEADER_LINE = 1_024
 _HEADER = re.compile(
     rb"age-encryption\.org/v1\n"
@@ -66,7 +66,7 @@ def _encode(data: bytes) -> bytes:
 
 def _decode(text: bytes) -> bytes:
     data = b64decode(text + b"=" * (-len(text) % 4), validate=True)
-    if _encode(data) != text:  # bits that mean nothing must be zero
+    if _encode(data) != text:  # unused trailing bits must be zero
         raise ValueError(text)
     return data
 
@@ -80,7 +80,7 @@ class Encryption:
 
     def __init__(self, file: BinaryIO, passphrase: str, *, work_factor: int = WORK_FACTOR) -> None:
         if not passphrase:
-            raise UsageError("the passphrase is empty", "give one of some length")
+            raise UsageError("the passphrase is empty", "choose a long one")
         salt, file_key, nonce = os.urandom(16), os.urandom(16), os.urandom(16)
         wrapped = _wrap(passphrase, salt, work_factor).encrypt(bytes(12), file_key, None)
         stanza = b"-> scrypt %s %d\n%s\n---" % (_encode(salt), work_factor, _encode(wrapped))
@@ -92,15 +92,17 @@ class Encryption:
         self._waiting = bytearray()
 
     def write(self, data: bytes) -> int:
-        """Encrypt and write whole chunks; the rest waits."""
+        """Encrypt and write whole chunks; the rest stays buffered."""
         self._waiting += data
-        while len(self._waiting) > _CHUNK_BYTES:  # the last chunk is not empty, so a full one waits for more
+        while (
+            len(self._waiting) > _CHUNK_BYTES
+        ):  # the last chunk must not be empty, so a full one stays buffered until more arrives
             self._put(bytes(self._waiting[:_CHUNK_BYTES]), is_last=False)
             del self._waiting[:_CHUNK_BYTES]
         return len(data)
 
     def finish(self) -> None:
-        """Write what waits as the last chunk."""
+        """Write the buffered rest as the last chunk."""
         self._put(bytes(self._waiting), is_last=True)
         self._waiting.clear()
 
@@ -150,7 +152,7 @@ def _open_header(file: BinaryIO, passphrase: str) -> bytes:
     lines = [file.readline(_MOST_HEADER_LINE) for _ in range(4)]
     found = _HEADER.fullmatch(b"".join(lines))
     if found is None or int(found["work"]) > _MOST_WORK:
-        message = "the file is encrypted, but not with a passphrase as kept does it"
+        message = "the file is encrypted, but not with a passphrase and parameters that kept supports"
         raise UsageError(message, "decrypt it with age first, or use another backup")
     try:
         salt, wrapped, mac = (_decode(found[name]) for name in ("salt", "body", "mac"))

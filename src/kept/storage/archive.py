@@ -98,7 +98,7 @@ class ArchiveWriter:
         self._put(_DESCRIPTION, io.BytesIO(dumps(asdict(description), indent=1).encode()), 0o600)
 
     def add(self, name: str, source: Path, *, mode: int) -> None:
-        """Add a file, which nobody changes meanwhile."""
+        """Add a file, which must not change meanwhile."""
         with open_regular(source) as file:
             self.members.append(self._put(name, file, mode))
 
@@ -115,23 +115,23 @@ class ArchiveWriter:
         entry = tarfile.TarInfo(name)
         entry.size, entry.mode = file.seek(0, os.SEEK_END), mode
         file.seek(0)
-        hashed = _HashingFile(file, tell=self._tell)
+        hashed = _HashingFile(file, report=self._report)
         self._tar.addfile(entry, hashed)
         return Member(name, entry.size, mode, hashed.sha256.hexdigest())
 
-    def _tell(self, size: int) -> None:
+    def _report(self, size: int) -> None:
         self._written += size
         total = self._description.bytes
-        if self._written < total:  # the end is told once, after the manifest
+        if self._written < total:  # the end is reported once, after the manifest
             self._sink(Progressed("writing the backup", self._written, total))
 
 
 class _HashingFile(io.RawIOBase):
     """A file whose bytes are hashed as they pass."""
 
-    def __init__(self, file: BinaryIO, *, tell: Any = None) -> None:
+    def __init__(self, file: BinaryIO, *, report: Any = None) -> None:
         self._file = file
-        self._tell = tell
+        self._report = report
         self.sha256 = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
@@ -145,8 +145,8 @@ class _HashingFile(io.RawIOBase):
 
     def _note(self, data: Any) -> None:
         self.sha256.update(data)
-        if self._tell is not None:
-            self._tell(len(data))
+        if self._report is not None:
+            self._report(len(data))
 
 
 def _end_mark(digest: str) -> bytes:
@@ -258,7 +258,9 @@ class _Reading:
             for entry in tar:
                 self.at = repr(entry.name)
                 if not entry.isreg() or manifest is not None:
-                    raise UsageError(f"the archive holds {entry.name!r}, which no backup holds", "it was not used")
+                    raise UsageError(
+                        f"the archive holds {entry.name!r}, which does not belong in a backup", "it was not used"
+                    )
                 manifest = self._take(tar, entry)
         problem = _drain(unpacked)
         if manifest is None or self.description is None:
@@ -319,7 +321,7 @@ class _Reading:
 
 
 def _read_chunk(file: Any) -> bytes:
-    """Return the next bytes of a member; damage is an error of the archive, not one of the disk, as gzip has it."""
+    """Return the next bytes of a member; report damage as ReadError, because gzip's error is an OSError."""
     try:
         data: bytes = file.read(_CHUNK_BYTES)
     except gzip.BadGzipFile as error:
@@ -328,7 +330,7 @@ def _read_chunk(file: Any) -> bytes:
 
 
 def _drain(file: gzip.GzipFile) -> Exception | None:
-    """Read the rest of a file, at whose end gzip checks all of it; return what is wrong."""
+    """Read the rest of a file, because gzip verifies its checksum at the end; return the error, if any."""
     try:
         while file.read(_CHUNK_BYTES):
             pass

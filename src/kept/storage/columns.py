@@ -20,7 +20,7 @@ class Part(StrEnum):
     NULL = "null"
     BLANK = "blank"
     WORDS = "words"
-    """The words alone are replaced, because a program reads the rest."""
+    """Only the words are replaced, because a program parses the rest."""
     BY_STORE = "by its store"
     """The store of the table removes it, with everything that depends on it; here it is only counted."""
 
@@ -88,7 +88,7 @@ def _rows_holding(
     if column.column not in {str(row[1]) for row in described}:
         return [], []  # an older or newer file without this column
     keys = [str(row[1]) for row in described if row[5]] or ["rowid"]
-    # as bytes: damaged text is no text for SQLite's reader
+    # as bytes: damaged text cannot be decoded
     sql = f"SELECT CAST({column.column} AS BLOB), {', '.join(keys)} FROM {column.table} WHERE {column.of_user}"  # noqa: S608 - as above
     bindings = {"user": user} if ":user" in column.of_user else {}
     rows: Iterator[tuple[Any, ...]] = connection.execute(sql, bindings)
@@ -96,7 +96,7 @@ def _rows_holding(
 
 
 def keep_rows(path: Path, rows: Mapping[str, str], *, user: str) -> None:
-    """Delete every row of a database file that is not the user's, with its bytes; search indexes go as a whole.
+    """Delete other users' rows from a database file, and all search indexes, and free their pages.
 
     `rows` gives the condition per table, in an order in which rows can be deleted; tables without one are emptied.
     """

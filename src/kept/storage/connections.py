@@ -22,13 +22,13 @@ from kept.storage.sql_errors import explain, is_full
 log = logging.getLogger(__name__)
 
 CHECKPOINT_PAGES = 8_000
-"""About 16 MB: a checkpoint makes one writer wait for the disk, and all of them when the log is begun anew after it."""
+"""About 16 MB: a checkpoint makes one writer wait for the disk, and restarting the log makes all of them wait."""
 RESTART_PAGES = 16_000
 """From this size on, other connections have to wait briefly: under steady load the log would only grow."""
 RESTART_WAIT_MILLISECONDS = 200
 _BETWEEN_CHECKPOINTS = 4_000
 _BETWEEN_RESTARTS = 1_000
-"""Pages until a log that a reader kept from being begun anew is tried again."""
+"""Pages until the next attempt to restart a log that a reader was still using."""
 
 
 Value: TypeAlias = int | float | bytes | str | None
@@ -37,7 +37,7 @@ Values: TypeAlias = tuple[Value, ...]
 
 T = TypeVar("T")
 _NO_ROW: Final = object()
-"""What no row is equal to: the rows end where SQLite says so."""
+"""A sentinel that equals no row, so that `iter` stops only where SQLite ends the rows."""
 
 
 class DamagedText(str):
@@ -67,7 +67,7 @@ class TolerantCursor(apsw.Cursor):
         return self
 
     def __iter__(self) -> Iterator[Values]:  # type: ignore[override]  # callers only iterate
-        """Yield every row that was not given yet."""
+        """Yield every row that was not returned yet."""
         given, step = self._given, super().__next__
         try:
             while True:
@@ -80,7 +80,7 @@ class TolerantCursor(apsw.Cursor):
         yield from islice(again, given, None)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return every row that was not given yet, in a third of the time that a loop takes."""
+        """Return every row that was not returned yet, in a third of the time that a loop takes."""
         try:
             return list(iter(super().__next__, _NO_ROW))
         except UnicodeDecodeError as error:
@@ -128,7 +128,7 @@ def open_connection(name: str, flags: int) -> apsw.Connection:
     """Open a connection whose cursors read damaged text."""
     connection = apsw.Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
-    # else SQLite compares bound values with the conditions of partial indexes, and prepares such a statement anew
+    # else SQLite compares bound values with the conditions of partial indexes, and re-prepares such a statement
     # whenever one is bound, which takes five times as long as it runs
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
@@ -204,13 +204,13 @@ def _has_log(path: Path) -> bool:
 
 
 def is_emptied(path: Path) -> bool:
-    """Whether a file is there and holds nothing, not even a log."""
+    """Whether a file exists and is empty, and its log too."""
     with explain_errors("open", path):
         return path.is_file() and path.stat().st_size == 0 and not _has_log(path)
 
 
 def is_without_content(path: Path) -> bool:
-    """Whether a database has yet to be made; raise Unreadable if only its log is left, which SQLite would delete."""
+    """Whether a database is missing or empty; raise Unreadable if its log is not: SQLite would delete the log."""
     is_new = not path.exists() or path.stat().st_size == 0
     if is_new and _has_log(path):
         raise Unreadable(f"{str(path)!r} is empty, and its log is not", "run `kept sessions repair`; it reads the log")
@@ -274,7 +274,7 @@ class Checkpointer:
                 if pages - connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_NOOP)[1] >= _BETWEEN_CHECKPOINTS:
                     connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)
                 if pages >= RESTART_PAGES:
-                    _restart_log(connection, name)  # the others wait for what is left to copy, not for everything
+                    _restart_log(connection, name)  # others then wait only for the pages that are still to be copied
             except (apsw.BusyError, apsw.LockedError):
                 pass  # a reader holds an older snapshot: try again later
             except apsw.Error as error:

@@ -19,7 +19,7 @@ class FolderDocuments:
         self._folder = folder
 
     def names(self, suffix: str) -> list[str]:
-        """Return the names in the folder itself that end so, sorted."""
+        """Return the names in the folder itself that end with `suffix`, sorted."""
         return sorted(path.name for path in self._folder.glob(f"*{suffix}")) if self._folder.is_dir() else []
 
     def read(self, name: str) -> bytes | None:
@@ -72,7 +72,7 @@ class RowDocuments:
         self._folder = folder
 
     def names(self, suffix: str) -> list[str]:
-        """Return the names in the folder itself that end so, sorted."""
+        """Return the names in the folder itself that end with `suffix`, sorted."""
         sql = "SELECT DISTINCT name FROM documents WHERE folder = ?"
         with self._database.reading() as unit:
             found = [str(name) for (name,) in unit.execute(sql, (self._folder,))]

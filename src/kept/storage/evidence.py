@@ -1,4 +1,4 @@
-"""What the indexes of a damaged file say about the rows of a table: which there are, and some of their columns."""
+"""Evidence from the indexes of a damaged file: which rows a table had, and some of their columns."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,16 +20,16 @@ class Evidence:
     """The rows of a table as its indexes list them."""
 
     columns: dict[Key, dict[str, Value]] = field(default_factory=dict)
-    """What is known of each row."""
+    """The known columns of each row."""
     expected: set[Key] = field(default_factory=set)
-    """The rows that were there for certain: two lists agree, or there is only one."""
+    """The rows that certainly existed: two indexes list them, or there is only one index."""
     complete: set[str] = field(default_factory=set)
     """The indexes that could be read to the end."""
     is_certain: bool = False
-    """Whether a row that no index lists was not there."""
+    """Whether an index is complete, so that a row that no index lists did not exist."""
 
     def is_stale(self, row: Row, key: Key) -> bool:
-        """Whether a row is a copy that was left behind: nothing leads to it, and no index lists it."""
+        """Whether a row is a leftover copy: no page points to it, and no index lists it."""
         return not row.is_reached and self.is_certain and key not in self.columns
 
 
@@ -61,7 +61,7 @@ def _entries(salvage: Salvage, shape: Shape) -> Iterator[tuple[Key, Mapping[str,
 
 
 def key_of(shape: Shape, row: Row) -> Key:
-    """Return what identifies a row of a table, also where the row is an entry of an index; None if it is lost."""
+    """Return the key of a row, which may be given as an entry of an index; None if the key is lost."""
     if shape.key == ("rowid",):
         return row.values.get("rowid") if shape.is_index else row.number
     found = tuple(row.values.get(name) for name in shape.key)
@@ -87,7 +87,7 @@ def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, V
 
 
 def _of_type(value: Value, affinity: str) -> Value:
-    """Return a value that damage gave another type in the type of its column."""
+    """Convert a value whose type was damaged to the type of its column."""
     if affinity == "TEXT" and value is not None and not isinstance(value, str):
         return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     if affinity in {"INTEGER", "REAL"} and isinstance(value, str | bytes):

@@ -77,7 +77,7 @@ def read_bytes(path: Path) -> bytes | None:
 def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
     """Return what `read_bytes` returns, and when the file was last written, in nanoseconds."""
     try:
-        with open_regular(path, buffering=0) as file:  # a buffer would ask the system four times more
+        with open_regular(path, buffering=0) as file:  # a buffered file makes four more system calls
             return file.read(), os.fstat(file.fileno()).st_mtime_ns
     except FileNotFoundError:
         return None
@@ -294,12 +294,12 @@ def _holder(descriptor: int) -> str:
 
 
 FOLDER_WAIT_SECONDS = 30.0
-"""A process that opens a database waits up to ten seconds for it, and holds the folder meanwhile."""
+"""Longer than the ten seconds for which a process that opens a database may hold the folder."""
 
 
 @contextmanager
-def steady_folder(folder: Path, *, alone: bool = False) -> Iterator[None]:
-    """Hold the lock on a folder, shared or alone, so that no file in it is replaced while another opens it.
+def lock_folder(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
+    """Hold a shared or exclusive lock on a folder, so that no process replaces a file while another opens it.
 
     Where folders cannot be locked, the block runs without a lock.
     """
@@ -311,14 +311,14 @@ def steady_folder(folder: Path, *, alone: bool = False) -> Iterator[None]:
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         if descriptor >= 0:
-            _lock_folder(descriptor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, folder)
+            _wait_for_folder(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, folder)
         yield
     finally:
         if descriptor >= 0:
             os.close(descriptor)
 
 
-def _lock_folder(descriptor: int, kind: int, folder: Path) -> None:
+def _wait_for_folder(descriptor: int, kind: int, folder: Path) -> None:
     deadline = time.monotonic() + FOLDER_WAIT_SECONDS
     while True:
         try:
@@ -344,7 +344,7 @@ _MARKS = (
     b"CREATE TRIGGER messages_added",
     b"CREATE TABLE state_meta",
 )
-"""Declarations of ours from the first version on that no other program is known to make."""
+"""Declarations in every version of our schema, and in no other program that we know of."""
 _ENOUGH = 3
 _SEARCHED_BYTES = 4_000_000
 """The schema is among the first pages: it is written before anything else, also by a VACUUM."""

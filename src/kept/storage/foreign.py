@@ -108,7 +108,9 @@ def _rescue(path: Path, copy: Path, tables: Collection[str]) -> tuple[Path, str]
     finally:
         connection.close()
     if not counts:
-        raise Unreadable(f"{str(path)!r} is no database, or too damaged to find its tables", "restore it from a backup")
+        raise Unreadable(
+            f"{str(path)!r} is not a database, or is too damaged to find its tables", "restore it from a backup"
+        )
     read, lost = (sum(column) for column in zip(*counts, strict=True))
     return rescued, f"the database is damaged: {read:,} rows could be read, at least {lost:,} could not"
 

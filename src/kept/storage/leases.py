@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TURN_SECONDS = 15.0
 """How long a host that died keeps its conversations; a living one renews its lease three times as often.
 
-One that is slower still keeps a conversation until another host asks for it."""
+A host that renews it too late keeps its conversation unless another host has taken it."""
 
 
 def new_holder() -> str:
@@ -52,8 +52,8 @@ def _machine() -> str:
 class FencedLease:
     """A lease among hosts that share a server; a holder that lost it cannot write any more, whenever it wakes up.
 
-    Every taking by another holder raises `fence`. Inside `guard` each write transaction of the user first checks that
-    the lease still has this holder and this number, and keeps it so until its commit.
+    `fence` grows each time another holder takes the lease. Inside `guard` each write transaction of the user first
+    checks that the lease still has this holder and this number, and keeps it so until its commit.
     """
 
     def __init__(self, database: "Database", name: str, *, holder: str, seconds: float) -> None:
@@ -78,7 +78,7 @@ class FencedLease:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Refuse writes inside the block, and in what it starts, once the lease is lost."""
+        """Refuse writes inside the block, and in tasks that it starts, once the lease is lost."""
         outer = _GUARDS.get()
         _GUARDS.set((*outer, self))
         try:
@@ -88,7 +88,7 @@ class FencedLease:
 
     @contextmanager
     def keep(self) -> Iterator[None]:
-        """Renew the lease three times in its time until the end of the block, in a thread; then let others take it."""
+        """Renew the lease in a thread, every third of its time, until the end of the block; then release it."""
         from kept.core.errors import KeptError
         from kept.core.threads import start_thread
 
@@ -96,7 +96,7 @@ class FencedLease:
 
         def renew() -> None:
             while not done.wait(self._seconds / 3):
-                with suppress(KeptError):  # a write will say what is wrong
+                with suppress(KeptError):  # the next write reports the error
                     if not self.take():
                         return
 
@@ -107,7 +107,7 @@ class FencedLease:
         finally:
             done.set()
             thread.join()
-            with suppress(KeptError):  # it ends by itself
+            with suppress(KeptError):  # the lease then expires
                 self.release()
 
     def check(self, unit: "UnitOfWork") -> None:

@@ -1,4 +1,4 @@
--- Only a server that several hosts share has these; the time is the server's, because clocks of hosts differ.
+-- Only a server that several hosts share has leases; times are the server's, because the clocks of hosts differ.
 
 -- name: take
 INSERT INTO leases AS l (name, holder, expires, fence)

@@ -21,13 +21,13 @@ TABLE_LEAF, TABLE_INTERIOR, INDEX_LEAF, INDEX_INTERIOR = 13, 5, 10, 2
 _KINDS = {TABLE_LEAF: 8, TABLE_INTERIOR: 12, INDEX_LEAF: 8, INDEX_INTERIOR: 12}
 """Kinds of b-tree pages, with the bytes of their headers."""
 _SAMPLE = 400
-"""Pages that are looked at to decide between page sizes."""
+"""How many pages are sampled to decide between page sizes."""
 _LEAST_CELL = 4
 """SQLite gives a cell at least four bytes, so that a freed one can hold a free block."""
 
 
 class Malformed(ValueError):
-    """These bytes are not what the format asks for at this place."""
+    """The bytes at this place violate the file format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +116,8 @@ class PageFile:
         """Return a page, filled up with zeros where the file was cut off."""
         is_in_log, start = self._locate(number)
         data = self._log_data if is_in_log else self._data
-        mended = self.log.mended.get(start) if is_in_log else None
-        return mended or data[start : start + self.page_bytes].ljust(self.page_bytes, b"\0")
+        restored = self.log.restored.get(start) if is_in_log else None
+        return restored or data[start : start + self.page_bytes].ljust(self.page_bytes, b"\0")
 
     def _locate(self, number: int) -> tuple[bool, int]:
         """Return whether the newest copy of a page is in the log, and where it begins."""

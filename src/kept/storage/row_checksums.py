@@ -21,7 +21,7 @@ _BY_ITSELF = frozenset({"messages"})
 _watching: "WeakKeyDictionary[apsw.Connection, Callable[[apsw.PreUpdate], None]]" = WeakKeyDictionary()
 """The connections whose changes are followed now."""
 _VOLATILE: Mapping[str, frozenset[str]] = {"sessions": frozenset({"last_active", "message_count"})}
-"""Columns that change with every append. The index `sessions_recent` repeats the one, the messages give the other."""
+"""Columns that change with every append; an index repeats `last_active`, and the messages give `message_count`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def follow_changes(connection: apsw.Connection, tables: dict[str, CoveredTable])
 
 @contextmanager
 def pause(connection: apsw.Connection) -> Iterator[None]:
-    """Follow no changes in this block, which changes no table that has checksums: each call of the hook costs 1 µs."""
+    """Suspend the hook in a block that changes no table with checksums: each call of it costs 1 µs."""
     notice = _watching.pop(connection, None)
     if notice is None:
         yield
@@ -146,7 +146,7 @@ def _notice(
 
 
 def _is_rewritten(table: CoveredTable, before: Mapping[str, Value], after: Mapping[str, Value]) -> bool:
-    """Whether nothing but the key, by which the row was found, is as before."""
+    """Whether every column except the key has changed."""
     return all(before[name] != after[name] for name in before if name not in {*table.key, _COLUMN})
 
 

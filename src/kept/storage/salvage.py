@@ -23,7 +23,7 @@ from kept.storage.pages import (
 from kept.storage.shapes import SCHEMA, Shape
 
 _SAMPLE = 8
-"""Cells that are looked at to decide whether a page belongs to a table."""
+"""How many cells are examined to decide whether a page belongs to a table."""
 _MOST_CARVED = 20_000
 """Pages that are searched byte by byte; a minute at most."""
 _LEAST_CARVED_COLUMNS = 2
@@ -44,7 +44,7 @@ class Row:
     is_reached: bool = True
     """Whether a tree leads to it; other rows may be copies that SQLite left behind."""
     is_of_table: bool = True
-    """Whether it has the types of its table; another one may be made of any bytes."""
+    """Whether it has the types of its table; if not, it may be arbitrary bytes."""
 
 
 @dataclass(slots=True)
@@ -133,7 +133,7 @@ class Salvage:
             found.setdefault(name, Extent())
         if self._recognise is not None:
             self._return_swapped(found)
-        # in the place of a page that has lost its number stands an older one, which leads to fewer pages without a gap
+        # an older copy replaces a page that lost its number; it points to fewer pages, and the tree shows no gap
         has_copies = len(self.file.numbers) > self.file.count
         wanted = [shape for name, shape in self.shapes.items() if has_copies or not found[name].is_complete]
         if wanted:
@@ -222,7 +222,7 @@ class Salvage:
         if source is not None:
             source.pages.remove(number)
             source.gaps.append(number)
-        # where a tree leads to it, its rows are no copies that were left behind
+        # if a tree leads to it, its rows are not leftover copies
         (target.pages if number in self._named else target.orphans).append(number)
         self._owner[number] = name
 
@@ -379,7 +379,7 @@ class Salvage:
 
 def _accepts(shape: Shape, cell: Cell) -> bool:
     try:
-        # bytes that are no record may look like one of thousands of columns
+        # arbitrary bytes may look like a record of thousands of columns
         return shape.accepts(serial_types(cell.local, len(shape.columns))[0])
     except Malformed:
         return False

@@ -1,4 +1,4 @@
-"""Scratch folders: where a folder is made or removed, so that its own place changes by one rename."""
+"""Scratch folders: a folder is built or removed there, so that its real path changes by one rename."""
 
 import os
 from collections.abc import Iterator

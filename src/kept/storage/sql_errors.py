@@ -61,7 +61,7 @@ def _describe_refusal(error: apsw.Error, path: Path) -> StorageError:
 
 
 def find_refusal(path: Path) -> StorageError | None:
-    """Return why a file cannot be written, as far as that shows without writing; None if nothing speaks against it."""
+    """Return why a file cannot be written, as far as can be seen without writing; None if it seems writable."""
     if _is_read_only(path) or is_full(path):
         return _describe_refusal(apsw.IOError(), path)
     if not (os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)):

@@ -27,10 +27,10 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, open_regular, resolve_link, steady_folder
+from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, lock_folder, open_regular, resolve_link
 
 if TYPE_CHECKING:
-    from kept.core.ports import EventSink  # the page of ports loads every value it mentions
+    from kept.core.ports import EventSink  # `core.ports` imports every value that it mentions
     from kept.storage.row_checksums import CoveredTable
     from kept.storage.write_lock import WriteLock
 
@@ -110,7 +110,7 @@ class Database:
 
     @contextmanager
     def writing(self, *, with_checksums: bool = True) -> Iterator[Connection]:
-        """Yield this thread's connection in one immediate transaction, which joins one that is open on this thread.
+        """Yield this thread's connection in one immediate transaction; joins one that is already open on this thread.
 
         Commits at the end, rolls back on an error. Without `with_checksums` changed rows stay without one.
         """
@@ -135,7 +135,7 @@ class Database:
 
     def _begin(self, connection: Connection) -> None:
         """Begin an immediate transaction; writers wait for each other in the order in which they came."""
-        # who has not written just now keeps nobody from the lock: most processes need no order, and do not load it
+        # a process that has not just written cannot starve others: most processes need no queue, and do not load it
         if monotonic() - self._wrote > _SERIES_SECONDS:
             connection.set_busy_timeout(0)
             try:
@@ -198,7 +198,7 @@ class Database:
             migrate(connection, self._migrations, self.path)
 
     def _finish_repair(self) -> None:
-        """Complete or take back a repair that was killed, before anything of it is opened."""
+        """Complete or roll back an interrupted repair before the file is opened."""
         with explain_errors("open", self.path):
             path = resolve_link(self.path)
             is_settled = path.exists() or not any(path.parent.glob(f"{path.name}.salvaged-*"))
@@ -233,7 +233,7 @@ class Database:
             return self._prepare(self._empty.connect())
         self._local.refused = None
         # a repair must not replace the file between its opening and its locking
-        with steady_folder(resolve_link(self.path).parent):
+        with lock_folder(resolve_link(self.path).parent):
             if self._read_only:
                 return self._prepare(connect_read_only(self.path))
             try:
@@ -346,7 +346,7 @@ class Database:
 
 
 log = logging.getLogger(__name__)
-_SERIES_SECONDS = 0.005  # between two transactions of a process that writes one after the other
+_SERIES_SECONDS = 0.005  # the longest gap between two transactions of a process that writes continuously
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"
 """The file to use where `state.db` belongs to another program."""

@@ -2,8 +2,8 @@
 
 The journal `state.db.repair` says how far a replacement has come:
 
-    copying    the new file is being written beside the old one. Taken back: the new file is removed.
-    swapping   the new file is complete, the old one has a second name. Carried on: the log of the old file is
+    copying    the new file is being written beside the old one. Rolled back: the new file is removed.
+    swapping   the new file is complete, the old one has a second name. Completed: the log of the old file is
                removed, then one rename puts the new file in its place.
 
 The log goes before the rename: SQLite would apply a log that it finds beside a file to that file. Whoever opens the
@@ -31,8 +31,8 @@ from kept.storage.files import (
     POLL_SECONDS,
     explain_errors,
     is_alive,
+    lock_folder,
     make_folder,
-    steady_folder,
     sync_folder,
     temporary_name,
     write_atomically,
@@ -111,7 +111,7 @@ class Replacement:
 
     def swap(self) -> None:
         """Put the finished new file in the place of the old one; nobody else may have the old one open."""
-        with explain_errors("replace", self.path), steady_folder(self.path.parent, alone=True):
+        with explain_errors("replace", self.path), lock_folder(self.path.parent, exclusive=True):
             _sync(self.fresh)
             _give_second_name(self.path, self.aside)
             log = companion(self.path, "-wal")
@@ -119,15 +119,15 @@ class Replacement:
                 _give_second_name(log, companion(self.aside, "-wal"))
             sync_folder(self.path.parent)
             self._note(_SWAPPING)
-            self._carry_on()
+            self._complete()
 
     def abandon(self) -> None:
-        """Take the replacement back after an error, unless it has gone so far that the next open completes it."""
+        """Roll the replacement back after an error, unless it has gone so far that the next open completes it."""
         found = _read_journal(self.path)
         if found is None or found[0] == _COPYING:
-            self.take_back()
+            self.roll_back()
 
-    def take_back(self) -> None:
+    def roll_back(self) -> None:
         """Remove the new file; the old one was not touched."""
         with explain_errors("remove", self.fresh):
             for made in (self.fresh, self.aside):
@@ -135,7 +135,7 @@ class Replacement:
                     file.unlink(missing_ok=True)
             _journal(self.path).unlink(missing_ok=True)
 
-    def _carry_on(self) -> None:
+    def _complete(self) -> None:
         if self.fresh.exists():
             for suffix in COMPANIONS:
                 companion(self.path, suffix).unlink(missing_ok=True)
@@ -166,21 +166,21 @@ def is_unfinished(path: Path) -> bool:
 
 
 def finish(path: Path) -> bool:
-    """Carry on or take back a replacement that was interrupted; return whether there was one."""
+    """Complete or roll back a replacement that was interrupted; return whether there was one."""
     if not _journal(path).exists():
         return _finish_without_journal(path)
     if not is_unfinished(path):
         return False
-    with explain_errors("complete the repair of", path), steady_folder(path.parent, alone=True):
+    with explain_errors("complete the repair of", path), lock_folder(path.parent, exclusive=True):
         found = _read_journal(path)
         if found is None or (found[0] == _COPYING and is_alive(found[2])):
             return False  # another process has completed it, or has begun a new one
         stage, stamp, _ = found
         replacement = Replacement(path, stamp)
         if stage == _SWAPPING:
-            replacement._carry_on()  # noqa: SLF001 - a part of this module
+            replacement._complete()  # noqa: SLF001 - a part of this module
         elif path.exists():
-            replacement.take_back()
+            replacement.roll_back()
     return True
 
 
@@ -191,9 +191,9 @@ def _finish_without_journal(path: Path) -> bool:
     for fresh in sorted(path.parent.glob(f"{path.name}.salvaged-*[0-9]"), reverse=True):
         replacement = Replacement(path, fresh.name.rpartition(".salvaged-")[2])
         if replacement.aside.exists():
-            with explain_errors("complete the repair of", path), steady_folder(path.parent, alone=True):
+            with explain_errors("complete the repair of", path), lock_folder(path.parent, exclusive=True):
                 if not path.exists():
-                    replacement._carry_on()  # noqa: SLF001 - a part of this module
+                    replacement._complete()  # noqa: SLF001 - a part of this module
             return True
     return False
 

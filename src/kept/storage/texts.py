@@ -69,7 +69,7 @@ class Texts:
     def are_in_file(self, path: Path) -> bool:
         """Whether a file holds one of the texts, also compressed (gzip, zip); raise Unreadable if it is not searchable.
 
-        Reads piece by piece. Anything that is no regular file holds nothing.
+        Reads piece by piece. Anything but a regular file counts as empty.
         """
         if not self.folded:
             return False

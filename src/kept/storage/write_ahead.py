@@ -14,10 +14,10 @@ from kept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
 _LOG_HEADER, _FRAME_HEADER, _COVERED = 32, 24, 8
-"""Bytes of the header of the log, of that of a frame, and of the part of the latter that its checksum covers."""
+"""Bytes of the log's header, of a frame's header, and of the part of the latter that the checksum covers."""
 _MASK = 0xFFFFFFFF
 _TELLING = 0x1FFF
-"""A difference in one of these bits leaves 40 bits that chance would have to meet, for each of a thousand words."""
+"""If the difference has one of these bits, a wrong word would have to match 40 bits by chance, in a thousand tries."""
 _Sum = tuple[int, int]
 
 
@@ -27,22 +27,22 @@ class Log:
 
     page_bytes: int = 0
     frames: dict[int, int] = field(default_factory=dict)
-    """Where in the log the newest committed copy of a page begins that is whole."""
-    mended: dict[int, bytes] = field(default_factory=dict)
-    """Pages that were damaged within one word, which the checksum of their frame restores, by their place."""
+    """Page → offset in the log of its newest intact committed copy."""
+    restored: dict[int, bytes] = field(default_factory=dict)
+    """Offset → page that was damaged in one word and reconstructed with the checksum of its frame."""
     spoiled: dict[int, int] = field(default_factory=dict)
-    """Where a committed copy of a page begins that fails its checksum and is newer than the whole one."""
+    """Page → offset of a committed copy that fails its checksum and is newer than the intact one."""
     loose: list[int] = field(default_factory=list)
-    """Where committed pages begin whose number is lost."""
+    """Offsets of committed pages whose number is lost."""
     page_count: int = 0
     """Pages of the database after the last commit; 0 if nothing is committed."""
     is_damaged: bool = False
     """Whether a committed frame fails its checksum: SQLite ignores everything from it on."""
     is_cut: bool = False
-    """Whether it ends inside a frame; a process that was killed leaves that too."""
+    """Whether it ends inside a frame; a killed process can leave it so as well."""
 
     def commit(self, frames: "list[_Frame]") -> None:
-        """Take the frames of a transaction; the last one says how many pages the database has."""
+        """Add the frames of a transaction; the last one states how many pages the database has."""
         self.page_count = frames[-1].size
         for frame in frames:
             if frame.is_whole:
@@ -52,8 +52,8 @@ class Log:
                 self.spoiled[frame.page] = frame.at
             else:
                 self.loose.append(frame.at)
-            if frame.mended:
-                self.mended[frame.at] = frame.mended
+            if frame.restored:
+                self.restored[frame.at] = frame.restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +64,16 @@ class _Frame:
     size: int
     """Pages of the database, if the frame ends a transaction; else 0."""
     at: int
-    """Where the page begins."""
+    """Offset of the page."""
     sum: _Sum
-    """The checksum up to this frame, with which that of the next one begins."""
+    """The checksum up to this frame; that of the next frame continues it."""
     is_whole: bool = True
     is_healthy: bool = True
     """Whether SQLite accepts it."""
     is_certain: bool = True
-    """Whether its header is what was written, so that it ends a transaction if it says so."""
+    """Whether its header is intact, so that it reliably marks the end of a transaction."""
     has_number: bool = True
-    mended: bytes = b""
+    restored: bytes = b""
 
 
 def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
@@ -148,10 +148,10 @@ class _Reader:
             return _Frame(page, size, place, counted, is_healthy=False)
         changes = self._explain(at, stored, counted)
         if len(changes) == 1 and _is_telling(stored, counted):
-            covered = self._mend(at, *changes[0])
+            covered = self._correct(at, *changes[0])
             page, size = struct.unpack(">2I", covered[:_COVERED])
-            return _Frame(page, size, place, stored, is_healthy=False, mended=covered[_COVERED:])
-        # a flipped bit is no torn write, so the frame was complete once; also if the bit is one of the checksum
+            return _Frame(page, size, place, stored, is_healthy=False, restored=covered[_COVERED:])
+        # a flipped bit is not a torn write, so the frame was once complete, even if the bit is in the checksum
         is_half = stored[0] == counted[0] or stored[1] == counted[1]
         is_certain = is_half or any(self._is_bit(at, *change) for change in changes)
         return _Frame(
@@ -164,20 +164,20 @@ class _Reader:
         return after < self._end and self._sum_of(after, counted) == self._read_sum(after)
 
     def _explain(self, at: int, stored: _Sum, counted: _Sum) -> list[tuple[int, int]]:
-        """Return the words of a frame that explain its wrong checksum, each with what would have to be added to it."""
+        """Return the words whose damage would explain a wrong checksum, each with the correction to add to it."""
         words = (_COVERED + self._step - _FRAME_HEADER) // 4
         found = _find_words(stored, counted, words)
         is_last = at + self._step == self._end
         return [one for one in found if not is_last or one[0] < words - 1]  # else the stored sum may be what is wrong
 
-    def _mend(self, at: int, place: int, change: int) -> bytes:
+    def _correct(self, at: int, place: int, change: int) -> bytes:
         """Return the covered bytes of a frame with one word changed."""
         covered = bytearray(self._data[at : at + _COVERED] + self._data[at + _FRAME_HEADER : at + self._step])
         struct.pack_into(f"{self._order}I", covered, 4 * place, (self._word(at, place) + change) & _MASK)
         return bytes(covered)
 
     def _is_bit(self, at: int, place: int, change: int) -> bool:
-        """Whether a change of a word is that of a single bit."""
+        """Whether a correction changes a single bit of a word."""
         word = self._word(at, place)
         return (word ^ (word + change) & _MASK).bit_count() == 1
 
@@ -213,7 +213,7 @@ def _find_salts(data: "bytes | mmap.mmap", step: int) -> bytes:
 
 
 def _share_salt(salts: bytes, others: bytes) -> bool:
-    """Whether one of two salts is the same: both of them are new in a log that is begun anew."""
+    """Whether one of two salts is the same: restarting a log changes both of them."""
     return salts[:4] == others[:4] or salts[4:] == others[4:]
 
 
@@ -232,9 +232,9 @@ def _checksum(data: bytes, start: _Sum, order: str) -> _Sum:
 
 
 def _find_words(stored: _Sum, counted: _Sum, words: int) -> list[tuple[int, int]]:
-    """Return the places of the words whose change explains a wrong checksum, each with what to add to it.
+    """Return the indexes of the words whose change explains a wrong checksum, each with the correction to add.
 
-    The checksum is linear: what a word adds to each half is a multiple of it that depends on its place only.
+    The checksum is linear: each word adds a multiple of itself to both halves, which depends only on its index.
     """
     short = _subtract(stored, counted)
     found = []
@@ -246,9 +246,9 @@ def _find_words(stored: _Sum, counted: _Sum, words: int) -> list[tuple[int, int]
 
 
 def _is_telling(stored: _Sum, counted: _Sum) -> bool:
-    """Whether a word that explains a checksum is the right one for certain.
+    """Whether a word that explains a wrong checksum is certainly the damaged one.
 
-    A change of high bits reaches only the high bits of both halves, where words in other places have the same effect.
+    A change of high bits affects only the high bits of both halves, where other words would have the same effect.
     """
     first, second = _subtract(stored, counted)
     return (first | second) & _TELLING > 0
@@ -260,7 +260,7 @@ def _subtract(stored: _Sum, counted: _Sum) -> _Sum:
 
 @lru_cache(maxsize=2)
 def _list_effects(words: int) -> list[tuple[int, int, int, int]]:
-    """Return by what each word is multiplied in both halves, and the odd one of these with its inverse."""
+    """Return the factors of each word in both halves, and the odd one of the two with its inverse."""
     found = []
     pair = [(0, 1), (1, 1)]  # the last word, and the one before it
     for _ in range(words // 2):

@@ -1,9 +1,9 @@
 """The wait of writers for SQLite's write lock, in the order in which they came.
 
-SQLite has no queue: whoever has just released the lock is the next to ask for it. So a waiter marks itself: it locks
-one byte of the folder, whose position is the time at which it came, and whoever comes later lets it go first. Marks
-decide nothing but the order, and end with their process; SQLite's lock alone protects the file. Where there are none
-(on other systems than Linux, in a folder that cannot be locked, of other programs) writers get their turn by chance.
+SQLite has no queue: a process that has just released the lock is likely to get it again. So a waiting writer leaves a
+mark: it locks one byte of the folder, at an offset that encodes its time of arrival, and later writers let it go
+first. Marks only decide the order, and end with their process; SQLite's lock alone protects the file. Without marks
+(on systems other than Linux, in a folder that cannot be locked, for other programs) the order is left to chance.
 """
 
 import os
@@ -22,9 +22,9 @@ if sys.platform == "linux":
     import fcntl
 
 _TURN_MICROSECONDS = 500
-"""So long a writer that has waited goes on without regard to others: passing the lock on costs as much as an append."""
+"""How long a writer that got its turn may ignore others: handing over the lock costs as much as an append."""
 _PATIENCE_MICROSECONDS = 1_500
-"""How long a writer lets others go first: the next in order may have no processor."""
+"""How long a writer lets others go first: the next in line may not be scheduled."""
 _OLDEST_MICROSECONDS = 500_000
 """Older marks are ignored: a stopped process must not make others wait again and again."""
 _TIME_BITS = 46
@@ -44,7 +44,7 @@ class WriteLock:
         self._turn_began = 0
 
     def begin(self, connection: apsw.Connection, wait_seconds: float) -> None:
-        """Begin an immediate transaction; raise BusyError if other writers do not let it within the time."""
+        """Begin an immediate transaction; raise BusyError if other writers hold the lock for too long."""
         connection.set_busy_timeout(0)  # SQLite would sleep up to 100 ms, for a lock that an append holds for 0.2 ms
         folder = self._open_folder()
         try:
@@ -57,7 +57,7 @@ class WriteLock:
             self._turn_began = _now()
         finally:
             if folder is not None:
-                os.close(folder)  # and with it the mark
+                os.close(folder)  # releases the mark as well
             connection.set_busy_timeout(int(wait_seconds * 1_000))
 
     def _wait(self, connection: apsw.Connection, folder: int | None, *, came: int, wait_seconds: float) -> None:
@@ -70,7 +70,7 @@ class WriteLock:
                 pause = 0.0001
             elif _try_begin(connection):
                 return
-            else:  # about a long transaction ask less often
+            else:  # poll less often during a long transaction
                 pause = 0.00003 if waited < 0.01 else min(0.001, waited / 50)
             time.sleep(pause)
 
@@ -81,7 +81,7 @@ class WriteLock:
         return None
 
     def _is_behind(self, folder: int | None, came: int) -> bool:
-        """Whether another writer has been waiting for longer, and is to go first."""
+        """Whether another writer has been waiting for longer, so that it goes first."""
         if folder is None or (now := _now()) - came > _PATIENCE_MICROSECONDS:
             return False
         oldest = max(0, now - _OLDEST_MICROSECONDS)

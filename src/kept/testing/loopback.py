@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._fail(Status(404, f"no such path: {self.path}"))
 
     def do_HEAD(self) -> None:
-        """Answer that the server is there, which some clients ask before the first request."""
+        """Answer 200: some clients check before the first request that the server is there."""
         self._whole(200, b"", "application/json")
 
     def do_POST(self) -> None:

@@ -76,7 +76,7 @@ class PagesContract:
         with pages.lock(M, timeout_seconds=5):
             pass
 
-    def test_bytes_that_are_no_text_are_not_empty(self) -> None:
+    def test_bytes_that_are_not_text_are_not_empty(self) -> None:
         """Their raw form can be read and backed up, their entries cannot."""
         pages = self._prepare()
         self.put(M, b"caf\xe9")

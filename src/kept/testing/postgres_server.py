@@ -33,7 +33,7 @@ _SETTINGS = ("listen_addresses=", "shared_buffers=32MB", "max_connections=60", "
 
 
 class Unavailable(Exception):
-    """There is no PostgreSQL to be started here."""
+    """PostgreSQL is not installed here."""
 
 
 def find_programs() -> Path:
@@ -147,11 +147,11 @@ class EmbeddedServer:
             self._process = None
 
     def pause(self) -> None:
-        """Let every process of the server hang, as a disk or a machine that does not answer; `resume` ends it."""
+        """Suspend every process of the server, like a disk or a machine that hangs, until `resume`."""
         self._signal_all(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let the processes of the server go on."""
+        """Resume the processes of the server."""
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, which: signal.Signals) -> None:
@@ -164,7 +164,7 @@ class EmbeddedServer:
         return [self._process.pid, *map(int, task.read_text(encoding="ascii").split())]
 
     def read_processor_seconds(self) -> float:
-        """Return what all processes of the server have used of the processor, those that have ended included."""
+        """Return the processor time that all processes of the server have used, including those that have ended."""
         ticks = 0
         for place, pid in enumerate(self._list_processes()):
             with suppress(FileNotFoundError, ProcessLookupError):
@@ -174,8 +174,8 @@ class EmbeddedServer:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def create_standby(self) -> "EmbeddedServer":
-        """Return a second server that follows this one; every commit here waits until it is there as well."""
-        assert not set(_NOT_DURABLE) & set(self._settings), "commits of a server that is not durable wait for nothing"
+        """Return a synchronous standby: every commit here waits until it is there as well."""
+        assert not set(_NOT_DURABLE) & set(self._settings), "only commits of a durable server wait for a standby"
         folder = Path(tempfile.mkdtemp(prefix="kept-pg-", dir="/tmp"))
         if self._account is not None:
             shutil.chown(folder, self._account)
@@ -187,7 +187,7 @@ class EmbeddedServer:
         return standby
 
     def promote(self) -> None:
-        """Let a standby become a server that can be written to, which waits for no other."""
+        """Promote a standby to a primary without a standby of its own."""
         self.run_sql("postgres", "SELECT pg_promote()")
         self._set_standby("")
 
@@ -233,7 +233,7 @@ class EmbeddedServer:
         return f"tenant-{self._tenants}"
 
     def drop_database(self, url: str) -> None:
-        """Remove a database, whoever uses it."""
+        """Remove a database, even while it is in use."""
         self.run_sql("postgres", f"DROP DATABASE IF EXISTS {urlsplit(url).path.lstrip('/')} WITH (FORCE)")
 
     def create_database(self) -> str:
@@ -249,7 +249,7 @@ class EmbeddedServer:
 
 
 class PgBouncer:
-    """Debian's PgBouncer in transaction mode before a server, with so few connections to it that clients share them."""
+    """Debian's PgBouncer in transaction mode before a server, with so few connections that clients share them."""
 
     def __init__(self, server: Path, account: str | None) -> None:
         program = shutil.which("pgbouncer") or shutil.which("/usr/sbin/pgbouncer")

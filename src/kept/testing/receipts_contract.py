@@ -61,8 +61,8 @@ class ReceiptsContract(SessionStoreContract):
         assert len(store.receipts.recent(limit=9, session_id=B)) == 1
         assert store.receipts.find(ReceiptId(10**30)) is None
 
-    def test_marks_can_be_changed_and_taken_back(self) -> None:
-        """A mark of a message replaces the one before; `never` counts until it is taken back."""
+    def test_marks_can_be_changed_and_removed(self) -> None:
+        """A mark of a message replaces the one before; `never` counts until it is removed."""
         store = self.store()
         one, two = talk(store, A, "one okapi", "two okapis")
         receipt = record(store, one, two)

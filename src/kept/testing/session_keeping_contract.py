@@ -37,13 +37,13 @@ class KeepingContract(SessionStoreContract):
         assert [len(hits) for hits in found] == [0, 1]
         assert store.upkeep.check() == []
 
-    def test_an_import_can_be_taken_back(self) -> None:
+    def test_an_import_can_be_undone(self) -> None:
         """Its messages go with their usage; a session goes only when it is empty."""
         store = self.store()
         gone, kept = talk(store, "a", "one"), talk(store, "b", "two", "three")
         store.add_usage(SessionId("a"), task="chat", model="m", usage=Usage(1, 2), cost=None)
         sessions = [SessionId("a"), SessionId("b")]
-        removed = store.transfer.take_back([*gone, kept[0]], sessions=sessions, usage=store.usage())
+        removed = store.transfer.undo_import([*gone, kept[0]], sessions=sessions, usage=store.usage())
 
         assert removed == [SessionId("a")]
         assert store.session(SessionId("a")) is None

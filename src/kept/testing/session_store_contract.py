@@ -217,7 +217,7 @@ class SessionStoreContract:
         assert store.rename(SessionId("b"), "Plan #2") == "Plan #2"
 
     def test_the_first_end_wins(self) -> None:
-        """A session ends once; reopening takes the end back."""
+        """A session ends once; reopening removes the end."""
         store, name, _ = self.open_filled()
 
         store.end(name, "quit")

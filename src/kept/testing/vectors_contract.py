@@ -1,4 +1,4 @@
-"""The contract of every session store for vectors: what is found by meaning, and how vectors are made and removed."""
+"""The contract of every session store for vectors: semantic search, and how vectors are computed and removed."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ class MakesVectors(Protocol):
     """What the suite needs of a semantic search."""
 
     def embed_all(self, *, anew: bool = False) -> int:
-        """Make the missing vectors; return of how many messages."""
+        """Compute the missing vectors; return for how many messages."""
 
     def close(self) -> None:
         """Stop the background thread."""
@@ -77,10 +77,10 @@ class VectorsContract:
     def equip(
         self, model: Embeds | None = None, *, batch: int = 64, background: bool = False
     ) -> "Iterator[tuple[Sessions, MakesVectors]]":
-        """Open the store with a model; `self.told` gets the events."""
-        self.told: list[object] = []
+        """Open the store with a model; `self.events` gets the events."""
+        self.events: list[object] = []
         settings = EmbeddingSettings(provider="local", batch=batch, background=background)
-        store, vectors = self.open(settings, model or Topical(), self.told.append)
+        store, vectors = self.open(settings, model or Topical(), self.events.append)
         try:
             yield store, vectors
         finally:
@@ -100,7 +100,7 @@ class VectorsContract:
             assert found.messages[0].parts["meaning"] > 0.0
 
     def test_filters_hold_for_meaning_too(self) -> None:
-        """What a filter excludes is not found by its meaning; what it leaves is, however far from the nearest."""
+        """Excluded messages are not found by their meaning; others are, however many excluded ones are nearer."""
         with self.equip(batch=512) as (store, vectors):
             (hound,) = say(store, "a", "we took the hound outside")
             say(store, "b", "the sedan needs oil")
@@ -140,7 +140,7 @@ class VectorsContract:
             assert find(store, "puppy") in ([], [sedan])
             assert store.upkeep.coverage() == Coverage("topical", 1, 0)
 
-    def test_another_model_makes_all_vectors_anew(self) -> None:
+    def test_another_model_recomputes_all_vectors(self) -> None:
         """Vectors of another model are never compared: first they are not used, with a note, then replaced."""
         with self.equip(Topical("old")) as (store, vectors):
             (hound,) = say(store, "a", "we took the hound outside")
@@ -148,20 +148,20 @@ class VectorsContract:
             vectors.embed_all()
         with self.equip(Topical("new")) as (store, vectors):
             assert find(store, "puppy") == find(store, "puppy") == []
-            assert [event.message for event in self.told if isinstance(event, Warned)] == [
+            assert [event.message for event in self.events if isinstance(event, Warned)] == [
                 "search uses words only: the vectors of the messages are another model's"
             ]
             assert vectors.embed_all() == 2
             assert find(store, "puppy")[0] == hound
             assert store.upkeep.coverage() == Coverage("new", 2, 0)
 
-    def test_making_vectors_goes_on_where_it_stopped(self) -> None:
-        """A second run makes only what is missing."""
+    def test_computing_vectors_continues_where_it_stopped(self) -> None:
+        """A second run computes only the missing ones."""
         model = Topical()
         with self.equip(model, batch=3) as (store, vectors):
             say(store, "a", *(f"the storm number {number}" for number in range(10)))
             assert vectors.embed_all() == 10
-            assert [event.done for event in self.told if isinstance(event, Progressed)] == [3, 6, 9, 10]
+            assert [event.done for event in self.events if isinstance(event, Progressed)] == [3, 6, 9, 10]
             say(store, "a", "one more dog came along")
             seen = len(model.seen)
 
@@ -171,18 +171,18 @@ class VectorsContract:
             assert vectors.embed_all(anew=True) == 11
 
     def test_search_never_fails_because_of_its_vectors(self) -> None:
-        """A model that breaks costs the meaning, with one note; the words are found."""
+        """With a broken model, search uses words only, with one warning."""
         with self.equip() as (store, vectors):
             (hound,) = say(store, "a", "we took the hound outside")
             vectors.embed_all()
         with self.equip(Refusing()) as (store, _):
             assert [find(store, "hound") for _ in range(3)] == [[hound]] * 3
-            assert [event.message for event in self.told if isinstance(event, Warned)] == [
+            assert [event.message for event in self.events if isinstance(event, Warned)] == [
                 "search uses words only: the key is wrong"
             ]
 
     def test_new_messages_get_their_vectors_in_the_background(self) -> None:
-        """After an append the vectors come by themselves, also those that were missing before."""
+        """After an append the vectors are computed in the background, including those that were missing before."""
         with self.equip() as (store, _):
             say(store, "a", "the sedan needs oil")
         with self.equip(background=True) as (store, _):
@@ -194,7 +194,7 @@ class VectorsContract:
 
             assert find(store, "puppy")[0] == hound
 
-    def test_what_is_taken_back_is_not_found_by_its_meaning(self) -> None:
+    def test_rewound_messages_are_not_found_by_their_meaning(self) -> None:
         """Rewound messages are neither embedded nor found."""
         with self.equip() as (store, vectors):
             say(store, "a", "the sedan needs oil")

@@ -314,7 +314,7 @@ def test_a_statement_after_a_question_is_proposed(assistant, approvals):
     ("question", "is_answered"), [("what do I like?", True), ("why?", False), ("and then?", False)]
 )
 def test_a_question_without_content_is_answered_where_a_page_does(assistant, question, is_answered):
-    """With nothing before it, it goes on with nothing."""
+    """With nothing before it, it continues with nothing."""
     assistant.reply("remember that I like tea")
 
     reply = assistant.reply(question)
@@ -332,7 +332,7 @@ def test_a_question_without_content_is_answered_where_a_page_does(assistant, que
     ],
 )
 def test_a_question_about_a_time_goes_on(app, question, follow_up):
-    """The next message bounds the time of the question, and is no question for the date or for its own words."""
+    """The next message bounds the time of the question, and is not searched for by its date or its own words."""
     asked = []
     talk = Talk(app, look_up=lambda text, _: asked.append(text) or ())
 

@@ -51,7 +51,7 @@ def test_a_late_command_ends_with_all_it_started(tmp_path):
 
 
 def test_an_interrupted_command_is_ended(tmp_path):
-    """Nobody waits for it any more, so it does not go on behind the person's back."""
+    """Nobody waits for it any more, so it does not continue behind the person's back."""
 
     async def interrupted() -> None:
         with anyio.move_on_after(1.0):

@@ -38,5 +38,5 @@ def test_a_change_is_fresh_only_right_after_its_order():
     )
 )
 def test_a_damaged_note_is_no_memo(value):
-    """Whatever is stored there, the conversation goes on."""
+    """Whatever is stored there, the conversation continues."""
     assert isinstance(load_memo(value, 1), Memo)

@@ -8,7 +8,7 @@ from kept.memory.edits import Add, Author
 
 
 def test_a_mirrored_write_names_the_platform_of_its_conversation(home):
-    """Providers hear where it was said; a write outside of a conversation has no platform."""
+    """Providers get the platform of the conversation; a write outside of a conversation has none."""
     app = open_app(str(home), environ={"HOME": str(home.parent)})
     session = Session(id=SessionId("s1"), source="telegram", started=1.0)
     app.owner.sessions.create(session)

@@ -66,7 +66,7 @@ def test_a_list_of_a_time_says_how_many_conversations_it_leaves_out(store):
 
 
 def test_a_name_is_told_by_what_names_the_thing(store):
-    """Another name is no answer; a name may be told without a word for it, and no cat is a dog."""
+    """Another name is not an answer; a name may be given without a word for it, and no cat is a dog."""
     said = ["our dog Rex chewed my headphones", "my sister is called Paula", "My name is Tomasz"]
     store.create(Session(SessionId("s"), "cli", started=1.0))
     store.append(SessionId("s"), [NewMessage(Message(Role.USER, text), 1.0, Origin.PERSON) for text in said])
@@ -77,7 +77,7 @@ def test_a_name_is_told_by_what_names_the_thing(store):
 
 
 def test_what_was_said_is_found_behind_conversations_that_only_ask(store):
-    """A person who asked much still hears what is known."""
+    """A person who asked many questions still gets what is known."""
     for number in range(30):
         text, name = "I live in Leipzig" if number == 0 else "where do I live?", SessionId(f"s{number}")
         store.create(Session(name, "cli", started=float(number)))

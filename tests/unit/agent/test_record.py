@@ -61,7 +61,7 @@ def test_what_was_committed_without_an_answer_is_not_stored_twice(tmp_path):
 
 
 def test_messages_wait_while_the_disk_is_full_and_are_stored_when_there_is_room(tmp_path):
-    """The chat goes on, says that nothing is stored, and stores all of it later, in order."""
+    """The chat continues, says that nothing is stored, and stores all of it later, in order."""
     database = open_state(tmp_path / "state.db")
     disk, told = FullDisk(SqliteSessionStore(database)), []
     record = Record(SESSION, disk, told.append)

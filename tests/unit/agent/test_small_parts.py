@@ -70,7 +70,7 @@ def test_no_value_breaks_the_schema_check(value):
 
 
 def test_mismatches_name_the_place():
-    """The model is told what to mend."""
+    """The error tells the model what to fix."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     assert mismatch({}, schema) == "arguments lacks 'n'"

@@ -130,7 +130,7 @@ def test_a_full_stop_inside_a_sentence_does_not_end_it(said, noted):
 
 
 def test_corrections_are_known():
-    """A message that sets right what was done is told from one that goes on."""
+    """A message that corrects the agent is distinguished from one that continues."""
     assert is_correction("No, use 2 spaces")
     assert is_correction("Nein, wir nutzen Postgres")
     assert not is_correction("Now the next file please")

@@ -48,7 +48,7 @@ def test_first_words_fit_one_line(text: str) -> None:
     [('"Tea for Anna"\n', "Tea for Anna"), ("One\nTwo", "One"), ("  \n", ""), ("x" * 200, "x" * NAME_CHARS)],
 )
 def test_a_model_gives_one_short_line(answer: str, title: str) -> None:
-    """Quotation marks and further lines are left out; silence is no title."""
+    """Quotation marks and further lines are left out; silence is not a title."""
     assert ask_for_title(Namer(answer), rows("hi")) == title
 
 

@@ -111,7 +111,7 @@ def test_to_be_reminded_of_what_was_said_is_a_question(said):
     ],
 )  # fmt: skip
 def test_a_polite_request_to_tell_is_the_question_inside_it(said, question):
-    """Polite words may stand anywhere in it, so they are no part of the phrases of the tables."""
+    """Polite words may stand anywhere in it, so they are not part of the phrases of the tables."""
     code, _, text = said.partition(":")
     reading = read(text, code)
 

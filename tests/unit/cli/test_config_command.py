@@ -134,7 +134,7 @@ def test_profile_mistakes_lead_on(run, arguments, words):
 
 
 def test_a_yaml_merge_is_read(run, home):
-    """A section that takes its keys from another has no lines of its own for them; that is no bug."""
+    """A section that takes its keys from another has no lines of its own for them; that is not a bug."""
     home.mkdir()
     (home / "config.yaml").write_text("base: &base\n  overflow: archive\nmemory:\n  <<: *base\n")
 

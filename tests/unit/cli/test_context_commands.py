@@ -83,7 +83,7 @@ def test_status_needs_a_model_and_shows_the_limits(run, model, talk):
 
 
 def test_compress_previews_then_compacts_and_nothing_is_lost(model, talk):
-    """The preview changes nothing; afterwards the talk goes on in a child, and the originals are found."""
+    """The preview changes nothing; afterwards the talk continues in a child, and the originals are found."""
     preview = json.loads(talk("sessions", "compress", "long", "--preview", "--json").out)
     unchanged = json.loads(talk("context", "status", "long", "--json").out)
     done = json.loads(talk("sessions", "compress", "long", "--focus", "logs", "--json").out)

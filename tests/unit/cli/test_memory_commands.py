@@ -229,7 +229,7 @@ def test_approving_all_goes_past_a_refusal(run, home):
 
 
 def test_repair_shows_and_writes(run, home):
-    """Drift is refused with the command; the command mends it."""
+    """Drift is refused with the command; the command repairs it."""
     run("memory", "add", "one")
     (home / "memories" / "MEMORY.md").write_text("one\n§§\ntwo")
 
@@ -365,7 +365,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_contents_are_refused(run, home, kind):
-    """Control characters, NUL, bytes that are no text, ten megabytes: a refusal, and no page."""
+    """Control characters, NUL, bytes that are not text, ten megabytes: a refusal, and no page."""
     text = HOSTILE[kind]
     answers = [run("memory", "add", "--", text), run("memory", "replace", "x", text, "--json")]
     answers.append(run("memory", "add", "-", stdin=text.encode("utf-8", "surrogateescape")))
@@ -412,7 +412,7 @@ def test_mistakes_end_with_two_and_the_right_form(run, arguments, words):
 
 
 def test_a_wrong_setting_stops_with_file_line_and_accepted_values(run, home):
-    """And the command that mends it works nevertheless."""
+    """And the command that repairs it works nevertheless."""
     home.mkdir()
     (home / "config.yaml").write_text("memory:\n  overflow: sometimes\n")
 
@@ -465,7 +465,7 @@ def test_undo_of_one_row_of_a_batch_says_what_stays(run):
     group = as_json(run("memory", "log", "--json"))[-1]["group_id"]
     assert ran.code == 0
     assert (
-        f"Undone: edit 2 alone; edits 1, 3 of the same batch stay (them too: kept memory undo --review {group})."
+        f"Undone: edit 2 alone; edits 1, 3 of the same batch stay (to undo them too: kept memory undo --review {group})."
         in ran.out
     )
     assert as_json(run("memory", "show", "--json"))["memory"]["entries"] == ["one", "three"]

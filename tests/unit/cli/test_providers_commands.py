@@ -133,7 +133,7 @@ class Untold(MemoryProvider):
 
 
 def test_a_provider_that_cannot_name_its_settings_is_said_and_survived(run, home):
-    """Its error is one line in the status, and tools of our own go on."""
+    """Its error is one line in the status, and tools of our own continue."""
     folder = home / "plugins" / "untold"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(UNTOLD)
@@ -146,7 +146,7 @@ def test_a_provider_that_cannot_name_its_settings_is_said_and_survived(run, home
 
 
 def test_status_shows_a_configured_provider_that_fails(run, broken):
-    """Loudly, with the last error and the missing variable; other tools go on."""
+    """Loudly, with the last error and the missing variable; other tools continue."""
     run("config", "set", "memory.provider", "broken")
     used = run("tool", "broken_search", "{}")
     status = json.loads(run("providers", "status", "--json").out)["active"][0]
@@ -354,7 +354,7 @@ def test_a_provider_without_commands_or_with_broken_ones_is_told_in_a_line(run, 
 
 
 def test_blank_words_ask_for_all_facts(run):
-    """Nothing but spaces is no question."""
+    """Nothing but spaces is not a question."""
     run("providers", "setup", "holographic")
 
     assert run("providers", "do", "facts", " ").out.strip() == "no facts"

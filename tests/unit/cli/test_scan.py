@@ -46,7 +46,7 @@ def test_a_hidden_character_is_named_in_the_detail(tmp_path: Path) -> None:
 
 
 def test_a_batch_gives_one_line_per_line(tmp_path: Path) -> None:
-    """Verdicts come in order, and an attack in a batch is no failure of the batch."""
+    """Verdicts come in order, and an attack in a batch is not a failure of the batch."""
     file = tmp_path / "batch.jsonl"
     file.write_text(
         "\n".join(json.dumps({"text": text}) for text in ("hi\u2028there", ATTACK)) + "\n", encoding="utf-8"
@@ -71,7 +71,7 @@ def test_a_bad_line_is_told_in_its_place_and_by_the_exit_code(tmp_path: Path) ->
 
 
 def test_what_cannot_be_read_is_wrong_usage(tmp_path: Path) -> None:
-    """A missing file, a folder and bytes that are no text: exit 2 and no traceback."""
+    """A missing file, a folder and bytes that are not text: exit 2 and no traceback."""
     binary = tmp_path / "x.bin"
     binary.write_bytes(b"\xff\xfe\x00")
 

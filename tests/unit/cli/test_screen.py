@@ -53,7 +53,7 @@ def test_a_failed_tool_is_told_in_its_own_words(capsys):
 
 
 def test_a_terminal_that_is_gone_does_not_end_the_turn(monkeypatch):
-    """Events go on being counted; whoever shows the turn hears of it at its end."""
+    """Events continue being counted; whoever shows the turn hears of it at its end."""
     screen = Screen(is_terminal=False)
 
     class Gone:

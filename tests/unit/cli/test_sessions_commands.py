@@ -199,8 +199,8 @@ def test_care_of_the_store(kept):
     assert "no model calls" in kept("usage").err
 
 
-def test_a_damaged_index_is_said_and_repaired(kept, home):
-    """`kept doctor` names a damaged index, `kept sessions repair` mends it, and everything is found again."""
+def test_a_damaged_index_is_reported_and_repaired(kept, home):
+    """`kept doctor` names a damaged index, `kept sessions repair` repairs it, and everything is found again."""
     path = home / "state.db"
     with path.open("r+b") as file:
         pages = path.stat().st_size // 4096
@@ -214,13 +214,13 @@ def test_a_damaged_index_is_said_and_repaired(kept, home):
                 file.write(random.Random(1).randbytes(4096))
 
     said = kept("doctor", "--offline")
-    mended = kept("sessions", "repair")
+    repaired = kept("sessions", "repair")
     after = kept("doctor", "--offline")
 
     assert said.code == 1
     assert "kept sessions re" in said.out
-    assert mended.code == 0, mended.out
-    assert "done:" in mended.out
+    assert repaired.code == 0, repaired.out
+    assert "done:" in repaired.out
     assert after.code == 0, after.out
     assert "conv1" in kept("sessions", "search", "support group").out
 

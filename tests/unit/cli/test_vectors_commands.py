@@ -82,7 +82,7 @@ def test_an_import_says_that_vectors_wait(kept, tmp_path):
 
 
 def test_a_repair_makes_lost_vectors_again(kept):
-    """Damaged vectors are said by a search and by doctor; repair makes them anew, and the dog is found."""
+    """Damaged vectors are said by a search and by doctor; repair makes them again, and the dog is found."""
     kept("sessions", "embed")
     path = Path(json.loads(kept("sessions", "stats", "--json").out)["path"])
     database = open_state(path)
@@ -154,7 +154,7 @@ def test_settings_that_cannot_be_are_refused(run):
 
 
 def test_an_endpoint_makes_the_vectors_and_its_absence_is_borne(run, talk, monkeypatch):
-    """Any OpenAI-compatible address serves; when it is gone, search goes on by the words, soon and with one note."""
+    """Any OpenAI-compatible address serves; when it is gone, search continues by the words, soon and with one note."""
     run("sessions", "import", talk)
     run("config", "set", "sessions.embeddings.provider", "openai")
     run("config", "set", "sessions.embeddings.model", "letters")

@@ -25,7 +25,7 @@ def test_the_flag_wins_then_the_variable_then_the_default(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("path", ["a\0b", "\udcff", "~nobody-has-this-name/x"])
 def test_a_path_that_cannot_be_is_refused(path):
-    """NUL, bytes that are no text, an unknown person: usage errors, not tracebacks."""
+    """NUL, bytes that are not text, an unknown person: usage errors, not tracebacks."""
     with pytest.raises(UsageError):
         find_home(path, None, {})
 

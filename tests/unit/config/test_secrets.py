@@ -38,7 +38,7 @@ def test_an_exposed_file_becomes_private(tmp_path):
 
 
 def test_other_lines_are_kept_byte_for_byte(tmp_path):
-    """Comments, blank lines and bytes that are no text are not ours to change."""
+    """Comments, blank lines and bytes that are not text are not ours to change."""
     path = tmp_path / ".env"
     path.write_bytes(b"# keys\n\nLATIN=caf\xe9\nA=old\n junk line\n")
     set_secret(path, "A", "new")

@@ -82,7 +82,7 @@ def test_unknown_keys_are_warned_with_the_nearest_name(home):
     ],
 )
 def test_a_wrong_value_names_file_line_and_what_is_accepted(home, text, line, accepted_words):
-    """A configuration mistake can be mended from its message alone."""
+    """A configuration mistake can be fixed from its message alone."""
     write(home, text)
     with pytest.raises(ConfigError) as caught:
         load(home, {})
@@ -128,7 +128,7 @@ def test_a_file_that_is_no_text_is_unreadable(home):
     "text", ["", "\n\n", "# only a comment\n", "memory:\n", "memory: {}\n", "\ufeffmemory:\n  overflow: archive\n"]
 )
 def test_empty_and_nearly_empty_files_are_fine(home, text):
-    """A section without settings is no mistake."""
+    """A section without settings is not a mistake."""
     write(home, text)
 
     assert load(home, {}).warnings == ()
@@ -206,7 +206,7 @@ def test_a_comment_on_the_next_key_survives_the_removal(home):
     ["memory: {overflow: archive, user_char_limit: 5}\n", "memory:\n  {overflow: archive,\n   user_char_limit: 5}\n"],
 )
 def test_a_setting_in_braces_is_removed_too(home, text):
-    """Where a setting has no lines of its own, the file is written anew."""
+    """Where a setting has no lines of its own, the file is rewritten."""
     write(home, text)
     assert unset_value(home, "memory.overflow")
     assert load(home, {}).settings.memory.overflow == "refuse"

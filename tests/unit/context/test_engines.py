@@ -129,7 +129,7 @@ def test_an_unsound_result_is_replaced(home: Path) -> None:
 
 
 def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
-    """The conversation goes on with the compressor."""
+    """The conversation continues with the compressor."""
     rows = conversation(60)
     engine = prepare_engine(choose_engine("crashing", home=home).engine, rows)
     engine.update_from_response(Usage(input_tokens=10))

@@ -119,7 +119,7 @@ def test_a_summary_of_another_engine_is_taken_over() -> None:
 
 
 def test_a_store_that_refuses_does_not_stop_the_compaction() -> None:
-    """The tree goes on in memory, and lines of the table so far are taken over."""
+    """The tree continues in memory, and lines of the table so far are taken over."""
 
     class Full(NodesInMemory):
         def add_node(self, session_id, *, depth, text, children) -> int:
@@ -156,7 +156,7 @@ def test_grep_finds_what_left_the_window_and_expand_opens_it() -> None:
     assert "next" not in opened
 
 
-def test_a_node_opens_within_the_budget_and_goes_on_where_it_stopped() -> None:
+def test_a_node_opens_within_the_budget_and_continues_where_it_stopped() -> None:
     """Read on by `next`, the parts are the whole."""
     rows = conversation(60)
     engine = engine_for(rows)

@@ -1,7 +1,7 @@
 """Recorded behaviour: the same conversations give the same cuts, summaries, prompts and answers, byte for byte.
 
 The prompt cache of a provider holds only while the bytes stay the same, so every change here must be deliberate:
-`RECORD_BEHAVIOUR=1 pytest tests/unit/context/test_recorded.py` writes `recorded.json` anew, and its diff shows the change.
+`RECORD_BEHAVIOUR=1 pytest tests/unit/context/test_recorded.py` rewrites `recorded.json`, and its diff shows the change.
 """
 
 import json

@@ -65,7 +65,7 @@ def test_no_text_raises(text, now):
 
 
 def test_the_time_left_follows_the_pace_of_the_task():
-    """Nothing in the first seconds and at the end; another task begins anew."""
+    """Nothing in the first seconds and at the end; a new task starts a new estimate."""
     moments = iter([0.0, 1.0, 10.0, 100.0, 101.0, 110.0])
     pace = Pace(lambda: next(moments))
 

@@ -62,7 +62,7 @@ def test_what_is_no_date_is_none(text: str) -> None:
 
 
 def test_a_question_may_mention_dates() -> None:
-    """The words that say the date come with it; "may" alone is no month."""
+    """The words that say the date come with it; "may" alone is not a month."""
     found = find_dates("What did Tim finish on 8th December, 2023, and may I know why?", NOW)
 
     assert [said for _, said in found] == ["8th december, 2023"]

@@ -28,7 +28,7 @@ def test_only_packages_are_found_by_name(tmp_path: Path) -> None:
 
 
 def test_a_package_is_imported_with_its_parts(tmp_path: Path) -> None:
-    """Though it stands on no path, it can import what lies beside it."""
+    """Although it is on no import path, it can import the modules beside it."""
     place = package(tmp_path / "whole", "from .part import VALUE")
     (place / "part.py").write_text("VALUE = 7")
 
@@ -36,7 +36,7 @@ def test_a_package_is_imported_with_its_parts(tmp_path: Path) -> None:
 
 
 def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
-    """The next attempt begins anew."""
+    """The next attempt starts over."""
     place = package(tmp_path / "leaves_at_import", "raise SystemExit('no')")
 
     with pytest.raises(SystemExit):
@@ -46,7 +46,7 @@ def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_group_that_nobody_offers_is_empty() -> None:
-    """No entry points are no error."""
+    """A missing group is not an error."""
     assert entry_points("kept.nothing_of_this_name") == []
 
 

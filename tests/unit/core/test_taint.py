@@ -140,7 +140,7 @@ def test_a_named_source_includes_what_is_below_it(wanted, stored, expected):
      ("person:me", "import:x"), ("web:https://a.example", "web:https://a.example")],
 )  # fmt: skip
 def test_a_file_claims_no_more_trust_than_it_has(claimed, found):
-    """What a file says of its texts is believed only where it is no better than the file itself."""
+    """A file's claim about its texts counts only if it claims no more trust than the file has."""
     accepted = accept_claim(claimed and SourceName(claimed), SourceName("import:x"))
 
     assert accepted == found
@@ -218,12 +218,12 @@ def test_of_500_facts_from_project_files_none_waits():
     assert {judge(fact, source, "hold") for fact, source in found} == {Verdict.MARK}
 
 
-def test_a_review_reads_everything_anew():
+def test_a_review_reads_the_whole_conversation():
     """What others wrote taints all it saves; files of the project taint what repeats them."""
     old = Context((Reading(WEB, "a page"), Reading(PROJECT, "uses ruff 0.6")), ("hi",), 1)
 
-    assert old.as_read_anew().find_taint("The office is in Bern") == WEB.stored
-    own = Context((Reading(PROJECT, "uses ruff 0.6"),), ("hi",)).as_read_anew()
+    assert old.for_review().find_taint("The office is in Bern") == WEB.stored
+    own = Context((Reading(PROJECT, "uses ruff 0.6"),), ("hi",)).for_review()
     assert own.find_taint("The office is in Bern") is None
     assert own.find_taint("The project uses ruff 0.6") == PROJECT.stored
 

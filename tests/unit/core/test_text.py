@@ -28,7 +28,7 @@ def test_what_is_quoted_is_known_again(session, number, text, who):
 
 @pytest.mark.parametrize("text", ["session s1, message 5", "— you, 2026-11-16, session s1, message 5", "x.md", ""])
 def test_words_that_only_look_alike_are_no_quotation(text):
-    """The dash stands alone at the beginning of its line."""
+    """A quotation's source line begins with the dash."""
     assert find_quoted_messages(text) == []
     assert not quotes_a_page(text)
 

@@ -1,4 +1,4 @@
-"""A rollback that ended in the middle goes on where it ended."""
+"""A rollback that ended in the middle continues where it ended."""
 
 import pytest
 
@@ -16,7 +16,7 @@ NAMES = ("alpha", "beta", "gamma")
 
 
 class Ended(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 def text(name, step):

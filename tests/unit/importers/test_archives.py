@@ -216,7 +216,7 @@ def test_an_object_that_is_too_large_is_skipped(monkeypatch):
 
 
 def test_the_limit_of_files_is_checked(tmp_path, monkeypatch):
-    """A folder that is no export, such as a home, is not listed to its end."""
+    """A folder that is not an export, such as a home, is not listed to its end."""
     monkeypatch.setattr(archives, "MOST_FILES", 3)
     for number in range(5):
         (tmp_path / f"{number}.txt").write_text("x")

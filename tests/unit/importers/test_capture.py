@@ -162,7 +162,7 @@ def test_a_fork_is_stored_once_and_linked(caller, rows, make_rows):
     assert texts(caller) == ["One", "First", "Another way"]
 
 
-def test_sub_agents_hang_under_their_parent_in_either_order(caller, rows, make_rows):
+def test_sub_agents_are_linked_to_their_parent_in_either_order(caller, rows, make_rows):
     """A sub-agent that is captured first is linked when its parent appears; search hides it."""
     agent = make_rows(f"{rows.session}/subagents/agent-7.jsonl", session=rows.session, isSidechain=True, agentId="7")
     agent.user("Look around")
@@ -224,7 +224,7 @@ def test_a_file_of_another_user_is_refused(caller, rows, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "client"])
 def test_what_is_no_transcript_is_refused(caller, tmp_path, kind):
-    """The reason is said, and nothing waits for ever."""
+    """The reason is reported, and nothing waits forever."""
     place = tmp_path / "x.jsonl"
     if kind == "folder":
         place.mkdir()
@@ -425,7 +425,7 @@ def limited(home, **limits):
 
 
 def test_old_captured_conversations_are_pruned(home, make_rows):
-    """Idle for longer than the limit, they go to the trash; one that goes on is captured again."""
+    """Idle for longer than the limit, they go to the trash; one that continues is captured again."""
     old, new = make_rows("old.jsonl", session="old"), make_rows("new.jsonl", session="new")
     old.user("Long ago")
     new.path.write_text(json.dumps(new.user("Now") | {"timestamp": time.time()}) + "\n")

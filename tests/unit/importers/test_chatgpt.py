@@ -164,7 +164,7 @@ def test_a_newer_export_adds_only_what_is_new(caller, export):
 
 
 def test_what_nobody_said_is_left_out(caller, export):
-    """System and hidden messages, context nodes and empty ones; null metadata is no problem."""
+    """System and hidden messages, context nodes and empty ones; null metadata is not a problem."""
     hidden = {"is_visually_hidden_from_conversation": True}
     path = export(
         conversation(

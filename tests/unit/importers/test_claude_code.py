@@ -49,7 +49,7 @@ def test_a_real_compaction_is_not_said_by_anybody(corpus):
     assert not any("No response requested" in text or "Continue from where" in text for text in texts)
 
 
-def test_a_real_sub_agent_hangs_under_its_parent(corpus):
+def test_a_real_sub_agent_is_linked_to_its_parent(corpus):
     """Its id is the agent's, its parent the session's, and its prompt is nobody's words."""
     (path,) = corpus.glob("claude-code/projects/*/*/subagents/*.jsonl")
     items = read(path)
@@ -82,7 +82,7 @@ def test_a_real_interactive_session_keeps_what_was_typed(corpus):
 
 
 def test_headless_sessions_are_marked(corpus):
-    """`claude -p` is led by a program."""
+    """The prompts of `claude -p` come from a program."""
     (path,) = corpus.glob("claude-code/projects/*/5d380dff*.jsonl")
 
     assert {item.kind for item in read(path) if isinstance(item, Conversation)} == {Kind.HEADLESS}
@@ -178,7 +178,7 @@ def test_private_text_is_left_out_over_messages_and_blocks(rows):
 
 
 def test_the_answer_to_a_private_prompt_is_private(rows):
-    """When nothing of a prompt may be stored, its answer would tell it."""
+    """If nothing of a prompt may be stored, its answer would reveal it."""
     rows.user("<private>my salary is 5</private>")
     rows.answer("A salary of 5 is fine")
     rows.user("Thanks")

@@ -110,7 +110,7 @@ def test_a_real_rollout_is_captured_in_steps(caller, tmp_path):
 
 
 def test_a_real_compaction_and_fork_are_stored_once(caller, corpus):
-    """The answer to a compaction is not said; a fork without copied history is a branch of its thread."""
+    """The answer to a compaction is not stored; a fork without copied history is a branch of its thread."""
     first, fork = sorted((corpus / "codex-interactive").glob("*.jsonl"))
     parent = capture(caller, first)
     branch = capture(caller, fork)
@@ -206,7 +206,7 @@ def test_a_fork_with_copied_history_is_stored_once(caller, rollout):
     assert session.link.value == "branch"
 
 
-def test_sub_agents_hang_under_their_parent_without_its_history(caller, rollout):
+def test_sub_agents_are_linked_to_their_parent_without_its_history(caller, rollout):
     """An object as source is a sub-agent; the history that it was started with is the parent's."""
     rollout.user("One")
     parent = capture(caller, rollout.path)
@@ -291,7 +291,7 @@ def test_compressed_rollouts_are_read_once(caller, rollout):
 
 
 def test_an_event_with_the_turn_of_a_rollout_is_replaced(caller):
-    """`notify` and the rollout name the turn alike."""
+    """`notify` and the rollout use the same turn id."""
     (path,) = REAL.rglob("*.jsonl")
     prompt = next(item for item in read(path) if isinstance(item, Said))
     options = {"session": prompt.conversation, "turn": prompt.turn, "project": "/home/sam/project"}

@@ -110,7 +110,7 @@ def test_a_chat_of_today_is_stored_once(caller, database):
     assert path.read_bytes() == before
 
 
-def test_a_chat_that_goes_on_adds_what_is_new(caller, database):
+def test_a_continued_chat_adds_what_is_new(caller, database):
     """Only chats that changed are read again."""
     path, connection = database
     capture(caller, path)
@@ -141,7 +141,7 @@ def test_older_generations_are_read(caller, user_folder):
     assert {one.project for one in caller.space.sessions.recent(limit=5, source="cursor")} == {"/home/sam/my project"}
 
 
-def test_sub_agents_hang_under_their_chat(caller, database):
+def test_sub_agents_are_linked_to_their_chat(caller, database):
     """Their prompts are written by a machine."""
     path, connection = database
     add_chat(

@@ -14,7 +14,7 @@ from kept.operations.capture import Captured, capture_transcript
 
 @pytest.fixture
 def home_folder(corpus, tmp_path):
-    """The folder of a real Gemini CLI 0.61, with a tool call, a resumed session and a prompt that was taken back."""
+    """The folder of a real Gemini CLI 0.61, with a tool call, a resumed session and a prompt that was withdrawn."""
     return shutil.copytree(corpus / "gemini" / ".gemini", tmp_path / ".gemini")
 
 
@@ -120,7 +120,7 @@ def test_the_older_form_is_read(caller, tmp_path):
     assert done.left == {"client text": 1, "command": 2, "unknown row": 1}
 
 
-def test_sub_agents_hang_under_their_session(caller, tmp_path):
+def test_sub_agents_are_linked_to_their_session(caller, tmp_path):
     """Their prompts are written by a machine."""
     main = tmp_path / "chats" / "session-2026-10-01T10-00-abcdabcd.jsonl"
     write(

@@ -45,7 +45,7 @@ def test_a_new_member_can_be_removed_again(start, indent, key, value):
 
 @given(st.lists(values, max_size=3), indents, values)
 def test_an_item_is_appended_and_removed(items, indent, value):
-    """An item stands at the end; removing it leaves the others."""
+    """An item is added at the end; removing it leaves the others."""
     text = json.dumps({"list": items}, indent=indent)
 
     added = jsonc.append_item(text, ("list",), value)
@@ -80,7 +80,7 @@ def test_line_ends_and_tabs_are_those_of_the_file():
 
 
 def test_a_comment_between_members_survives_the_removal_of_the_first():
-    """What stands before the next member belongs to that member."""
+    """A comment before the next member belongs to that member."""
     text = '{\n  "kept": 1,\n  // mine\n  "a": 2\n}'
 
     assert jsonc.remove_member(text, ("kept",), comments=True) == '{\n  // mine\n  "a": 2\n}'
@@ -97,7 +97,7 @@ def test_what_is_no_json_is_refused(text):
 
 
 def test_deep_nesting_is_refused_instead_of_exhausting_the_stack():
-    """Thousands of brackets are no settings file."""
+    """No settings file has thousands of brackets."""
     with pytest.raises(jsonc.NotJson, match="nesting"):
         jsonc.parse('{"a":' * 5_000)
 

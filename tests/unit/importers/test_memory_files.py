@@ -89,7 +89,7 @@ def claude(tmp_path):
 
 
 def test_files_of_claude_code(claude, tmp_path):
-    """Those of the person, of projects, and what it wrote itself; the index is no fact."""
+    """Those of the person, of projects, and what it wrote itself; the index is not a fact."""
     found = list_files(ClaudeCode(), claude / "projects")
     files = {asset.name: asset for asset in found if isinstance(asset, MemoryFile)}
     project = str(tmp_path / "project")
@@ -157,7 +157,7 @@ def test_rules_of_opencode(tmp_path):
 
 
 def test_a_huge_file_is_reported(tmp_path):
-    """It is no memory that somebody curated."""
+    """Nobody curated a file of that size."""
     root = tmp_path / ".codex"
     write(root / "memories" / "MEMORY.md", "x" * 1_000_001)
     (problem,) = list_files(Codex(), root)

@@ -76,7 +76,7 @@ def test_a_real_database_gives_each_turn_once(caller, history):
 
 
 def test_facts_of_the_session_are_kept(caller, history):
-    """Project, model, tokens; a sub-agent hangs under its parent."""
+    """Project, model, tokens; a sub-agent is linked to its parent."""
     path, _ = history
     capture(caller, path)
     (session,) = caller.space.sessions.recent(limit=5, source="opencode")

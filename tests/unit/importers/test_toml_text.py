@@ -67,7 +67,7 @@ def test_what_cannot_be_edited_is_refused(tmp_path, text):
 
 
 def test_an_existing_command_is_chained_and_given_back(tmp_path):
-    """The old command stands behind ours; a second connect, from another place, does not chain ours."""
+    """The old command is appended to ours; a second connect, from another place, does not chain ours."""
     part = TomlCommand(tmp_path / "c.toml", "notify", ("/k", "hook", "codex-notify"))
     moved = TomlCommand(tmp_path / "c.toml", "notify", ("/moved/k", "--home", "/h", "hook", "codex-notify"))
 

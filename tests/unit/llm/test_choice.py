@@ -153,7 +153,7 @@ def test_garbage_on_a_port_is_no_server():
     ],
 )
 def test_a_local_server_is_asked_for_its_window(provider: str, path: str, answer: object, window: int | None):
-    """Each kind of server says in its own way how large a window it runs with; nonsense is no answer."""
+    """Each kind of server says in its own way how large a window it runs with; nonsense is not an answer."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):

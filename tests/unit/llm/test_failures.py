@@ -77,5 +77,5 @@ def test_one_line(text: str):
      ({"retry-after": "soon"}, None), ({"retry-after": "-3"}, 0), ({"retry-after": "nan"}, 0)],
 )  # fmt: skip
 def test_both_forms_of_retry_after(headers: dict[str, str], seconds: float | None):
-    """Seconds, milliseconds and dates are understood; nonsense is no wish."""
+    """Seconds, milliseconds and dates are understood; nonsense is not a wish."""
     assert retry_after(headers, datetime(2026, 11, 15, 10, 0, 0, tzinfo=UTC)) == seconds

@@ -1,4 +1,4 @@
-"""Models built from settings: retries, fallbacks, errands, markers, windows."""
+"""Models built from settings: retries, fallbacks, auxiliary tasks, markers, windows."""
 
 import asyncio
 import json
@@ -63,7 +63,7 @@ def test_the_fallback_of_another_vendor_answers():
 
 
 def test_nothing_configured_is_no_model():
-    """Without key, server or file there is no model, and no errand is done."""
+    """Without key, server or file there is no model, and no auxiliary task is done."""
     models = made({})
 
     assert models.chat() is None
@@ -134,8 +134,8 @@ def test_the_status_line():
     assert caching.status_line == "Prompt caching: ENABLED (Claude via OpenRouter, 5m TTL)"
 
 
-def test_an_errand_uses_the_main_model_unless_told_otherwise():
-    """By itself the main model does the errand, and its usage is told under the errand's name."""
+def test_an_auxiliary_task_uses_the_main_model_by_default():
+    """By itself the main model does the auxiliary task, and its usage is told under the task's name."""
     told: list[object] = []
     main = ScriptedModel([Says("A title", usage=Usage(7, 2))])
 
@@ -146,30 +146,30 @@ def test_an_errand_uses_the_main_model_unless_told_otherwise():
     assert main.requests[0].max_output_tokens == 20
 
 
-def test_a_cheaper_model_for_an_errand():
+def test_a_cheaper_model_for_an_auxiliary_task():
     """`auxiliary.<task>` names another provider, model, address and time-out."""
     with LoopbackOpenAI(["summary"]) as server:
         task = AuxiliaryTask(provider="openai", model="small", base_url=server.base_url)
         models = made({"OPENAI_API_KEY": server.api_key}, auxiliary=AuxiliarySettings(compression=task))
 
-        errand = models.auxiliary("compression", ScriptedModel([]))
-        assert errand.complete("s", "p", max_output_tokens=5) == "summary"
+        auxiliary_model = models.auxiliary("compression", ScriptedModel([]))
+        assert auxiliary_model.complete("s", "p", max_output_tokens=5) == "summary"
 
-    assert errand.name == "openai/small"
+    assert auxiliary_model.name == "openai/small"
     assert server.bodies[0]["model"] == "small"
 
 
-def test_only_the_model_of_an_errand_can_be_changed():
+def test_only_the_model_of_an_auxiliary_task_can_be_changed():
     """With `auto` and a model name, the main model's provider serves that model."""
     auxiliary = AuxiliarySettings(title=AuxiliaryTask(model="claude-haiku-4-5"))
     main = ScriptedModel([], name="anthropic/claude-opus-5")
 
-    errand = made({"ANTHROPIC_API_KEY": "k"}, auxiliary=auxiliary).auxiliary("title", main)
+    auxiliary_model = made({"ANTHROPIC_API_KEY": "k"}, auxiliary=auxiliary).auxiliary("title", main)
 
-    assert errand.name == "anthropic/claude-haiku-4-5"
+    assert auxiliary_model.name == "anthropic/claude-haiku-4-5"
 
 
-def test_an_errand_can_be_done_inside_a_running_loop():
+def test_an_auxiliary_task_can_run_inside_a_running_loop():
     """Synchronous code that is called from async code may still ask."""
 
     async def inside() -> str:
@@ -180,18 +180,18 @@ def test_an_errand_can_be_done_inside_a_running_loop():
     assert asyncio.run(inside()) == "yes"
 
 
-def test_an_errand_carries_its_error_out_of_the_thread():
+def test_an_auxiliary_task_carries_its_error_out_of_the_thread():
     """An error inside a running loop reaches the caller as itself."""
 
     async def inside() -> None:
-        errand = AuxiliaryModel(ScriptedModel([ModelBusy("busy")]), task="t", sink=lambda event: None)
-        errand.complete("", "?", max_output_tokens=9)
+        auxiliary_model = AuxiliaryModel(ScriptedModel([ModelBusy("busy")]), task="t", sink=lambda event: None)
+        auxiliary_model.complete("", "?", max_output_tokens=9)
 
     with pytest.raises(ModelBusy):
         asyncio.run(inside())
 
 
-def test_an_errand_that_was_used_up_by_thinking_gets_more_room():
+def test_an_auxiliary_task_that_was_used_up_by_thinking_gets_more_tokens():
     """A tiny limit that thinking ate is raised once, so that a title is not empty."""
     model = ScriptedModel([Says("", stop_reason="length"), "Title"])
 
@@ -260,7 +260,7 @@ asyncio.run(ask())
 
 @pytest.mark.parametrize(("module", "server"), [("openai", "LoopbackOpenAI"), ("anthropic", "LoopbackAnthropic")])
 def test_the_first_request_does_not_hold_up_the_loop(module, server):
-    """An SDK takes a second to import: that is done in a thread, and streaming and Ctrl-C go on meanwhile."""
+    """An SDK takes a second to import: that is done in a thread, and streaming and Ctrl-C continue meanwhile."""
     code = FIRST_REQUEST.format(module=module, server=server)
 
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

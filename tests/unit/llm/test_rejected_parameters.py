@@ -1,4 +1,4 @@
-"""Parameters that a model does not take are left out or named as it wants them; the chat goes on."""
+"""Parameters that a model does not take are left out or named as it wants them; the chat continues."""
 
 import asyncio
 

@@ -167,7 +167,7 @@ def test_retries_end():
     assert len(scripted.requests) == 3
 
 
-def test_an_answer_that_was_partly_shown_begins_anew():
+def test_an_answer_that_was_partly_shown_starts_over():
     """The reader is told that what was shown no longer counts, then gets the whole answer."""
     model, waits, told = retrying(Breaks(times=1))
     deltas = run(model)
@@ -196,7 +196,7 @@ def test_a_model_that_keeps_breaking_ends_in_the_error():
     assert (breaks.asked, len(waits)) == (3, 2)
 
 
-def test_a_fallback_begins_anew_too():
+def test_a_fallback_starts_over_too():
     """When the next model takes over inside an answer, the reader is told."""
     other = ScriptedModel(["from the other"], name="b/2")
     deltas = run(in_order(Breaks(times=9), other))
@@ -206,7 +206,7 @@ def test_a_fallback_begins_anew_too():
 
 
 def test_a_model_is_retried_before_the_next_is_asked_and_nothing_is_taken_back_twice():
-    """First the waits of the policy, then the other model; silence after a restart is no second restart."""
+    """First the waits of the policy, then the other model; silence after a restart is not a second restart."""
     first = Falters()
     waits: list[float] = []
 

@@ -85,7 +85,7 @@ def test_calibration_follows_the_reports_within_bounds():
 
 
 def test_a_count_is_remembered_without_its_text():
-    """The same text is counted once, and nothing keeps it alive; a full memory begins anew."""
+    """The same text is counted once, and nothing keeps it alive; a full memory starts over."""
     counted = []
 
     class Text(str):

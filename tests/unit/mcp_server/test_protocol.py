@@ -28,7 +28,7 @@ def test_a_handshake_keeps_the_version_of_the_client(connect, asked):
 
 @pytest.mark.parametrize("asked", ["2031-01-01", 5, None])
 def test_an_unknown_version_is_answered_with_the_newest(connect, asked):
-    """The client decides whether it goes on."""
+    """The client decides whether it continues."""
     answer = connect().ask("initialize", {"protocolVersion": asked})["result"]
 
     assert answer["protocolVersion"] == "2025-11-25"
@@ -72,7 +72,7 @@ def test_a_half_envelope_is_refused(connect):
     assert connect().ask("tools/list", {"_meta": half})["error"]["code"] == INVALID_PARAMS
 
 
-def test_garbage_is_answered_and_the_server_goes_on(wire):
+def test_garbage_is_answered_and_the_server_continues(wire):
     """Broken JSON, a batch, a missing method, wrong params and unknown methods are errors with the id, if there is one."""
     wire.send(b"{not json")
     assert (answer := wire.receive())["error"]["code"] == PARSE_ERROR

@@ -78,7 +78,7 @@ def test_broken_unicode_is_answered(wire):
 
 
 def test_an_unforeseen_failure_is_one_line(wire, monkeypatch):
-    """The model reads one line, the log has the rest, and the server goes on."""
+    """The model reads one line, the log has the rest, and the server continues."""
 
     def fail(_caller, _arguments, _client):
         raise RuntimeError("a secret detail")

@@ -172,7 +172,7 @@ def test_skills_are_listed_loaded_and_changed(wire):
 
 
 def test_a_long_skill_is_read_in_parts(wire):
-    """The end of each part says where to go on; together they are the whole text."""
+    """The end of each part says where to continue; together they are the whole text."""
     body = "# Long\n\n" + "".join(f"{number}. Step {number} of many.\n" for number in range(2_000))
     wire.value("skill_manage", action="create", name="long-one", description="Long. Use when long.", content=body)
 

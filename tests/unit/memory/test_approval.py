@@ -46,7 +46,7 @@ def test_approving_applies_and_records(approvals, store):
 
 
 def test_approving_checks_again(approvals, store):
-    """A page that moved on, or a block rule, refuses; the write goes on waiting."""
+    """A page that moved on, or a block rule, refuses; the write keeps waiting."""
     missing = staged(approvals, Remove("not there"))
     hostile = staged(approvals, Add(POISON))
 
@@ -75,7 +75,7 @@ def test_a_rejected_text_is_in_the_archive(approvals, store):
 
 
 def test_rejecting_without_an_archive_changes_nothing(approvals, store, folder):
-    """A text that cannot be archived goes on waiting, and the caller hears why."""
+    """A text that cannot be archived keeps waiting, and the caller is told why."""
     pending = staged(approvals, Add("words"))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ledger.db").mkdir()

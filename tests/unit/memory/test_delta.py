@@ -28,7 +28,7 @@ def test_a_notice_is_short(before, after):
     assert text is None or len(text) <= MAX_NOTICE_CHARS == 600
 
 
-def test_changes_of_others_are_told():
+def test_changes_of_others_are_reported():
     """New entries are given whole, lost ones by their beginning."""
     text = notice(["old", "same"], ["same", "new"])
 
@@ -37,12 +37,12 @@ def test_changes_of_others_are_told():
     assert "same" not in text
 
 
-def test_own_changes_are_not_told():
+def test_own_changes_are_not_reported():
     """The session knows what it wrote itself."""
     assert notice(["old"], ["mine"], own=["old", "mine"]) is None
 
 
-def test_poison_is_told_as_a_marker_coming_and_going():
+def test_a_blocked_entry_is_reported_as_a_marker_when_added_and_removed():
     """The notice is scanned like the snapshot."""
     for text in (notice([], [POISON]), notice([POISON], [])):
         assert "evil.example" not in text
@@ -78,7 +78,7 @@ def test_what_is_left_out_is_counted_with_the_line_that_was_cut():
     assert text.endswith("- and 1 more change")
 
 
-def test_both_pages_are_told():
+def test_changes_of_both_pages_are_reported():
     """Each line names its page; an entry whose rules a person allowed on that page is shown."""
     rules = frozenset({"exfil_prose", "forget_context", "prompt_injection"})
     text = delta_notice(

@@ -1,4 +1,4 @@
-"""Steps: what was applied can be taken back, and any page can be reached from any other."""
+"""Steps: every applied step can be undone, and any page can be reached from any other."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +22,7 @@ def test_steps_lead_from_one_page_to_the_other(old, new):
 
 
 @given(pages, pages)
-def test_steps_can_be_taken_back(old, new):
+def test_steps_can_be_undone(old, new):
     """The inverse steps in reverse order give the old page again."""
     steps = steps_between(old, new)
 

@@ -35,7 +35,7 @@ def test_rows_say_who_changed_what(store):
 
 
 def test_a_refusal_leaves_no_row(store):
-    """Only accepted edits are in the ledger; a duplicate is no edit."""
+    """Only accepted edits are in the ledger; a duplicate is not an edit."""
     store.apply("memory", Add("one"))
     store.apply("memory", Add("one"))
     store.apply("memory", Remove("absent"))

@@ -14,8 +14,8 @@ from kept.memory.incoming import (
     count_reversible,
     merge,
     merge_into,
-    take_back,
     tidy,
+    undo_group,
 )
 from kept.memory.ledger import LedgerRow
 from kept.memory.page import Page
@@ -106,7 +106,7 @@ def take(store, *texts):
     return merge_into(store, M, decide, Author(origin="import", group_id="g1"))
 
 
-def test_an_import_is_taken_back_as_far_as_nobody_changed_it(store):
+def test_an_import_is_undone_except_where_entries_were_changed_since(store):
     """What was changed since stays, and is named; taking it back again does nothing."""
     store.apply(M, Add("mine"))
     take(store, "ant", "bee", "cat")
@@ -114,15 +114,15 @@ def test_an_import_is_taken_back_as_far_as_nobody_changed_it(store):
     assert count_reversible(store, "g1") == count_reversible(store, "g1")
     assert store.entries(M) == ["mine", "ant", "beetle", "cat"]
 
-    done = take_back(store, "g1")
+    done = undo_group(store, "g1")
 
     assert (done.undone, done.kept) == (2, ("bee",))
     assert store.entries(M) == ["mine", "beetle"]
-    again = take_back(store, "g1")
+    again = undo_group(store, "g1")
     assert (again.undone, again.kept, store.entries(M)) == (0, ("bee",), ["mine", "beetle"])
 
 
-def test_taking_back_makes_no_page_too_long(make_store):
+def test_undoing_makes_no_page_too_long(make_store):
     """An entry that the import removed returns only if there is room for it."""
     store = make_store(memory_char_limit=20)
     store.apply(M, Add("0123456789"))
@@ -134,7 +134,7 @@ def test_taking_back_makes_no_page_too_long(make_store):
     store.apply(M, Remove("abc"))
 
     assert count_reversible(store, "g1").undone == 1
-    assert take_back(store, "g1").undone == 1
+    assert undo_group(store, "g1").undone == 1
     assert store.entries(M) == ["0123456789"]
 
 
@@ -156,7 +156,7 @@ def test_texts_for_the_archive_are_refused_where_no_ledger_can_be_written(make_s
     ("count", "text"),
     [(0, "0B"), (1, "1B"), (1_023, "1023B"), (1_024, "1K"), (1_536, "1.5K"), (3 * 2**20, "3M"), (5 * 2**30, "5G"), (2**41, "2048G")],
 )  # fmt: skip
-def test_sizes_are_told_in_their_unit(count, text):
+def test_sizes_are_shown_with_their_unit(count, text):
     """Whole ones without a fraction."""
     assert _size(count) == text
 

@@ -21,7 +21,7 @@ def test_what_is_written_is_read_back(entries):
 
 @given(st.text(alphabet=st.sampled_from("ab§ \n\r\t\ufeff"), max_size=40) | st.text(max_size=40))
 def test_reading_settles_at_once(text):
-    """A page that is no drift is written back so that it reads the same ever after."""
+    """A page without drift reads the same after it is written back, however often."""
     entries = parse(text)
     if find_drift(entries, 1_000, ()) is None:
         assert parse(Page(entries, 0).text) == entries
@@ -82,7 +82,7 @@ def test_a_lone_delimiter_in_a_line_is_text(text):
 
 @pytest.mark.parametrize("text", ["\x00", "a\x07b", "a\x1bb", "a\x7fb", "a\x85b", "\ud800", "x\udfffy"])
 def test_control_characters_and_surrogates_are_refused(text):
-    """What a terminal would obey or UTF-8 cannot hold is no entry."""
+    """What a terminal would obey or UTF-8 cannot hold is not an entry."""
     refused = clean(f"fact {text} fact")
 
     assert isinstance(refused, Refused)

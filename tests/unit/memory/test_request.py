@@ -91,7 +91,7 @@ def test_reading_is_offered_only_where_it_is_switched_on():
 
 
 def test_a_batch_only_writes():
-    """Reading is no step of a batch, even where it is switched on."""
+    """Reading is not a step of a batch, even where it is switched on."""
     refused = read_request({"target": "memory", "operations": [{"action": "read"}]}, may_read=True)
 
     assert isinstance(refused, Refused)

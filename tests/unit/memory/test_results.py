@@ -183,7 +183,7 @@ def test_an_entry_found_on_the_page_may_be_split(store, folder):
 
 
 def test_a_file_of_brackets_is_a_page():
-    """JSON too deep to be read is no export."""
+    """JSON too deep to be read is not an export."""
     assert read_pages("[" * 100_000, Target.USER) == {Target.USER: ("[" * 100_000,)}
 
 
@@ -257,8 +257,8 @@ def test_a_gated_duplicate_does_not_wait(write):
     assert isinstance(write(Add("a"), write_approval="all"), Written)
 
 
-def test_staging_is_told_once(write, heard):
-    """With the id, a summary, the origin and the session; the same write again is not told."""
+def test_staging_is_reported_once(write, heard):
+    """With the id, a summary, the origin and the session; the same write again is not reported."""
     for _ in range(2):
         result = write(Add("b"), Replace("x" * 3, "y"), Remove("z"), write_approval="off")
     staged = write(Add(ORDER))
@@ -318,7 +318,7 @@ def test_the_last_second_of_waiting_counts(folder, tmp_path):
 
 
 def test_a_waiting_write_is_a_file_that_a_person_can_read(store, tmp_path):
-    """Indented JSON; discarding it twice is no error."""
+    """Indented JSON; discarding it twice is not an error."""
     approvals = Approvals(tmp_path / "pending", store)
     pending = approvals.stage(Target.MEMORY, (Add("a"),), Author(), why="w")
 

@@ -1,4 +1,4 @@
-"""Whole pages at once: what is written anew is checked, and what is emptied can be brought back."""
+"""Whole pages at once: new entries are checked, and a reset can be undone."""
 
 import pytest
 

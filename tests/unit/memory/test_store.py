@@ -37,7 +37,7 @@ def test_an_empty_page_is_an_empty_file(store, folder):
 
 
 def test_a_page_of_another_program_is_read_unchanged(store, folder):
-    """A byte-order mark, CRLF, blank entries and a final newline are no trouble, and no drift."""
+    """A byte-order mark, CRLF, blank entries and a final newline are neither an error nor drift."""
     folder.mkdir(parents=True)
     written = (
         b"\xef\xbb\xbfUses \xc2\xa7 12\r\n\xc2\xa7\r\nsecond\r\nline\r\n\xc2\xa7\r\n\r\n\xc2\xa7\r\nsecond\r\nline\r\n"
@@ -127,7 +127,7 @@ def test_backups_are_kept_once_per_content_and_ten_at_most(store, folder):
 
 @pytest.mark.parametrize("raw", [b"caf\xe9", b"\xff\xfea\x00", b"\x80"])
 def test_an_undecodable_page_is_not_empty(make_store, folder, raw):
-    """The prompt goes on without it and warns; every mutation is refused; no byte changes."""
+    """The prompt omits it, with a warning; every mutation is refused; no byte changes."""
     heard = []
     store = make_store(sink=heard.append)
     folder.mkdir(parents=True)
@@ -270,7 +270,7 @@ def test_overflow_archives_what_was_changed_longest_ago(make_store):
     assert [row.step.before for row in History(store).archive("second")] == ["second"]
 
 
-def test_every_step_is_told(make_store):
+def test_every_step_is_reported(make_store):
     """One event per applied step, with its row in the ledger."""
     heard = []
     store = make_store(sink=heard.append)
@@ -360,7 +360,7 @@ def test_what_stands_blocked_on_a_page_can_be_allowed(store, folder):
     assert page(folder).decode() == f"one\n§\n{POISON}"
 
 
-def test_an_entry_longer_than_its_page_is_told_so(make_store):
+def test_an_entry_longer_than_its_page_is_refused_as_such(make_store):
     """What no page can hold is measured alone: merging other entries would not help."""
     store = make_store(memory_char_limit=9)
     store.apply("memory", Add("aaa"))

@@ -76,15 +76,15 @@ def test_a_full_page_asks_for_consolidation(make_tool):
 
 
 def test_the_fourth_refused_attempt_of_a_turn_is_the_last(call):
-    """Three refusals ask for another try, the fourth ends it; a new turn or a success begins anew."""
+    """Three refusals ask for another try, the fourth ends it; a new turn or a success resets the count."""
     answers = [call(action="remove", old_text="absent") for _ in range(4)]
 
     assert ["done" in answer for answer in answers] == [False, False, False, True]
     assert "done" not in call(ToolContext(turn=1), action="remove", old_text="absent")
 
 
-def test_a_success_begins_the_count_anew(call):
-    """Three refusals, an accepted edit, and three more refusals are no end."""
+def test_a_success_resets_the_count(call):
+    """After three refusals and an accepted edit, three more refusals are not final."""
     for _ in range(3):
         call(action="remove", old_text="absent")
     call(action="add", content="x")
@@ -274,7 +274,7 @@ def test_every_kind_of_consolidation_is_counted(call, old_text):
 
 
 def test_only_what_can_be_consolidated_shows_the_page(call):
-    """A blocked text or a wrong argument is not mended by looking at the entries."""
+    """For a blocked text or a wrong argument, seeing the entries would not help."""
     for sent in ({"action": "add", "content": POISON}, {"action": "add", "content": " "}, {"action": "fly"}):
         assert "current_entries" not in call(**sent)
 

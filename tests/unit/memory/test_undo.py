@@ -36,7 +36,7 @@ def test_one_row_of_a_batch_names_the_others(store):
 
     (done,) = undo(store, ledger_id=second).outcomes
     expected = f"Undone: edit {second} alone; edits {first}, {third} of the same batch stay"
-    assert done.message == f"{expected} (them too: kept memory undo --review batch)."
+    assert done.message == f"{expected} (to undo them too: kept memory undo --review batch)."
     (done,) = undo(store, ledger_id=first).outcomes
     assert f"alone; edit {third} of the same batch stay" in done.message
     (done,) = undo(store, ledger_id=third).outcomes

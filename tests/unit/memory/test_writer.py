@@ -154,7 +154,7 @@ def test_an_edit_without_its_ledger_warns_once(folder, clock):
 
 
 def test_every_row_of_a_write_knows_the_stamp_of_the_page_before_it(store, folder):
-    """So that an untouched page can be told from one that was written back by hand."""
+    """The stamp distinguishes an untouched page from one that was written back by hand."""
     store.apply("memory", Add("one"))
     stamp = (folder / "MEMORY.md").stat().st_mtime_ns
     store.apply("memory", Add("two"))

@@ -151,7 +151,7 @@ def test_a_removed_or_forgotten_entry_does_not_return(caller):
 
 
 def test_the_page_of_a_project(caller, tmp_path):
-    """Goes to the repository of the folder; a person's home is no project; excluded projects are left alone."""
+    """Goes to the repository of the folder; a person's home is not a project; excluded projects are left alone."""
     folder = tmp_path / "repo" / "deep"
     folder.mkdir(parents=True)
     (tmp_path / "repo" / ".git").mkdir()
@@ -431,7 +431,7 @@ def test_watch_follows_a_growing_and_a_rotated_transcript(caller, rows, tmp_path
 
 
 def test_what_a_watch_stored_is_one_import_and_can_be_undone(caller, rows, tmp_path):
-    """Several steps belong to one import; after its undo the watch goes on with another one."""
+    """Several steps belong to one import; after its undo the watch continues with another one."""
     rows.user("One")
     watch = operations.imports.Watch(caller, ["claude-code"], tmp_path / "claude")
     watch.step()

@@ -11,7 +11,7 @@ from kept.storage.scratch import SCRATCH_FOLDER
 
 
 class Ended(BaseException):
-    """Stands for the end of the process: nothing after it runs, not even a cleanup that writes."""
+    """Simulates the end of the process: nothing after it runs, not even a cleanup that writes."""
 
 
 @pytest.fixture

@@ -162,5 +162,5 @@ def test_no_question_is_searched_for(prompt):
     "prompt", ["parser staging", "/usr/bin/parser fails on staging", "解析器在哪里", "#42 parser broken"]
 )
 def test_a_question_is_searched_for(prompt):
-    """A path is no command, and scripts without spaces have words."""
+    """A path is not a command, and scripts without spaces have words."""
     assert read_question(prompt) is not None

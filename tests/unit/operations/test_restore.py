@@ -189,7 +189,7 @@ def test_a_conversation_that_grew_on_both_sides_keeps_both(app, other, tmp_path)
     assert restore(other, file).changes_nothing
 
 
-def test_a_conversation_that_grew_in_the_backup_goes_on(app, other, tmp_path):
+def test_a_conversation_that_grew_in_the_backup_is_extended(app, other, tmp_path):
     """No branch is needed where nothing was said here since."""
     restore(other, create_backup(app.caller(), tmp_path / "a").file)
     say(app.owner, "s-owner", "only in the backup")

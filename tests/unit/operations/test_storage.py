@@ -274,7 +274,7 @@ def test_forget_reaches_the_server(tmp_path, url):
 
 @pytest.mark.parametrize("user", ["ann", "x" * 10_000, "ann\0"], ids=["plain", "long", "nul"])
 def test_forget_reaches_messages_of_chat_platforms(tmp_path, url, user):
-    """Their table belongs to the home, which names users by their ids, also where these are no keys."""
+    """Their table belongs to the home, which names users by their ids, also where these are not keys."""
     app = open_app(str(tmp_path / "home"), environ=url)
     caller, other = app.caller(UserId(user)), app.caller(UserId("ben"))
     for one, number in ((caller, "1"), (other, "2")):
@@ -357,7 +357,7 @@ def test_the_password_is_never_shown(tmp_path):
 
 
 def set_read_only(owner, change):
-    """Change the role that serves, and end its connections: a pool would go on with the old ones."""
+    """Change the role that serves, and end its connections: a pool would continue with the old ones."""
     from kept.storage.postgres.database import connect_as_owner
 
     with connect_as_owner(owner) as unit:
@@ -396,7 +396,7 @@ def test_a_missing_right_is_a_finding_of_the_doctor(tmp_path, url, postgres_serv
     assert [one.what for one in found] == ["'kept_serving' may not read or change messages"]
 
 
-def test_the_doctor_goes_on_without_the_server(tmp_path):
+def test_the_doctor_works_without_the_server(tmp_path):
     """It names what is wrong with the server, once, and checks the rest."""
     pytest.importorskip("psycopg")
     app = open_app(str(tmp_path / "home"), environ={"KEPT_STORAGE__URL": "postgresql://kept:s3cr3t@127.0.0.1:9/kept"})

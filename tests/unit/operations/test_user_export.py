@@ -61,7 +61,7 @@ def test_an_unknown_user_has_nothing(app):
 
 
 def test_import_takes_the_conversations_back(app, tmp_path):
-    """The lines that are no conversation are passed over in silence."""
+    """Lines that are not part of a conversation are skipped silently."""
     store = SqliteSessionStore(tmp_path / "other")
 
     report = store.transfer.import_lines(json.dumps(line).encode() for line in lines_of(app, "ann"))

@@ -72,7 +72,7 @@ def test_a_hook_of_the_base_class_does_not_count_as_offered():
 
 
 def test_a_hook_may_end_while_another_thread_imports():
-    """Here the collector plays the other thread: it adds a module wherever a list of all modules could be made."""
+    """The garbage collector simulates the other thread: it adds a module wherever all modules could be listed."""
     added = []
 
     def add_module(phase, _info):

@@ -69,7 +69,7 @@ def filled(provider):
     ],
 )
 def test_a_plain_question_finds_its_fact_first(filled, question, fact):
-    """Word forms, stop words and punctuation do not stand in the way."""
+    """Word forms, stop words and punctuation do not matter."""
     assert contents(use(filled, action="search", query=question))[0] == FACTS[fact]
 
 
@@ -286,7 +286,7 @@ def test_old_facts_fade_where_a_half_life_is_set(tmp_path, clock):
 
 
 def test_a_new_vector_length_is_applied_to_all_facts(filled, tmp_path):
-    """Vectors are derived: they are made anew when the setting changes."""
+    """Vectors are derived: they are recomputed when the setting changes."""
     filled.shutdown()
     (tmp_path / "holographic.json").write_text('{"hrr_dim": 256}')
     again = HolographicProvider()
@@ -372,7 +372,7 @@ def test_stop_words_are_those_of_the_language_of_the_question(provider):
 
 
 def test_who_speaks_is_no_word_of_what_is_said(provider):
-    """A person's own lines are not about the person because the name stands before the colon."""
+    """The name before the colon does not make a person's own lines about that person."""
     for line in ("Ana: I like that very much", "Ana: The sea was cold", "Ben: Ana won the chess cup"):
         use(provider, action="add", content=line)
 

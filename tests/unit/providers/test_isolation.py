@@ -229,7 +229,7 @@ def test_a_plugin_may_log_where_no_app_has_set_up_the_log(monkeypatch):
 
 
 @pytest.mark.parametrize("isolate", ["on", "off"])
-def test_an_error_that_a_plugin_swallows_is_told(tmp_path, bench, open_plugin, isolate):
+def test_an_error_that_a_plugin_swallows_is_reported(tmp_path, bench, open_plugin, isolate):
     """Delivered, but the status says that the plugin logged an error; also one that a thread logs afterwards."""
     later = "threading.Thread(target=self.late).start()"
     source = BASE.format(

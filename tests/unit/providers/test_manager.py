@@ -101,7 +101,7 @@ def test_a_finished_turn_is_synced_and_the_next_recall_warmed(bench):
 
 @pytest.mark.parametrize("unfinished", [turn(interrupted=True), turn(assistant=" ")])
 def test_an_interrupted_turn_is_neither_synced_nor_prefetched(bench, unfinished):
-    """Only finished turns with an answer are told."""
+    """Only finished turns with an answer are reported."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
     bench.settle(manager, unfinished)
@@ -211,7 +211,7 @@ def test_a_slow_provider_takes_no_time_from_the_next(bench):
 
 
 def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
-    """The old session's turns are told before the provider hears of the new one."""
+    """The old session's turns are delivered before the provider is told of the new one."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
     bench.settle(manager, turn())
@@ -223,7 +223,7 @@ def test_a_switch_waits_for_the_writes_of_the_session_left(bench):
 
 
 def test_compaction_in_place_keeps_the_id(bench):
-    """The provider hears of it under the same session id."""
+    """The provider is told of it under the same session id."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
 
@@ -254,7 +254,7 @@ def test_providers_shut_down_in_reverse_order(bench):
     assert order == ["two", "one"]
 
 
-def test_a_delegation_is_told(bench):
+def test_a_delegation_is_reported(bench):
     """What a sub-agent did reaches the provider with the child's id."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
@@ -303,7 +303,7 @@ def test_a_provider_that_does_not_start_offers_no_tools(bench):
 
 
 def test_a_start_that_takes_too_long_is_adopted_when_it_ends(bench):
-    """The conversation begins without the provider and goes on with it; nothing is initialised twice."""
+    """The conversation begins without the provider and continues with it; nothing is initialised twice."""
     provider = RecordingProvider(recalled="likes tea")
     released = threading.Event()
     provider.faults["initialize"] = lambda: released.wait(20) and None
@@ -467,7 +467,7 @@ def test_records_are_kept_for_a_while_and_forgotten_with_their_session(bench):
     assert bench.audit.of_session("s1") == []
 
 
-def test_the_state_of_every_provider_is_told(bench):
+def test_the_state_of_every_provider_is_reported(bench):
     """Ready or not, why not, and how much waits."""
     good, bad = RecordingProvider("good"), RecordingProvider("bad")
     bad.available = False
@@ -522,7 +522,7 @@ def test_recall_is_for_the_session_that_asked(bench):
     assert manager.recall("me", session_id="other", turn=2) == ""
 
 
-def test_recall_is_cut_and_said_so(bench, caplog):
+def test_recall_is_cut_with_a_log_entry(bench, caplog):
     """Under one budget for all providers."""
     manager = bench.manager(RecordingProvider(recalled="y" * 300), recall_max_chars=100)
 
@@ -593,7 +593,7 @@ def test_a_library_opens_it_with_a_folder(tmp_path):
 
 
 def test_a_turn_reaches_the_provider_with_the_text_as_it_was_said(bench):
-    """Recalled text that stands in the message is taken out before anybody else reads it."""
+    """Recalled text is removed from the message before a provider gets it."""
     provider = RecordingProvider()
     manager = bench.manager(provider)
     manager.recall("before <memory-context>secret</memory-context> after", session_id="s1", turn=3)

@@ -47,7 +47,7 @@ def test_every_later_write_is_queued_once(bench, ledger):
     assert told(bench.outbox) == [("add", "a", None), ("add", "b", None), ("replace", "c", "a"), ("remove", "b", "b")]
 
 
-def test_a_new_provider_gets_what_stands_not_what_was_removed(bench):
+def test_a_new_provider_gets_current_entries_not_removed_ones(bench):
     """A removed entry is never sent to a provider that came after its removal."""
     Mirror(bench.outbox, ListedLedger(ROWS)).catch_up(["p"])
 
@@ -84,8 +84,8 @@ def test_metadata_names_the_write(bench):
     }
 
 
-def test_standing_follows_replacements():
-    """An entry that was replaced twice stands once, with its last words."""
+def test_current_entries_follow_replacements():
+    """An entry that was replaced twice is listed once, with its last text."""
     rows = [row(1, "add", None, "a"), row(2, "replace", "a", "b"), row(3, "replace", "b", "c")]
 
     assert [(each.action, each.after) for each in current_entries(rows)] == [("add", "c")]

@@ -78,7 +78,7 @@ def test_the_same_key_is_queued_once(outbox):
 
 
 def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
-    """Order is kept: nothing overtakes; other lanes go on."""
+    """Order is kept: nothing overtakes; other lanes continue."""
     outbox.add("a", [write(1), write(2)])
     outbox.add("b", [write(1)])
     holder = new_holder()
@@ -95,7 +95,7 @@ def test_a_failed_write_blocks_its_lane_until_it_is_due(outbox, clock):
 
 
 def test_one_at_a_time_drains_a_lane(outbox, clock):
-    """Another holder waits until the lease ends or is given back."""
+    """Another holder waits until the lease ends or is released."""
     outbox.add("a", [write(1)])
     first, second = new_holder(), new_holder()
     outbox.take("a", holder=first, seconds=60)
@@ -142,7 +142,7 @@ def test_retry_and_drop_by_hand(outbox, clock):
 
 
 def test_a_forgotten_session_leaves_nothing_behind(outbox):
-    """What waits of it is deleted in the unit of work that forgets it; other sessions stay."""
+    """Its queued writes are deleted in the unit of work that forgets it; other sessions stay."""
     outbox.add("a", [write(1), write(2), write(1, session="s2")])
     with outbox.unit() as unit:
         gone = outbox.forget(unit, "s1")
@@ -178,7 +178,7 @@ def test_a_write_that_is_set_aside_blocks_nothing(outbox, clock):
 
 
 def test_a_failure_is_cut_and_waits_to_the_second(outbox, clock):
-    """The error is for a status line; the write is due exactly when it was said."""
+    """The error fits a status line; the write is due exactly at the given time."""
     outbox.add("a", [write(1)])
     item = outbox.take("a", holder="h", seconds=60)
     outbox.mark_failed(item, "x" * 301, retry_after_seconds=10)
@@ -236,7 +236,7 @@ def test_a_lease_ends_by_its_own_holder_or_by_time(outbox, clock):
     ids=["elsewhere", "odd", "letters", "alive"],
 )
 def test_a_lease_whose_end_is_not_known_is_respected(outbox, holder):
-    """Whether a process of another machine lives cannot be told."""
+    """Whether a process on another machine is alive is unknown."""
     outbox.add("a", [write(1)])
     outbox.take("a", holder=holder, seconds=60)
 
@@ -266,7 +266,7 @@ def test_the_cursor_of_the_ledger(outbox):
 
 
 def test_lanes_of_users_have_names_of_their_own():
-    """The owner's are those of the time before there were other users."""
+    """The owner's have the plain provider name, as before there were other users."""
     assert lane_name("mem0", OWNER) == "mem0"
     assert lane_name("mem0", UserId("anna")) == "mem0/anna"
 

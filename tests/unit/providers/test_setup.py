@@ -153,7 +153,7 @@ def test_the_choice_is_read_from_the_setting(setting, names):
 
 @pytest.mark.parametrize("garbage", ["", "[1, 2]", "{pip_dependencies: 7, external_dependencies: x}", "a: [b"])
 def test_a_manifest_that_says_nothing_is_empty(tmp_path, garbage):
-    """Whatever stands there, a plugin can still be chosen."""
+    """Whatever it contains, the plugin can still be chosen."""
     (tmp_path / "plugin.yaml").write_text(garbage)
 
     assert manifest_of(Found("x", "folder", str(tmp_path))) == Manifest()
@@ -172,7 +172,7 @@ def test_packages_and_programs_of_a_plugin(tmp_path):
 
 
 def test_what_setup_asks_is_read_from_the_settings():
-    """Defaults and choices stand in the dataclass, the words beside it."""
+    """Defaults and choices come from the dataclass, the questions from a table beside it."""
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Own:

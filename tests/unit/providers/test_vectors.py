@@ -66,5 +66,5 @@ def test_a_question_is_like_the_fact_that_answers_it():
 
 
 def test_vectors_of_different_lengths_are_not_alike():
-    """A vector that was made with another setting is no match and no error."""
+    """A vector that was made with another setting is neither a match nor an error."""
     assert similarity(atom("a", 64), atom("a", 128)) == 0.0

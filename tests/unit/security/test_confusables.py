@@ -1,4 +1,4 @@
-"""The table of look-alike letters: made from Unicode's data, and enough of it."""
+"""The table of look-alike letters is generated from Unicode's data and covers enough of it."""
 
 import importlib.util
 import json

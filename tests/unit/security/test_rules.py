@@ -46,7 +46,7 @@ def test_a_rule_passes_its_negative_example(rule: Rule) -> None:
 
 @pytest.mark.parametrize("rule", ROWS, ids=lambda rule: rule.id)
 def test_a_negative_example_is_clean_for_the_whole_scanner(rule: Rule) -> None:
-    """A near miss of one rule is no hit of another."""
+    """A near miss of one rule is not a hit of another."""
     assert scan(rule.negative).rules == ()
 
 

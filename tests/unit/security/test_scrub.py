@@ -51,7 +51,7 @@ def test_any_split_gives_the_same_output(text, places):
 
 @given(TEXTS)
 def test_one_character_at_a_time_gives_the_same_output(text):
-    """The finest split is no exception."""
+    """The finest split is not an exception."""
     assert scrubbed(text) == scrubbed([text])
 
 

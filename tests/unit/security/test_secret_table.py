@@ -94,5 +94,5 @@ def test_a_single_word_is_long_enough_to_be_looked_at(shape):
     ],
 )
 def test_ordinary_text_is_left_alone(text):
-    """Code, paths, hashes and talk about passwords are no credentials."""
+    """Code, paths, hashes and talk about passwords are not credentials."""
     assert redact(text) == text

@@ -49,5 +49,5 @@ def test_thinking_that_is_nothing_but_a_quote_is_none():
 
 
 def test_text_that_only_looks_like_blocks_is_text():
-    """A bracket at the beginning is no promise of JSON."""
+    """A bracket at the beginning is not a promise of JSON."""
     assert shown_thinking("[well, let me see") == "[well, let me see"

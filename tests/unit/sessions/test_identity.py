@@ -1,4 +1,4 @@
-"""How a line that is stored already is known again."""
+"""How a line that is already stored is recognised."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -5,7 +5,7 @@ from kept.core.messages import Message, NewMessage, Origin, Role, Session
 
 
 def test_many_messages_are_read_by_one_query(store):
-    """Thousands come back at once; what was taken back or put into the trash does not."""
+    """Thousands come back at once; rewound and trashed messages do not."""
     for name in ("kept", "trashed"):
         store.create(Session(SessionId(name), source="cli", started=1.0))
     said = [NewMessage(Message(Role.USER, f"word {number}"), float(number), Origin.PERSON) for number in range(2_000)]

@@ -127,7 +127,7 @@ def test_items_of_the_responses_api(caller):
 
 
 def test_what_is_broken_costs_itself(caller):
-    """A message without a role, or one that is no object, is reported; the others are stored."""
+    """A message without a role, or one that is not an object, is reported; the others are stored."""
     report = run(
         caller, {"id": "s1", "messages": [{"content": "?"}, 5, {"role": "wizard", "content": "x"}, *OPENAI[1:2]]}
     )

@@ -4,7 +4,7 @@ from kept.sessions.rows.session_rows import base_title, clean_title, numbered_ti
 
 
 def test_a_number_is_not_part_of_the_title():
-    """` #N` is told apart from a title that has a number sign of its own."""
+    """` #N` is distinguished from a title that has a number sign of its own."""
     assert base_title("Plan #12") == "Plan"
     assert base_title("Issue #0") == "Issue #0"
     assert base_title("#3") == "#3"

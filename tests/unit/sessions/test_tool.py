@@ -107,7 +107,7 @@ def test_recent_sessions_are_browsed(ask, filled):
     assert ask(limit=99)["count"] == 5
 
 
-def test_scrolling_goes_on_at_the_edge(ask):
+def test_scrolling_continues_at_the_edge(ask):
     """A window is given around a message; its last id is the anchor of the next one."""
     match = ask(query="violin lesson")["results"][0]
 
@@ -261,7 +261,7 @@ def test_other_users_are_not_seen(ask, filled):
 
 
 def test_rewound_messages_are_never_shown(ask, filled):
-    """What was taken back is in no window, no session and no search."""
+    """Rewound messages are in no window, no session and no search result."""
     ids = [message.id for message in filled.context(SessionId("s1"))]
     filled.rewind(SessionId("s1"), ids[15])
 
@@ -478,7 +478,7 @@ def test_a_time_alone_lists_its_conversations_by_day(filled):
 
 
 def test_a_filter_by_role_shows_no_message_without_the_words(ask):
-    """The neighbour of a match that the filter excludes is no match."""
+    """The neighbour of a match that the filter excludes is not a match."""
     answer = ask(query="sourdough starter", role_filter=["user"])
 
     assert answer["results"] == []

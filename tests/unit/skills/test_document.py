@@ -122,7 +122,7 @@ def test_without_a_description_nothing_loads(text):
 
 
 def test_headings_leave_code_out():
-    """A comment in a shell block is no heading."""
+    """A comment in a shell block is not a heading."""
     document = parse("---\nname: a\ndescription: x\n---\n# One\n```sh\n# not\n```\n## Two\n", "a")
 
     assert isinstance(document, Document)

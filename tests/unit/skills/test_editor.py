@@ -54,8 +54,8 @@ def test_repeated_undo_walks_back_and_undoing_an_undo_redoes(editor, folder):
     assert "Second" in files(folder)["SKILL.md"]
 
 
-def test_what_was_brought_back_is_taken_back_again(editor, folder):
-    """After an undo of an undo the change stands, so the next undo takes it back; then there is nothing but the creation."""
+def test_a_redone_change_can_be_undone_again(editor, folder):
+    """After an undo of an undo the change is applied, so the next undo reverts it; then only the creation is left."""
     editor.apply(Create("a-skill", TEXT), ME)
     patch(editor, "First", "Second")
     taken = undo(editor, "a-skill", ME)
@@ -144,7 +144,7 @@ def test_an_edit_by_hand_is_recorded_and_not_lost(editor, folder, library):
 
 
 def test_a_version_whose_files_never_came_is_void(editor, folder, library):
-    """Killed between the version and the file: the file stands, and the record says that the change never was."""
+    """Killed between the version and the file: the file is unchanged, and the record says that the change never happened."""
     editor.apply(Create("a-skill", TEXT), ME)
     present = state_of(folder / "a-skill")
     library.versions.begin("a-skill", Version("patch", "a-skill", present.files, {"SKILL.md": "0" * 64}), {})

@@ -76,7 +76,7 @@ def test_a_description_that_goes_leaves_a_neutral_one(editor, line, expected):
 
 
 def test_an_archived_skill_and_a_recorded_binary_lose_it_too(editor):
-    """A file that is no text keeps it where it is, so that the report can name it, but not in the versions."""
+    """A file that is not text keeps it where it is, so that the report can name it, but not in the versions."""
     editor.apply(Create("go", STEPS), PERSON)
     editor.archive("go", PERSON)
     binary = editor.home / "ride" / "assets" / "a.bin"

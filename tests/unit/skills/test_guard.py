@@ -208,7 +208,7 @@ def test_the_policy_table():
     }
 
 
-def test_abilities_are_told_in_plain_words():
+def test_abilities_are_described_in_plain_words():
     """A person is shown what scripts may do."""
     found = abilities({"SKILL.md": b"curl", "scripts/a.py": b"import requests, subprocess\nrequests.get(u)"})
 

@@ -12,7 +12,7 @@ from kept.skills.versions import Versions
 
 
 class Ended(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 @pytest.fixture

@@ -227,8 +227,8 @@ def test_a_bad_package_is_stopped_from_every_network_source(hub, site, files, wh
 
 
 @pytest.mark.parametrize(("body", "why"), [
-    (b"", "no index"), (b"{", "no index"), (b"[]", "no index"), (b'{"skills": 3}', "no index"), (b"\xff\xfe", "no index"),
-    (b"[" * 200_000, "no index"), (b'{"skills": [{"name": "../x"}, 3, null, {"name": 7}]}', "offers 0 skills"),
+    (b"", "not an index"), (b"{", "not an index"), (b"[]", "not an index"), (b'{"skills": 3}', "not an index"), (b"\xff\xfe", "not an index"),
+    (b"[" * 200_000, "not an index"), (b'{"skills": [{"name": "../x"}, 3, null, {"name": 7}]}', "offers 0 skills"),
     (b'{"skills": [{"name": "greet"}]}', "digest"),
     (b'{"skills": [{"name": "greet", "files": ["SKILL.md", "/etc/passwd"]}]}', "answered 404"),
     (b'{"skills": [{"name": "greet", "files": []}]}', "no SKILL.md"),

@@ -21,7 +21,7 @@ def test_skills_stand_alone_or_in_a_category(library, folder, write_skill):
     assert [(skill.name, skill.category) for skill in library.skills()] == [("alone", ""), ("grouped", "devops")]
 
 
-def test_the_first_root_wins_and_the_collision_is_told(tmp_path, folder, write_skill):
+def test_the_first_root_wins_and_the_collision_is_reported(tmp_path, folder, write_skill):
     """Two skills of one name: the earlier root's is used, doctor names the other."""
     other = tmp_path / "other"
     write_skill(folder, "same", "Mine.")

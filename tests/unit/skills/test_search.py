@@ -1,4 +1,4 @@
-"""Ranking: the right skill stands among the first three for the tasks of the corpus."""
+"""Ranking: the right skill is among the first three for the tasks of the corpus."""
 
 import tomllib
 from pathlib import Path

@@ -29,7 +29,7 @@ def test_the_file_is_sorted_and_readable(usage, folder):
     "text", ["{", "[]", "nonsense", "3", "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")]
 )
 def test_a_damaged_file_reads_as_empty_and_is_kept_aside(usage, folder, text):
-    """The bytes stay for a person, the work goes on."""
+    """The bytes stay for a person, the work continues."""
     (folder / ".usage.json").write_text(text)
 
     assert usage.read() == {}
@@ -50,7 +50,7 @@ def test_single_fields_that_make_no_sense_take_their_default(usage, folder):
 
 
 def test_looks_uses_and_changes_are_counted_apart(usage):
-    """A look at a file is no use; each kind counts by one, from nothing."""
+    """Viewing a file is not a use; each counter starts at 0 and grows by 1."""
     usage.record_creation("a", by="agent")
     usage.record_view("a", used=False)
     usage.record_view("a", used=True)
@@ -138,7 +138,7 @@ def test_a_turn_with_skills_leaves_a_row_for_each(call, tools, library):
 
 
 def test_two_versions_are_compared_only_after_enough_turns(folder, clock):
-    """One bad turn of a new version is no verdict on it."""
+    """One bad turn of a new version is not a verdict on it."""
     log = OutcomeLog(folder, clock)
     log.add([outcome("v1", turn=turn) for turn in range(3)])
     log.add([outcome("v2", turn=turn, failed=True) for turn in range(3, 5)])

@@ -122,7 +122,7 @@ def test_a_change_copies_the_owners_skill_to_the_user_alone(owner, open_for, hom
 
 
 def test_undo_brings_the_owners_text_back(owner, open_for):
-    """Undoing the first change removes the copy; deleting a copy does, too; the owner's skill is no user's to delete."""
+    """Undoing the first change removes the copy; deleting a copy does, too; no user can delete the owner's skill."""
     anna = open_for("anna")
     patch(anna)
     undo(anna.editor, "rotate-keys", PERSON)

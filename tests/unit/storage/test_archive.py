@@ -149,8 +149,8 @@ DESCRIPTION = {
         (("/etc/evil", b"x", tarfile.REGTYPE), "unsafe name"),
         (("home//evil", b"x", tarfile.REGTYPE), "unsafe name"),
         (("evil", b"x", tarfile.REGTYPE), "unsafe name"),
-        (("home/link", b"", tarfile.SYMTYPE), "no backup holds"),
-        (("home/device", b"", tarfile.CHRTYPE), "no backup holds"),
+        (("home/link", b"", tarfile.SYMTYPE), "does not belong in a backup"),
+        (("home/device", b"", tarfile.CHRTYPE), "does not belong in a backup"),
         (("home/bomb", b"x" * 101, tarfile.REGTYPE), "more than it says"),
     ],
 )
@@ -173,7 +173,7 @@ def test_a_newer_format_is_refused_with_its_version():
     [b"", b"hello", b"\x1f\x8b", gzip.compress(b"hello" * 1000), b"PK\x03\x04" + bytes(99)],
     ids=["empty", "text", "cut", "compressed", "zip"],  # a name must not hold the time, which gzip writes
 )
-def test_another_file_is_no_backup(tmp_path, data):
+def test_another_file_is_not_a_backup(tmp_path, data):
     """Refused with the reason."""
     (tmp_path / "a").write_bytes(data)
 
@@ -363,7 +363,10 @@ def test_other_names_are_not(name):
         ([("manifest.json", b"[]", tarfile.REGTYPE)], "damaged in 'manifest.json'"),
         ([("manifest.json", b"{}", tarfile.REGTYPE)], "lists no files"),
         ([("manifest.json", b'{"members": [{"size": 1}]}', tarfile.REGTYPE)], "lists no files"),
-        ([("manifest.json", b"{}", tarfile.REGTYPE), ("home/a", b"", tarfile.REGTYPE)], "which no backup holds"),
+        (
+            [("manifest.json", b"{}", tarfile.REGTYPE), ("home/a", b"", tarfile.REGTYPE)],
+            "which does not belong in a backup",
+        ),
         ([("home/a", b"x" * 60, tarfile.REGTYPE), ("home/b", b"x" * 40, tarfile.REGTYPE)], "ends too early"),
         ([(f"home/{n}", b"", tarfile.REGTYPE) for n in range(5)], "ends too early"),
     ],
@@ -384,7 +387,7 @@ def test_files_that_are_missing_or_too_many_are_named():
 
 
 @pytest.mark.parametrize("about", [{}, [], "x", {**DESCRIPTION, "format": "other"}, {**DESCRIPTION, "version": 0}])
-def test_an_archive_without_our_description_is_no_backup(about):
+def test_an_archive_without_our_description_is_not_a_backup(about):
     """Whatever else its first file says."""
     with pytest.raises(UsageError, match="not a backup of kept"):
         read_archive(hostile([], about))
@@ -445,7 +448,7 @@ def test_an_encrypted_file_is_read_in_any_pieces():
     assert opened.read(5) + opened.read() == data
 
 
-def test_damage_is_told_with_its_place():
+def test_damage_is_reported_with_its_offset():
     """As bytes after the header, by chunks."""
     whole = bytearray(encrypt(bytes(200_000)))
     whole[-1] ^= 1
@@ -466,7 +469,7 @@ def test_work_without_end_is_not_done(monkeypatch):
     stream = io.BytesIO()
     Encryption(stream, "pass").finish()
     assert stream.getvalue().splitlines()[1].endswith(b" 18")
-    for work, error in ((20, "passphrase is wrong"), (21, "not with a passphrase as kept does it")):
+    for work, error in ((20, "passphrase is wrong"), (21, "not with a passphrase and parameters")):
         header = encrypt(b"words").replace(b" 4\n", b" %d\n" % work, 1)
         with pytest.raises(UsageError, match=error):
             Decryption(io.BytesIO(header), "pass")

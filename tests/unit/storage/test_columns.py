@@ -83,7 +83,7 @@ def test_every_row_of_the_user_that_holds_the_text_is_counted(database, tmp_path
     assert scrub(database, columns[2:], SECRET, user="owner") == 0
 
 
-def test_a_file_that_is_no_database_is_an_error_in_our_words(tmp_path):
+def test_a_file_that_is_not_a_database_is_an_error_in_our_words(tmp_path):
     """Not one of the driver."""
     (tmp_path / "b.db").write_bytes(b"garbage" * 500)
 

@@ -36,7 +36,7 @@ def test_the_log_is_folded_back_and_used_again(database):
 
 
 def test_a_reader_that_stays_does_not_stop_the_writer(database):
-    """While somebody holds an old state open, writing goes on; once it is let go, the log is begun anew."""
+    """While somebody holds an old state open, writing continues; once it is let go, the log is restarted."""
     write(database, 10)
     other = apsw.Connection(str(database.path))
     other.execute("BEGIN")

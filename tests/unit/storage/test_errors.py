@@ -119,7 +119,7 @@ def test_every_error_of_the_system_has_a_next_step(tmp_path, number, remedy):
 
 
 def test_a_file_that_cannot_be_read_says_why(tmp_path, monkeypatch):
-    """A missing file is no error; one that refuses is."""
+    """A missing file is not an error; one that refuses is."""
     (tmp_path / "folder").mkdir()
     with pytest.raises(Unreadable, match="Is a directory") as caught:
         read_bytes(tmp_path / "folder")

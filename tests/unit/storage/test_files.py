@@ -21,12 +21,12 @@ from kept.storage.files import (
     find_project,
     hold_lock,
     is_foreign,
+    lock_folder,
     make_folder,
     open_regular,
     read_bytes,
     read_with_stamp,
     remove_stale_temps,
-    steady_folder,
     sync_folder,
     temporary_name,
     write_atomically,
@@ -313,7 +313,7 @@ def test_a_file_that_does_not_begin_as_a_database_is_damaged(state, at):
 
 
 @pytest.mark.parametrize("at", [68, 71])
-def test_a_damaged_mark_is_no_other_program(state, at):
+def test_a_damaged_mark_does_not_make_the_file_foreign(state, at):
     """The tables that the file declares are ours."""
     change_byte(state, at)
 
@@ -376,30 +376,30 @@ def test_the_project_is_the_repository_around_a_folder(tmp_path):
 def test_a_folder_is_held_by_several_readers_or_by_one_writer(tmp_path, monkeypatch):
     """Who does not get it in time is told who has it, and not before that."""
     monkeypatch.setattr(files, "FOLDER_WAIT_SECONDS", 0.2)
-    with steady_folder(tmp_path), steady_folder(tmp_path):
+    with lock_folder(tmp_path), lock_folder(tmp_path):
         began = time.monotonic()
-        with pytest.raises(Busy, match="opening or replacing"), steady_folder(tmp_path, alone=True):
+        with pytest.raises(Busy, match="opening or replacing"), lock_folder(tmp_path, exclusive=True):
             pass
     assert time.monotonic() - began >= 0.2
-    with steady_folder(tmp_path, alone=True), pytest.raises(Busy), steady_folder(tmp_path):
+    with lock_folder(tmp_path, exclusive=True), pytest.raises(Busy), lock_folder(tmp_path):
         pass
-    with steady_folder(tmp_path, alone=True):
+    with lock_folder(tmp_path, exclusive=True):
         pass
 
 
 def test_a_waiting_writer_gets_the_folder_when_it_is_free(tmp_path):
     """It tries again until then."""
-    held = steady_folder(tmp_path)
+    held = lock_folder(tmp_path)
     held.__enter__()
     release = threading.Timer(0.15, held.__exit__, (None, None, None))
     release.start()
-    with steady_folder(tmp_path, alone=True):
+    with lock_folder(tmp_path, exclusive=True):
         release.join()
 
 
 def test_a_folder_that_is_missing_needs_no_lock(tmp_path):
     """It is created by what runs in the block."""
-    with steady_folder(tmp_path / "new", alone=True):
+    with lock_folder(tmp_path / "new", exclusive=True):
         (tmp_path / "new").mkdir()
 
 
@@ -435,7 +435,7 @@ def test_no_descriptor_stays_open(tmp_path):
     FolderDocuments(tmp_path).append("text", b"line\n")
     attempt(hold, hold_lock(tmp_path / "a.lock"))
     attempt(hold, hold_alone(tmp_path / "file"))
-    attempt(hold, steady_folder(tmp_path, alone=True))
+    attempt(hold, lock_folder(tmp_path, exclusive=True))
     with hold_lock(tmp_path / "b.lock"):
         attempt(hold, hold_lock(tmp_path / "b.lock", timeout_seconds=0))
     copy_file(str(tmp_path / "file"), str(tmp_path / "copy"))
@@ -471,7 +471,7 @@ def test_a_file_is_read_with_the_moment_of_its_last_change(tmp_path):
 
 
 def test_a_project_in_a_place_that_cannot_be_looked_at_is_the_folder_itself():
-    """A name that is too long for the system is no error here."""
+    """A name that is too long for the system is not an error here."""
     assert find_project("/" + "x" * 5_000) == "/" + "x" * 5_000
 
 
@@ -484,7 +484,7 @@ def test_a_temporary_name_is_hidden_and_says_whose_it_is(tmp_path):
 
 
 def test_a_missing_folder_is_made_only_as_far_as_it_is_missing(tmp_path, monkeypatch):
-    """Somebody else may make it at the same moment; what is no folder then is an error."""
+    """Somebody else may make it at the same moment; if it is not a folder then, that is an error."""
     real = Path.mkdir
 
     def race(self, **options):

@@ -65,14 +65,14 @@ def leave_lease(store, holder, *, now):
         assert session_rows.take_lease(connection, index.LEASE, holder=holder, now=now, seconds=SECONDS)
 
 
-def test_reindexing_goes_on_after_a_killed_one(store):
+def test_reindexing_starts_after_a_killed_one(store):
     """The lease of a killed process does not delay the next one."""
     leave_lease(store, dead_holder(), now=SystemClock().now().timestamp())
 
     assert index.rebuild(store.database, sink=ignore, clock=SystemClock()) == 1
 
 
-def test_reindexing_goes_on_after_a_clock_was_a_year_ahead(store):
+def test_reindexing_starts_after_a_clock_was_a_year_ahead(store):
     """A lease of another machine whose clock was a year ahead does not last a year."""
     clock = FixedClock()
     leave_lease(store, "elsewhere:1:abcd", now=(clock.now() + timedelta(days=365)).timestamp())

@@ -65,7 +65,7 @@ def test_the_holder_is_forgotten_when_it_lets_go(tmp_path):
 
 
 def test_a_dead_pid_is_not_blamed(tmp_path):
-    """The pid of a killed holder is no holder."""
+    """The pid of a killed holder is not a holder."""
     (tmp_path / "x.lock").write_text("4194999")
     descriptor = os.open(tmp_path / "x.lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)

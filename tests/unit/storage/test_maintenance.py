@@ -179,7 +179,7 @@ class TestCopies:
         assert steps == [4_096 * connection.pragma("page_size")]  # one step of many pages, as progress counts it
         assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
 
-    def test_a_snapshot_of_what_is_no_database_is_refused(self, tmp_path):
+    def test_a_snapshot_of_anything_but_a_database_is_refused(self, tmp_path):
         """When it is taken, not when it is copied."""
         (tmp_path / "a.db").write_bytes(b"garbage" * 500)
 

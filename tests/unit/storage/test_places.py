@@ -60,7 +60,7 @@ class TestOpenState:
         assert "kept.db" in event.message
         assert f"kept import hermes --source {tmp_path}" in event.remedy
 
-    def test_without_a_sink_the_log_is_told(self, tmp_path, caplog):
+    def test_without_a_sink_it_is_logged(self, tmp_path, caplog):
         """A library user sees it too."""
         make_file(tmp_path / "state.db", wal=False).close()
         open_state(tmp_path / "kept.db").close()
@@ -332,7 +332,7 @@ class TestConnection:
 
         assert seen == [expected, expected]
 
-    def test_the_limit_of_a_wait_is_taken_back(self, database):
+    def test_the_limit_of_a_wait_is_restored(self, database):
         """Also after an error."""
         seen = []
 

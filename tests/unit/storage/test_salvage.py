@@ -186,7 +186,7 @@ def test_a_file_that_is_cut_inside_a_page_gives_the_cells_before_the_cut(healthy
     assert first.rowid in {row.number for row in rows if not row.damage}
 
 
-def test_a_broken_chain_is_said(healthy):
+def test_a_broken_chain_is_reported(healthy):
     """A row whose overflow pages lead astray is given with what can be read, and called damaged."""
     path, connection = healthy
     shapes = describe_shapes(connection)
@@ -283,7 +283,7 @@ def test_a_row_that_proves_its_table_decides_between_alike_ones(tmp_path):
 
 
 def test_the_version_is_found_although_declarations_are_lost(tmp_path):
-    """A lost page of the schema is no sign of an older version."""
+    """A lost page of the schema is not a sign of an older version."""
     version = state_migrations()[-2].version
     path = tmp_path / "state.db"
     steps = [step for step in state_migrations() if step.version <= version]

@@ -227,7 +227,7 @@ def test_a_newer_version_that_stands_only_in_the_log_is_refused(open_database, t
 
 
 def test_garbage_is_damaged_and_untouched(open_database, tmp_path):
-    """A file that is no database is reported with the command that helps."""
+    """A file that is not a database is reported with the command that helps."""
     (tmp_path / "state.db").write_bytes(b"by no means a database " * 100)
     before = digests(tmp_path)
 

@@ -108,7 +108,7 @@ def test_a_copy_that_is_being_made_is_left_to_its_process(path):
     refuse_unfinished(path)
 
 
-def test_a_copy_whose_process_is_gone_is_taken_back(path):
+def test_a_copy_whose_process_is_gone_is_rolled_back(path):
     """The old file was not touched."""
     begin(path)
     rewrite_journal(path)
@@ -139,7 +139,7 @@ def test_a_swap_that_was_interrupted_is_carried_on(path, is_renamed):
     assert names(path) == ["state.db", "state.db.damaged-moment"]
 
 
-def test_a_copy_is_not_taken_back_when_there_is_no_other_file(path):
+def test_a_copy_is_not_rolled_back_when_there_is_no_other_file(path):
     """It may be all that is left."""
     replacement = begin(path)
     rewrite_journal(path)
@@ -230,8 +230,8 @@ def test_where_files_have_one_name_only_a_database_is_created_all_the_same(tmp_p
     assert (path.read_bytes(), names(path), path.stat().st_mode & 0o777) == (b"", ["state.db"], 0o600)
 
 
-def test_another_error_of_the_disk_is_told(tmp_path, monkeypatch):
-    """A full disk is no file system without links."""
+def test_another_error_of_the_disk_is_raised(tmp_path, monkeypatch):
+    """A full disk is not mistaken for a file system without links."""
 
     def refuse(*_):
         raise OSError(28, "no space left")

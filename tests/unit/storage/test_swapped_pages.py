@@ -85,7 +85,7 @@ def test_a_healthy_file_has_everything_in_its_place(made):
 
 
 def test_pages_of_two_tables_that_changed_places_are_changed_back(made):
-    """By their types each fits the other tree; what the rows prove decides, and they are no copies left behind."""
+    """By their types each fits the other tree; what the rows prove decides, and they are not copies left behind."""
     path, roots, shapes = made
     swap(path, roots["cats"], roots["dogs"])
 
@@ -252,7 +252,7 @@ def test_indexes_say_which_rows_there_were(made):
 
 
 def test_a_damaged_entry_of_an_index_says_nothing(made):
-    """Its number could be any; the others count, but the index is no complete list."""
+    """Its number could be any; the others count, but the index is not a complete list."""
     path, _, shapes = made
     data = path.read_bytes()
     at = data.index(b"dogs 3\x03")

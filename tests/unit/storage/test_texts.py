@@ -150,7 +150,7 @@ def test_no_line_with_the_text_survives(before, word, after):
 
 
 def test_lines_that_hold_the_text_escaped_are_found():
-    """A line of an export is JSON; a line break inside a text is no new line there."""
+    """A line of an export is JSON; a line break inside a text is not a new line there."""
     text = 'one\n{"a": "Z\\u00fcrich \\"Stra\\u00dfe\\"\\n\\u00c9t\\u00e9"}\n\\ two\nthree'
 
     assert Texts([WORD]).lines_in(text) == (1,)

@@ -72,7 +72,7 @@ def overwrite(data, start, end):
 def pages_of(data):
     """Return the newest whole page of each number, as a reader of the log sees it."""
     found = read_log(data)
-    return {page: found.mended.get(at, data[at : at + PAGE]) for page, at in found.frames.items()}
+    return {page: found.restored.get(at, data[at : at + PAGE]) for page, at in found.frames.items()}
 
 
 @pytest.mark.parametrize("place", [9, 12, 18, 21, 24 + 100, STEP - 4])
@@ -99,7 +99,7 @@ def test_a_flipped_bit_that_several_words_explain_ends_no_transaction_early(log)
 
     page, size = frames_of(log)[-1]
     assert (found.is_damaged, found.page_count) == (True, size)
-    assert (found.spoiled, found.mended) == ({page: frame(last) + 24}, {})
+    assert (found.spoiled, found.restored) == ({page: frame(last) + 24}, {})
 
 
 def test_a_damaged_frame_hides_no_later_commit(log):
@@ -138,7 +138,7 @@ def test_a_page_with_a_number_that_cannot_be_is_given(log):
 
 
 def test_several_damaged_frames_in_a_row_hide_no_later_commit(log):
-    """The salts of later frames show that the log goes on."""
+    """The salts of later frames show that the log continues."""
     found = read_log(log[: frame(3)] + bytes(4 * STEP) + log[frame(7) :])
 
     assert (found.is_damaged, found.page_count) == (True, frames_of(log)[-1][1])
@@ -186,7 +186,7 @@ def test_what_is_no_log_has_nothing(data):
 
 
 def test_frames_of_the_round_before_are_left_out(tmp_path):
-    """A log is begun anew over its old frames; their salt differs."""
+    """A log is restarted over its old frames; their salt differs."""
     path = tmp_path / "a.db"
     with closing(apsw.Connection(str(path))) as connection:
         connection.pragma("page_size", PAGE)
@@ -300,7 +300,7 @@ def test_pages_are_read_in_their_newest_form(log, open_pages):
     assert not any(file.is_copy(number) for number in file.numbers)
 
 
-def test_a_page_that_was_mended_is_read_as_it_was(log, open_pages):
+def test_a_restored_page_is_read_as_it_was_written(log, open_pages):
     """The word that the checksum restores is right again."""
     damaged = change(log, frame(5) + 24 + 100)
     file = open_pages(damaged)
@@ -329,7 +329,7 @@ def test_a_damaged_page_and_the_copy_before_it_are_both_read(log, open_pages):
 
 
 def test_a_page_that_lost_its_number_is_read_after_the_others(log, open_pages):
-    """It is no copy: nobody knows what it is."""
+    """It is not a copy: nobody knows what it is."""
     file = open_pages(overwrite(log, frame(4), frame(4) + 24))
 
     assert file.page(file.count + 1) == log[frame(4) + 24 : frame(5)]

@@ -179,7 +179,7 @@ class Screen:
     cost: float = 0.0
     """What the calls with a known price cost, in dollars."""
     cost_of: "Callable[[str, Usage], float | None] | None" = None
-    is_terminal: bool = field(default_factory=sys.stdout.isatty)
+    is_terminal: bool = field(default_factory=lambda: sys.stdout.isatty())  # noqa: PLW0108 - the stream of now, not of the import
     is_verbatim: bool = False
     """Whether answers are printed as plain text: without a model they quote messages, which are not Markdown."""
     _markdown: StreamingMarkdown = field(default_factory=StreamingMarkdown)

@@ -83,7 +83,7 @@ class Client:
     programs: tuple[str, ...]
     """The names of its commands."""
     folder: Callable[[Machine], Path]
-    """Where it keeps its settings; also tells whether it is installed."""
+    """Where it keeps its settings; if it exists, the client counts as installed."""
     parts: Callable[[Machine, Wiring], list[Part]]
     next_step: str
     """What a person does after connecting."""
@@ -234,7 +234,7 @@ CLIENTS: Mapping[str, Client] = {
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Whether a client was found on this machine, and where that was looked for."""
+    """Whether a client was found on this machine, and where it was searched for."""
 
     client: Client
     program: str | None

@@ -19,11 +19,11 @@ MOST_BYTES = 16_000_000
 
 
 class BadEvent(ValueError):
-    """The input is no event of the client."""
+    """The input is not an event of the client."""
 
 
 class Kind(StrEnum):
-    """What an event says."""
+    """What an event reports."""
 
     START = "start"
     PROMPT = "prompt"
@@ -56,7 +56,7 @@ _KINDS = {
 """Names that mean the same in every client that uses them."""
 NOTIFY = "codex-notify"
 _GIVEN = r"(?s)<hook_context>.*?</hook_context>\s*"
-"""What Gemini CLI puts into a prompt for a hook that gave it context: it would be searched for, and stored as said."""
+"""What Gemini CLI adds to a prompt for a hook that gave it context; it is neither searched for nor stored."""
 _SILENT_SOURCES = frozenset(("system", "loop_wakeup", "schedule_wakeup", "poll_event"))
 
 
@@ -87,7 +87,7 @@ class HookEvent:
 
 
 def parse_event(client: str, text: bytes | str) -> HookEvent:
-    """Return the event; raise BadEvent for what is none."""
+    """Return the event; raise BadEvent for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:

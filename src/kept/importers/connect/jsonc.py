@@ -13,7 +13,7 @@ _WORD = re.compile(r"true|false|null|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?
 _INDENT = re.compile(r"\n([ \t]+)\S")
 _DECODER = json.JSONDecoder()
 _MAX_DEPTH = 200
-"""Deeper nesting is no settings file, and would exhaust the stack."""
+"""No settings file is nested deeper, and deeper nesting would exhaust the stack."""
 
 Keys: TypeAlias = Sequence[str]
 
@@ -24,7 +24,7 @@ class NotJson(ValueError):
 
 @dataclass(slots=True)
 class Node:
-    """A value of the text and where it stands."""
+    """A value of the text and its position."""
 
     start: int
     end: int
@@ -244,7 +244,7 @@ def _style(text: str) -> tuple[str, str]:
 
 
 def _render(text: str, value: Any, depth: int) -> str:
-    """Return `value` as it stands at `depth`, in the style of `text`."""
+    """Render `value` for nesting level `depth`, in the style of `text`."""
     newline, indent = _style(text)
     shown = json.dumps(value, ensure_ascii=False, indent=indent)
     return shown.replace("\n", newline + indent * depth)

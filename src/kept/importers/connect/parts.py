@@ -188,7 +188,7 @@ def _take_out(part: Part, text: str, before: str) -> str:
 def _put_back_command(text: str, key: str, words: tuple[str, ...]) -> str:
     found = toml_text.parse(text).get(key)
     if not isinstance(found, list) or tuple(found[: len(words)]) != words:
-        return text  # somebody else's by now
+        return text  # somebody else has replaced it since
     old = found[len(words) :]
     return toml_text.set_value(text, key, old) if old else toml_text.remove_value(text, key, comment=COMMENT)
 
@@ -242,7 +242,7 @@ def part_as_json(part: Part) -> dict[str, JSON]:
 
 
 def part_from_json(value: Mapping[str, Any]) -> Part:
-    """Return a part from the record; raises TypeError or KeyError for what is none."""
+    """Return a part from the record; raises TypeError or KeyError for anything else."""
     fields = {key: _restore_type(key, inner) for key, inner in value.items() if key != "kind"}
     part: Part = _KINDS[value["kind"]](**fields)
     return part

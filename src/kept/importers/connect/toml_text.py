@@ -40,7 +40,7 @@ def remove_table(text: str, keys: Sequence[str], *, comment: str) -> str:
     kept: list[str] = []
     inside = False
     for number, line in enumerate(lines):
-        # a line inside a text or a list may look like a header; what stands before it is then no whole document
+        # a line inside a text or a list may look like a header; the text before it is then not a complete document
         if _HEADER.match(line) and _values("".join(lines[:number])) is not None:
             inside = own.match(line) is not None
             if inside and kept and kept[-1].strip() == f"# {comment}":

@@ -29,7 +29,7 @@ _LEAST_WAIT: Final = 10
 
 
 class Brv:
-    """Runs the program. It exits with 0 when it fails, so only what it prints tells."""
+    """Runs the program. It exits with 0 even when it fails, so only its output shows an error."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self._program = program
@@ -106,7 +106,7 @@ class Tree:
         return (self.root / OWN / path).is_file()
 
     def remove(self, path: str) -> None:
-        """Delete a file of ours; one that is gone is no error."""
+        """Delete a file of ours; a missing one is not an error."""
         (self.root / OWN / path).unlink(missing_ok=True)
 
     def read(self, path: str, *, most_chars: int) -> str:

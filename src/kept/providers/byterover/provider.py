@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from kept.core.errors import ConfigError, ProviderError
 from kept.core.settings import Between
 from kept.providers.base import Forgotten
 from kept.providers.byterover.brv import NO_MODEL, Brv, Tree
-from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, safe_name, text_of
+from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, safe_name, short_hash, text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,7 +33,7 @@ class ByteRoverSettings:
     auto_capture: bool = True
     """Whether finished turns are kept."""
     auto_extract: bool = True
-    """Whether ByteRover's model sorts turns into its tree; otherwise, and without a model, they are kept as said."""
+    """Whether ByteRover's model sorts turns into its tree; otherwise, and without a model, they are kept verbatim."""
     recall_limit: Annotated[int, Between(1, 50)] = 6
     """How many documents a recall takes."""
     timeout_seconds: Annotated[float, Between(1, 60)] = 7.5
@@ -106,12 +105,12 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
     def sync_turn(
         self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
     ) -> None:
-        """Hand the exchange to ByteRover's model; without one, keep it as said, under a name made of its key."""
+        """Hand the exchange to ByteRover's model; without one, keep it verbatim, under a name derived from its key."""
         del messages
         said = _as_text((("user", clean(user)), ("assistant", clean(assistant))))
         if not self.is_writable or not self.settings.auto_capture or not said:
             return
-        path = f"turns/{safe_name(session_id or 'none')}/{_digest(idempotency_key or said)}.md"
+        path = f"turns/{safe_name(session_id or 'none')}/{short_hash(idempotency_key or said)}.md"
         if self._curates() and not self.tree.has(path):
             try:
                 self.brv.curate(said, seconds=self.settings.curate_seconds)
@@ -124,13 +123,13 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
         self.tree.write(path, said)
 
     def on_pre_compress(self, messages: Messages) -> str:
-        """Keep the messages as said before they are shortened, unless every turn is kept as said anyway."""
+        """Keep the messages verbatim before they are shortened, unless every turn is kept verbatim anyway."""
         if not self.is_writable or (self.settings.auto_capture and not self._curates()):
             return ""
         roles = [(str(each.get("role")), each.get("content")) for each in messages]
         said = _as_text([(role, clean(text)) for role, text in roles if role in _SPEAKERS and isinstance(text, str)])
         if said:
-            self.tree.write(f"turns/{safe_name(self.session_id or 'none')}/before-{_digest(said)}.md", said)
+            self.tree.write(f"turns/{safe_name(self.session_id or 'none')}/before-{short_hash(said)}.md", said)
         return ""
 
     def add_entry(self, target: str, text: str) -> None:
@@ -188,7 +187,7 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
 
     def _query(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         if self._curates():
-            # an answer is kept by the program and may be older than the tree, so the documents are given too
+            # the program caches answers, which may be older than the tree, so the documents are returned too
             answer = self.brv.query(args["query"], seconds=self.settings.curate_seconds)
             return {"answer": answer, "documents": list(self._find(args["query"]))}
         return {"documents": list(self._find(args["query"]))}
@@ -198,8 +197,8 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
         if self._curates():
             self.brv.curate(text, seconds=self.settings.curate_seconds)
             return {"curated": True}
-        self.tree.write(f"told/{_digest(text)}.md", text)
-        return {"curated": False, "stored": "as said: no model is connected"}
+        self.tree.write(f"told/{short_hash(text)}.md", text)
+        return {"curated": False, "stored": "verbatim: no model is connected"}
 
     def _status(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         del args
@@ -215,12 +214,8 @@ def _as_text(said: Sequence[tuple[str, str]]) -> str:
 
 
 def _entry_path(target: str, text: str) -> str:
-    return f"pages/{safe_name(target)}-{_digest(text)}.md"
+    return f"pages/{safe_name(target)}-{short_hash(text)}.md"
 
 
 def _words(request: ForgetRequest) -> list[str]:
     return [text.casefold() for text in request.texts if text.strip()]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

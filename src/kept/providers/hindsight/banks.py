@@ -128,7 +128,7 @@ class BankApi:
         return found if isinstance(found, Mapping) else {}
 
     def delete_document(self, bank: str, document: str) -> None:
-        """Delete a document with its memories; one that is gone is no error."""
+        """Delete a document with its memories; a missing one is not an error."""
         try:
             self._client.request("DELETE", f"{_path(bank)}/documents/{quote(document, safe='')}")
         except BackendMissing as missing:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -13,7 +12,7 @@ from kept.providers.base import CommandAnswer, Forgotten, ProviderCommand
 from kept.providers.hindsight.banks import BankApi, BankNames, check_template
 from kept.providers.hindsight.server import CLOUD_URL, HindsightSettings, LocalServer
 from kept.providers.http import HttpClient
-from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, text_of
+from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, short_hash, text_of
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
@@ -177,7 +176,7 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
         if not self.is_writable or not self.settings.auto_retain or not said:
             return
         bank, document = self._bank(session_id), _session_document(session_id or self.session_id)
-        key = _digest(idempotency_key) if idempotency_key else ""
+        key = short_hash(idempotency_key) if idempotency_key else ""
         if key and _newest_key(self.api.document(bank, document)) == key:
             return
         self.api.retain(
@@ -241,7 +240,7 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
         }
 
     def shutdown(self) -> None:
-        """Close the connections; a server that was started goes on for the next conversation."""
+        """Close the connections; a server that was started keeps running for the next conversation."""
         self._api = None
         super().shutdown()
 
@@ -284,7 +283,7 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
         left = _TURN_GAP.join(rest).strip()
         is_session = document.startswith(_SESSION) and document not in map(_session_document, request.session_ids)
         self.api.delete_document(bank, document)
-        # text across two turns, or a memory in other words: nothing of the document can be kept
+        # the text spans two turns, or a memory has other words: the whole document must go
         if is_session and left and len(rest) < len(turns) and not any(word in left.casefold() for word in words):
             metadata = found.get("document_metadata")
             item: dict[str, JSON] = {"content": f"{left}\n", "document_id": document, "update_mode": "replace"}
@@ -292,7 +291,7 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
 
     def _retain(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         text = clean(args["content"])
-        document = f"told-{_digest(text)}"
+        document = f"told-{short_hash(text)}"
         item: dict[str, JSON] = {"content": text, "context": clean(args.get("context") or ""), "document_id": document}
         self.api.retain(self._bank(""), {**item, "metadata": {"session_id": self.session_id}})
         return {"stored": document}
@@ -316,13 +315,9 @@ def _session_document(session_id: str) -> str:
 
 
 def _entry_document(target: str, text: str) -> str:
-    return f"page-{target}-{_digest(text)}"
+    return f"page-{target}-{short_hash(text)}"
 
 
 def _newest_key(document: Mapping[str, JSON]) -> str:
     metadata = document.get("document_metadata")
     return text_of(metadata, "idempotency_key") if isinstance(metadata, Mapping) else ""
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]

@@ -56,7 +56,7 @@ class HindsightSettings:
     database_url: str = "pg0"
     """Embedded mode: a PostgreSQL with pgvector; `pg0` starts one, not as root."""
     llm_provider: str = "none"
-    """Embedded mode: who extracts facts; `none` stores turns as said."""
+    """Embedded mode: who extracts facts; `none` stores turns verbatim."""
     llm_model: str = ""
     """Embedded mode: its model."""
     llm_base_url: Annotated[str, Address(optional=True)] = ""
@@ -68,7 +68,7 @@ class HindsightSettings:
 
 
 class LocalServer:
-    """The process of a server; it goes on when kept ends, and the next kept finds it by its note."""
+    """A server process that keeps running when kept exits; `server.json` lets the next kept find it."""
 
     def __init__(self, folder: Path, *, port: int, variables: Mapping[str, str]) -> None:
         self._note = folder / "server.json"
@@ -99,7 +99,7 @@ class LocalServer:
         write_atomically(self._note, json.dumps({"pid": process.pid, "port": self._port}).encode())
 
     def stop(self) -> bool:
-        """Stop the server of the note; return whether one ran."""
+        """Stop the server that `server.json` names; return whether one ran."""
         pid = self._pid()
         if pid is None or not is_alive(pid):
             return False

@@ -158,7 +158,7 @@ class FactStore:
         with self._database.reading() as unit:
             ((busy, *_),) = self._run(unit, _SQL.truncate_log)
         if busy == 1:
-            raise Busy("another process reads the facts, so that their last bytes stay in the log", "try again later")
+            raise Busy("another process is reading the facts, so their last bytes stay in the log", "try again later")
         return len(going)
 
     def holds(self, request: ForgetRequest) -> bool:

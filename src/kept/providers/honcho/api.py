@@ -42,11 +42,6 @@ class HonchoApi:
         self._sessions.add(session)
         return True
 
-    def has_messages(self, session: str) -> bool:
-        """Return whether the session holds any message."""
-        answer = self._client.post(self._path("sessions", session, "messages/list") + "?page=1&size=1", {})
-        return bool(objects(answer, "items"))
-
     def add_messages(self, session: str, messages: Sequence[tuple[str, str]], *, metadata: Mapping[str, JSON]) -> None:
         """Add messages, each with its peer."""
         listed: list[JSON] = [

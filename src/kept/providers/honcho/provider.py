@@ -39,7 +39,7 @@ class HonchoSettings:
     contextCadence: Annotated[int, Between(1, 1_000)] = 1  # noqa: N815
     """Every how many turns the context is read again."""
     dialecticCadence: Annotated[int, Between(0, 1_000)] = 1  # noqa: N815
-    """Every how many turns the dialectic is asked; each answer costs a model call there, 0 asks never."""
+    """Every how many turns the dialectic is asked; each answer costs a model call there; 0 never asks."""
     injectionFrequency: Literal["every-turn", "first-turn"] = "every-turn"  # noqa: N815
     """Whether every turn is given the context, or only the first."""
     sessionStrategy: Literal["per-directory", "per-repo", "per-session", "global"] = "per-directory"  # noqa: N815
@@ -197,7 +197,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         return self.is_writable and self.settings.saveMessages and self.settings.writeFrequency == frequency
 
     def on_session_switch(self, new_id: str, **context: Any) -> None:
-        """Continue under the new session; its context is read anew."""
+        """Continue under the new session; its context is read again."""
         super().on_session_switch(new_id, **context)
         self._context_of.clear()
 

@@ -43,7 +43,7 @@ class Backend(Protocol):
         ...
 
     def delete(self, identity: str) -> None:
-        """Delete a memory; one that is gone is no error."""
+        """Delete a memory; a missing one is not an error."""
         ...
 
     def ping(self, user: str) -> Mapping[str, JSON]:
@@ -154,7 +154,7 @@ class EmbeddedBackend:
         self._memory: Any = None
 
     def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
-        """Store the messages; without a model they are stored as said."""
+        """Store the messages; without a model they are stored verbatim."""
         del agent_id  # the library narrows every later search to it, so that page entries would not be found
         use_model = infer and bool(self._settings.model)
         made = self._open().add([dict(each) for each in turn], user_id=user, infer=use_model, metadata=dict(metadata))
@@ -173,7 +173,7 @@ class EmbeddedBackend:
         self._open().update(identity, text=text)
 
     def delete(self, identity: str) -> None:
-        """Delete one memory; one that is gone is no error."""
+        """Delete one memory; a missing one is not an error."""
         try:
             self._open().delete(identity)
         except ValueError:

@@ -34,19 +34,19 @@ class Mem0Settings:
     base_url: Annotated[str, Address(optional=True)] = ""
     """The address of the server; empty for the platform's own."""
     user_id: str = ""
-    """The user at Mem0; empty for one that is made of profile and user."""
+    """The user at Mem0; empty for one derived from profile and user."""
     agent_id: str = "kept"
     """The agent at Mem0."""
     rerank: bool = True
     """Whether the platform sorts results by a second model."""
     infer: bool = True
-    """Whether Mem0 extracts facts from turns with its model; otherwise they are stored as said."""
+    """Whether Mem0 extracts facts from turns with its model; otherwise they are stored verbatim."""
     top_k: Annotated[int, Between(1, 50)] = 8
     """How many memories a recall takes."""
     timeout_seconds: Annotated[float, Between(0.5, 60)] = 8.0
     """How long a request may take."""
     settle_seconds: Annotated[float, Between(0, 50)] = 20.0
-    """How long the copy of an entry is awaited at the platform, which stores in the background."""
+    """How long to wait until the platform, which stores in the background, has the copy of an entry."""
     model: str = ""
     """Embedded mode: the chat model that extracts facts."""
     model_base_url: Annotated[str, Address(optional=True)] = ""

@@ -65,7 +65,7 @@ class OpenVikingApi:
         return [uri for uri in uris if self.is_own(uri) and not uri.startswith(sessions)]
 
     def delete(self, uri: str) -> None:
-        """Delete a file; one that is gone is no error."""
+        """Delete a file; a missing one is not an error."""
         self._client.delete("/api/v1/fs", uri=uri, wait=True)
 
     def find(self, query: str, *, limit: int, threshold: float) -> Items:
@@ -78,7 +78,7 @@ class OpenVikingApi:
             "score_threshold": threshold,
         }
         found = objects(self._take(self._client.post("/api/v1/search/find", body)), "memories")
-        # files whose names begin with a dot describe folders, they are no memories
+        # files whose names begin with a dot describe folders; they are not memories
         own = [each for each in found if self.is_own(text_of(each, "uri"))]
         return [each for each in own if not text_of(each, "uri").rpartition("/")[2].startswith(".")]
 
@@ -118,7 +118,7 @@ class OpenVikingApi:
         return text_of(found, "task_id") if isinstance(found, Mapping) and found.get("archived") is not False else ""
 
     def wait_for(self, task: str, *, seconds: float) -> None:
-        """Wait until a task is done; raise if it failed. After `seconds` it goes on without us."""
+        """Wait until a task is done; raise if it failed. After `seconds` it continues in the background."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = self._take(self._client.get(f"/api/v1/tasks/{quote(task, safe='')}"))
@@ -140,7 +140,7 @@ class OpenVikingApi:
         return [text_of(each, "session_id") for each in objects({"found": found}, "found")]
 
     def delete_session(self, session: str) -> None:
-        """Delete a session with its messages; one that is gone is no error."""
+        """Delete a session with its messages; a missing one is not an error."""
         self._client.delete(_session(session))
 
     def add_resource(self, url: str, *, reason: str) -> str:

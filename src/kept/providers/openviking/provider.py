@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -12,7 +11,7 @@ from kept.core.settings import Address, Between
 from kept.providers.base import Forgotten
 from kept.providers.http import HttpClient
 from kept.providers.openviking.api import OpenVikingApi
-from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, safe_name, text_of
+from kept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, safe_name, short_hash, text_of
 
 if TYPE_CHECKING:
     from kept.core.text import JSON
@@ -125,7 +124,7 @@ class OpenVikingProvider(RemoteProvider[OpenVikingSettings]):
         said = [("user", clean(user)), ("assistant", clean(assistant))]
         if not self.is_writable or not self.settings.auto_capture or not any(text for _, text in said):
             return
-        session, turn = self._session(session_id), _digest(idempotency_key) if idempotency_key else ""
+        session, turn = self._session(session_id), short_hash(idempotency_key) if idempotency_key else ""
         if not turn or not self.api.has_turn(session, turn):
             self.api.add_messages(session, said, turn=turn)
 
@@ -146,7 +145,7 @@ class OpenVikingProvider(RemoteProvider[OpenVikingSettings]):
         return ""
 
     def add_entry(self, target: str, text: str) -> None:
-        """Store an entry as a file whose name is made of its text."""
+        """Store an entry as a file whose name is derived from its text."""
         self.api.write(self._page_uri(target, text), text)
 
     def remove_entry(self, target: str, text: str) -> None:
@@ -176,7 +175,7 @@ class OpenVikingProvider(RemoteProvider[OpenVikingSettings]):
         return safe_name(session_id or self.session_id or "none")
 
     def _page_uri(self, target: str, text: str) -> str:
-        return f"{self.api.memories}/pages/{safe_name(target)}-{_digest(text)}.md"
+        return f"{self.api.memories}/pages/{safe_name(target)}-{short_hash(text)}.md"
 
     def _select(self, request: ForgetRequest) -> tuple[list[str], list[str]]:
         """Return the files and the sessions that a request selects."""
@@ -233,7 +232,7 @@ class OpenVikingProvider(RemoteProvider[OpenVikingSettings]):
 
     def _remember(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         text = clean(args["content"])
-        uri = f"{self.api.memories}/told/{_digest(text)}.md"
+        uri = f"{self.api.memories}/told/{short_hash(text)}.md"
         self.api.write(uri, text)
         return {"uri": uri}
 
@@ -245,10 +244,6 @@ class OpenVikingProvider(RemoteProvider[OpenVikingSettings]):
         if not Address().holds(args["url"]):
             raise ProviderError(f"{args['url']!r} is not a web address", "give one like https://host/page")
         return {"uri": self.api.add_resource(args["url"], reason=clean(args.get("reason") or ""))}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _score(item: Mapping[str, JSON]) -> float:

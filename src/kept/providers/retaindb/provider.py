@@ -108,7 +108,7 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
             return
         body: dict[str, JSON] = {**self._whose, "session_id": session_id, "messages": list(said)}
         answer = self.client.post("/v1/memory/ingest/session", body)
-        # `success` is true although nothing was stored; only `errors` tells
+        # `success` is true even if nothing was stored; only `errors` shows it
         errors = answer.get("errors") if isinstance(answer, Mapping) else None
         if isinstance(errors, list) and errors:
             raise ProviderError(f"retaindb stored nothing of a turn: {errors[0]}", "check the version of its server")

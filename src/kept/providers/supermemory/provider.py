@@ -28,7 +28,7 @@ class SupermemorySettings:
     base_url: Annotated[str, Address()] = CLOUD_URL
     """The address of the server."""
     generation: Literal["v3", "v5"] = "v3"
-    """Which of the two incompatible APIs the server speaks."""
+    """Which of the two incompatible APIs the server has."""
     auto_recall: bool = True
     """Whether a turn is given what matches it."""
     auto_capture: bool = True
@@ -60,7 +60,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     KEY_URL = "https://console.supermemory.ai"
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
-        "generation": "API that it speaks",
+        "generation": "API of the server",
         "auto_recall": "Recall before each turn",
         "auto_capture": "Send finished turns",
         "capture_mode": "Send both sides, or only what you said",
@@ -172,7 +172,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         self._add(self.scope, "\n".join(lines), identity=identity, kind="turn", session_id=session_id)
 
     def add_entry(self, target: str, text: str) -> None:
-        """Store an entry as a document whose id is made of its text."""
+        """Store an entry as a document whose id is derived from its text."""
         self._add(self.scope, text, identity=self._entry_id(target, text), kind="page", page=target)
 
     def remove_entry(self, target: str, text: str) -> None:

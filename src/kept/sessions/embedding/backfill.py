@@ -10,14 +10,14 @@ from kept.core.threads import start_thread
 
 log = logging.getLogger(__name__)
 SETTLE_SECONDS = 0.3
-"""Wait after a wake-up, so that a turn is stored completely before its vectors are made."""
+"""Wait after a wake-up, so that a turn is stored completely before its vectors are computed."""
 RETRY_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 MAX_PASSAGES = 12
 """Per message; the sentences of a longer one are joined into runs of similar length."""
 MAX_CHARACTERS = 4_000
 _SHORT = 12
-"""A passage of at most so many characters means nothing by itself."""
+"""A passage of at most this many characters means nothing by itself."""
 _END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
@@ -73,7 +73,7 @@ class Backfill:
                     self._thread = start_thread(self._run, name="kept-vectors")
 
     def close(self) -> None:
-        """Give the newest messages a moment to get their vectors; the next process makes the rest."""
+        """Wait briefly for the vectors of the newest messages; the next process computes the rest."""
         self._stopping.set()
         self._woken.set()
         if self._thread is not None:
@@ -99,7 +99,7 @@ class Backfill:
         except KeptError as error:
             log.warning("vectors of new messages wait: %s", error)
             return False
-        except Exception:  # background task: the chat must not feel it
-            log.warning("vectors of new messages could not be made", exc_info=True)
+        except Exception:  # background task: a failure must not affect the chat
+            log.warning("vectors of new messages could not be computed", exc_info=True)
             return False
         return True

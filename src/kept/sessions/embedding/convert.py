@@ -52,7 +52,7 @@ def convert(folder: Path, weights: Path, target: Path) -> None:
 
 
 class _Graph:
-    """An ONNX graph of a BERT encoder in the making; names of tensors are those of the weights."""
+    """An ONNX graph of a BERT encoder under construction; tensors have the names of the weights."""
 
     def __init__(self, config: dict[str, Any], tensors: "dict[str, NDArray[Any]]") -> None:
         self._layers = int(config["num_hidden_layers"])

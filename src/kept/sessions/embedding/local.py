@@ -28,7 +28,7 @@ def local_model(name: str | None, environ: Mapping[str, str]) -> Embeds:
     """Return the model called `name`, or an installed one for None; it is not loaded until its first use."""
     if importlib.util.find_spec("numpy") is None:
         raise UsageError("vectors of a local model need numpy", "run: pip install 'kept[vectors]'")
-    # threads of numpy's library that spin while they wait for each other cost a busy machine twenty times the work
+    # OpenBLAS threads spin while they wait for each other, which costs a busy machine twenty times the work
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     place = _find(name, environ)
     if place.is_file():
@@ -41,7 +41,7 @@ def local_model(name: str | None, environ: Mapping[str, str]) -> Embeds:
 
 
 def identity(place: Path, weights: Path) -> str:
-    """Return `name:digest`, the name under which a model's vectors are stored: other weights, other name.
+    """Return `name:digest`, under which a model's vectors are stored: other weights have another name.
 
     The digest covers the size, both ends and the middle of the file: reading all of it would take too long.
     """
@@ -56,7 +56,7 @@ def identity(place: Path, weights: Path) -> str:
 
 
 def _display_name(place: Path) -> str:
-    """Return the first part of the path, from its end, that says more than `model` or a revision."""
+    """Return the last part of the path that is more specific than `model` or a revision."""
     for part in (place, *place.parents):
         name = part.name.removesuffix(".onnx").rpartition("--")[2]
         is_revision = len(name) == 40 and all(character in "0123456789abcdef" for character in name)
@@ -153,7 +153,7 @@ def _from_file(file: Path) -> Embeds:
     from kept.sessions.embedding.models import OnnxModel
 
     if file.suffix != ".onnx":
-        raise UsageError(f"{str(file)!r} is no model that can be run", _REMEDY)
+        raise UsageError(f"{str(file)!r} is not a model that can be run", _REMEDY)
     folder = next((place for place in (file.parent, file.parent.parent) if _first(place, _TOKENIZERS)), None)
     if folder is None:
         raise UsageError(

@@ -71,7 +71,7 @@ class OnnxModel:
             self._make()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        # threads that spin while they wait for each other cost a busy machine many times the work itself
+        # threads spin while they wait for each other, which costs a busy machine many times the work itself
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.intra_op_num_threads = os.cpu_count() or 1
         errors = (failures.Fail, failures.InvalidArgument, failures.InvalidGraph, failures.InvalidProtobuf)
@@ -95,7 +95,7 @@ class OnnxModel:
         wanted = {each.name for each in self._session.get_inputs()}
         outputs = [each.name for each in self._session.get_outputs()]
         answers = self._session.run(None, {name: array for name, array in given.items() if name in wanted})
-        # models that pool by themselves name the result so; all others give the last hidden states first
+        # models with built-in pooling use this name; the first output of all others is the last hidden states
         pooled = outputs.index("sentence_embedding") if "sentence_embedding" in outputs else 0
         states = np.asarray(answers[pooled], np.float32)
         if states.ndim == 2:
@@ -172,7 +172,7 @@ def load_tensors(path: Path) -> "dict[str, NDArray[Any]]":
         tensors: dict[str, NDArray[Any]] = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"{str(path)!r} is no readable safetensors file ({type(error).__name__})", "get the model's files again"
+            f"{str(path)!r} is not a readable safetensors file ({type(error).__name__})", "get the model's files again"
         ) from error
     return tensors
 
@@ -190,7 +190,7 @@ def load_tokenizer(folder: Path) -> Any:
     try:
         tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # foreign parser: it raises bare exceptions for malformed files
-        raise UsageError(f"{str(file)!r} is no readable tokenizer", "get the model's files again") from error
+        raise UsageError(f"{str(file)!r} is not a readable tokenizer", "get the model's files again") from error
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer

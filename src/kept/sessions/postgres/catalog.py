@@ -9,7 +9,7 @@ from kept.storage.postgres.statements import unescape
 from kept.storage.postgres.unit import Unit
 
 _SHORT_BYTES = 2_000
-"""Texts up to this size are read with their messages: most of them are compared with the question."""
+"""Texts up to this size are read with their messages, because most of them are compared with the question."""
 
 
 class PostgresCatalog:
@@ -27,7 +27,7 @@ class PostgresCatalog:
         """Sessions that were read with their messages; None for one in the trash."""
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
-        """Return the messages that exist and were not taken back."""
+        """Return the messages that exist and were not rewound."""
         found: dict[int, MessageHead] = {}
         bindings = {"ids": list(ids), "most_bytes": _SHORT_BYTES}
         rows: Iterable[Any] = self._unit.execute(SQL.messages, bindings).fetchall()

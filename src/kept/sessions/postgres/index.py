@@ -27,10 +27,10 @@ FRESH_MOST = 256
 """Texts that a search reads one by one."""
 _SMALL = 4_096
 _PARTS = 16
-"""Segments of one size that are merged into one of the next."""
+"""How many segments of one size are merged into one of the next."""
 _BATCH = 500
 _LOOK_EVERY = 32
-"""Ids between two looks at how many texts wait: the look is a question to the server."""
+"""Ids between two checks of how many texts wait, because each check is a query."""
 WORDS_TOKENIZER = ("porter", "unicode61", "remove_diacritics", "2", "categories", "L* N* Co Mn Mc So")
 _SUBSTRINGS_TOKENIZER = ("trigram", "remove_diacritics", "1")
 _FLAGS = 0x0004
@@ -100,7 +100,7 @@ class UnitIndex:
         self._user = user
         self.is_queued = False
         self.is_merge_due = False
-        """Whether `merge` is to look, once this transaction is committed."""
+        """Whether to call `merge` once this transaction is committed."""
 
     def add(self, rows: Sequence[tuple[int, MessageRow]]) -> None:
         """Index inserted rows, each given with its id."""
@@ -109,17 +109,17 @@ class UnitIndex:
 
     def add_texts(self, texts: Sequence[IndexedText]) -> None:
         """Index texts, or index them again."""
-        for start in range(0, len(texts), _BATCH):  # a server ends a transaction that it hears nothing of for seconds
+        for start in range(0, len(texts), _BATCH):  # the server ends a transaction that pauses for seconds
             ready = [prepare(text) for text in texts[start : start + _BATCH]]
             cut = [(row, *cut_words(row.words, row.marks)) for row in ready]
             rows = [(row.message_id, length, "\n".join(terms), row.spelled) for row, length, terms in cut]
             self._unit.executemany(SQL.add_text, rows)
-            if len(ready) > _LOOK_EVERY:  # the few rows of a turn share the exchange of the commit
+            if len(ready) > _LOOK_EVERY:  # the few rows of a turn are sent in one round trip with the commit
                 self._unit.flush()
             self.is_merge_due |= len(ready) > _LOOK_EVERY or any(row.message_id % _LOOK_EVERY == 0 for row in ready)
 
     def remove(self, message_ids: Sequence[int]) -> None:
-        """Let no search find these messages any more."""
+        """Remove these messages from search results."""
         if message_ids:
             named = {"user": self._user, "ids": list(message_ids)}
             for statement in (SQL.drop_words, SQL.drop_substrings, SQL.set_gone, SQL.done):
@@ -132,7 +132,7 @@ class UnitIndex:
             self._unit.execute(SQL.queue, {"ids": list(message_ids)})
 
     def finish(self) -> None:
-        """Do what the statements of this transaction made necessary; call it before the commit."""
+        """Index the messages that this transaction has queued or changed; call it before the commit."""
         if self.is_queued or any("UPDATE messages" in sql for sql in self._unit.ran):
             while waiting := self._unit.execute(SQL.waiting, {"user": self._user, "limit": _BATCH}).fetchall():
                 there: list[Row] = [row for row in waiting if row[1] is not None]
@@ -167,10 +167,10 @@ class Stored(NamedTuple):
 
 
 def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
-    """Make segments of fresh texts, and larger ones of small ones; leave it to another process that does so now.
+    """Write fresh texts to segments and merge small segments, unless another process is doing so.
 
-    With `everything`, also of a few texts, and segments are rewritten without what is gone; then it waits for the other
-    process, and raises Busy if that takes too long.
+    With `everything`, merge even a few texts, rewrite segments without removed messages, and wait for the other
+    process; raise Busy if that takes too long.
     """
     if everything:
         unit.execute(SQL.wait_for_lock, {"user": user})
@@ -180,7 +180,7 @@ def merge(unit: Unit, user: str, *, everything: bool = False) -> None:
     waiting, _ = _count_waiting(unit, user)
     while waiting >= (1 if everything else FRESH_MOST):
         stored = _store_fresh(unit, user)
-        # none if another transaction has removed them meanwhile
+        # 0 if another transaction has removed them meanwhile
         waiting = waiting - stored if stored else 0
     small = [one for one in read_stored(unit, user) if one.draft.documents < _SMALL]
     _merge_small(unit, user, small, _SMALL)
@@ -200,7 +200,7 @@ def _count_waiting(unit: Unit, user: str) -> tuple[int, int]:
 
 
 def _store_fresh(unit: Unit, user: str) -> int:
-    """Make one segment of the oldest fresh texts, and return how many there were."""
+    """Write the oldest fresh texts to one segment, and return how many there were."""
     fresh = unit.execute(SQL.fresh, {"user": user, "limit": _SMALL}).fetchall()
     ids = [int(str(row[0])) for row in fresh]
     if not ids:
@@ -232,7 +232,7 @@ def _merge_small(unit: Unit, user: str, small: Sequence[Stored], size: int) -> N
 
 
 def rewrite(unit: Unit, user: str, message_ids: set[int]) -> int:
-    """Write the segments that name any of these messages anew without them; return how many."""
+    """Rewrite the segments that contain any of these messages without them; return how many."""
     count = 0
     for one in read_stored(unit, user):
         if message_ids.isdisjoint(one.draft.messages):
@@ -259,7 +259,7 @@ def rebuild(unit: Unit, user: str) -> int:
 
 
 def _cut_all(unit: Unit, user: str) -> Iterator[tuple[int, int, frozenset[str]]]:
-    """Yield every message of the user with its length and its terms; those that waited for it wait no longer."""
+    """Yield every message of the user with its length and its terms, and remove it from the queue."""
     after = 0
     while rows := unit.execute(SQL.rows_after, {"user": user, "after": after, "limit": _BATCH}).fetchall():
         after = int(str(rows[-1][0]))

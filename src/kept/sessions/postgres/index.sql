@@ -20,7 +20,7 @@ INSERT INTO index_queue (message_id) SELECT unnest(:ids::bigint[]) ON CONFLICT D
 DELETE FROM index_queue WHERE user_id = :user AND message_id = ANY(:ids);
 
 -- name: waiting
--- what was taken back is indexed as empty, so that it lends no weight to its neighbours either
+-- rewound messages are indexed as empty, so that they add no weight to their neighbours either
 SELECT q.message_id, m.session_id, m.role, CASE WHEN m.state = 'rewound' THEN '' ELSE m.content END, m.origin,
   CASE WHEN m.state = 'rewound' THEN NULL ELSE m.tool_name END,
   CASE WHEN m.state = 'rewound' THEN NULL ELSE m.tool_calls END
@@ -36,7 +36,7 @@ FROM messages WHERE user_id = :user AND id > :after ORDER BY id LIMIT :limit;
 SELECT (SELECT count(*) FROM fresh_words WHERE user_id = :user), (SELECT count(*) FROM gone_messages WHERE user_id = :user);
 
 -- name: fresh
--- locked, so that nobody indexes one of them anew before its row is removed
+-- locked, so that nobody indexes one of them again before its row is removed
 SELECT w.message_id, w.length, w.terms, s.text
 FROM fresh_words AS w JOIN fresh_substrings AS s ON s.user_id = w.user_id AND s.message_id = w.message_id
 WHERE w.user_id = :user ORDER BY w.message_id LIMIT :limit FOR UPDATE OF w, s;
@@ -54,7 +54,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended(current_setting('kept.tenant')
 SELECT pg_advisory_xact_lock(hashtextextended(current_setting('kept.tenant') || chr(1) || :user, 0));
 
 -- name: allow_pauses
--- for the time in which lists are packed; no lock is held that a writer of messages waits for
+-- while lists are packed; writers of messages do not wait for the locks held here
 SELECT set_config('idle_in_transaction_session_timeout', '600000', true);
 
 -- name: segments

@@ -32,9 +32,9 @@ SQL = statements("kept.sessions.postgres", "search.sql")
 _CACHE_BYTES = 64_000_000
 _TRIGRAMS = 8
 _LONGEST_WORD = 40
-"""Characters up to which the tokens of a text are remembered: words of questions are looked up several times."""
+"""The tokens of texts up to this length are cached: words of questions are looked up several times."""
 _STEPS = 50
-"""How often the languages of a store are looked for while it grows by a factor of e: each time it grew by 2 %."""
+"""How often the languages of a store are detected while it grows by a factor of e: each time it grew by 2 %."""
 _NEWEST_ID = 2**62
 _BETWEEN = "\x02"
 """Separates the terms of two messages, as `open_search` joins them."""
@@ -43,7 +43,7 @@ SHORT_STATEMENTS.add(SQL.open)
 
 
 class _Cache:
-    """Parts of segments that were read, the last used ones of all users of this process; a segment never changes."""
+    """An LRU cache of parts of segments, for all users of this process; a segment never changes."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[object, ...], tuple[object, int]] = OrderedDict()
@@ -74,7 +74,7 @@ class _Cache:
 
 
 CACHE = _Cache()
-"""Shared by all stores of a process; whoever forgets something empties it."""
+"""Shared by all stores of a process; forgetting anything clears it."""
 
 
 @cache
@@ -114,7 +114,7 @@ class PostgresPostings:
         self.known_texts: dict[int, str] = {}
         """Texts that were read already."""
         self._hidden: set[int] = {*_as_list(gone), *self._fresh_lengths}
-        """What no segment may tell of: its text has changed since, or is gone."""
+        """Messages whose entries in segments are ignored: their text has changed since, or they were removed."""
         count, words = self._count_hidden() if self._hidden else (0, 0)
         self.documents = sum(one.documents for one in self._segments) + len(self._fresh_lengths) - count
         words = sum(one.words for one in self._segments) + sum(self._fresh_lengths.values()) - words
@@ -123,7 +123,7 @@ class PostgresPostings:
         self._lists: dict[str, list[int]] = {}
 
     def _find_fresh(self, numbers: tuple[int, ...], terms: str) -> Mapping[str, list[int]]:
-        """Return the messages in no segment by term; a search often finds the same ones as the one before."""
+        """Return the messages in no segment by term; cached, because they are often the same for the next search."""
         key = (*self._place, "fresh", numbers, terms)
         found = cast("dict[str, list[int]] | None", CACHE.get(key))
         if found is None:
@@ -157,7 +157,7 @@ class PostgresPostings:
     @property
     def languages(self) -> Sequence[str]:
         """The languages other than English in which a part of the messages is written."""
-        # of a large store they are not looked for again after every message
+        # not detected again after every message of a large store
         key = (*self._place, "languages", round(_STEPS * log(self.documents + 1)))
         found = cast("tuple[str, ...] | None", CACHE.get(key))
         if found is None:
@@ -174,7 +174,7 @@ class PostgresPostings:
         return self.documents / self._sessions
 
     def expect(self, words: Sequence[str]) -> None:
-        """Read the lists of these words in one exchange with the server."""
+        """Read the lists of these words in one round trip."""
         self._read_lists({self.stem(word) for word in words})
 
     def frequency(self, word: str) -> int:
@@ -315,7 +315,7 @@ class PostgresPostings:
         return self._packed[term]
 
     def _read_lists(self, terms: Iterable[str]) -> None:
-        """Read the packed lists of terms, in one exchange with the server."""
+        """Read the packed lists of terms, in one round trip."""
         unknown = [term for term in terms if term not in self._packed]
         self._packed |= {term: [] for term in unknown}
         wanted = [(one.id, find_bucket(term, one.buckets), term) for one in self._segments for term in unknown if term]

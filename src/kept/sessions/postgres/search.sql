@@ -59,7 +59,7 @@ SELECT total, id, (
     AND (:after IS NULL OR m.timestamp >= :after) AND (:before IS NULL OR m.timestamp < :before)
     AND (:roles IS NULL OR m.role = ANY(:roles))
     AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
-  -- what a person said tells most of a conversation
+  -- what a person said describes a conversation best
   ORDER BY (m.role = 'user' AND m.origin IS DISTINCT FROM 'synthetic') DESC, m.id LIMIT 1
 )
 FROM (

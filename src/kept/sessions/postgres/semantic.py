@@ -1,7 +1,7 @@
-"""Semantic search on PostgreSQL: the vectors of each user, compared exactly in this process.
+"""Semantic search on PostgreSQL: the vectors of each user, compared in this process.
 
-A user's vectors are small (5,000 messages: about 5 MB), so that they are read once, quantised and kept in memory; each
-question reads what was added since. No extension of the server is needed.
+A user's vectors are small (5,000 messages: about 5 MB), so they are read once, quantised and kept in memory; each
+question reads the vectors that were added since. No extension of the server is needed.
 """
 
 import threading
@@ -53,7 +53,7 @@ class UserVectors(SemanticSearch):
 
 
 class ServerVectors:
-    """The vectors of all users of a tenant, and the model that makes them."""
+    """The vectors of all users of a tenant, and the model that computes them."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class ServerVectors:
             return self._users.get(rows.key) or UserVectors(self, rows)
 
     def keep(self, key: str, vectors: UserVectors) -> None:
-        """Keep the vectors of a user who searches in memory, and drop those of who did not for longest."""
+        """Keep the vectors of a user who searches in memory, and drop those of the user who searched longest ago."""
         with self._guard:
             self._users[key] = vectors
             self._users.move_to_end(key)
@@ -85,14 +85,14 @@ class ServerVectors:
                 self._users.popitem(last=False)[1].drop_cache()
 
     def wake(self, rows: UserDatabase) -> None:
-        """Let the vectors of a user's new messages be made soon."""
+        """Request the vectors of a user's new messages soon."""
         if self._backfill is not None:
             with self._guard:
                 self._waiting[rows.key] = rows
             self._backfill.wake()
 
     def _step(self) -> bool:
-        """Make some vectors of one user that waits; return whether there may be more."""
+        """Compute some vectors of one waiting user; return whether there may be more."""
         with self._guard:
             key = next(iter(self._waiting), None)
             rows = None if key is None else self._waiting.pop(key)
@@ -109,11 +109,11 @@ class ServerVectors:
         return left
 
     def embed_all(self, *, anew: bool = False) -> int:
-        """Make the missing vectors of every user; return of how many messages."""
+        """Compute the missing vectors of every user; return for how many messages."""
         users = PostgresSessionStore(self._server).users()
         return sum(self.of(self._server.for_user(user)).embed_all(anew=anew) for user in users)
 
     def close(self) -> None:
-        """Stop the background thread; the next process makes what is missing."""
+        """Stop the background thread; the next process computes the missing vectors."""
         if self._backfill is not None:
             self._backfill.close()

@@ -1,7 +1,7 @@
 """The session store on PostgreSQL, bound to one user.
 
 Conversations are kept by the same rules on both databases (`sessions/rows`), here on the statements of their
-`.postgres.sql` files. What differs is here and beside: the index, the search, and what a file needs and a server does
+`.postgres.sql` files. This package has what differs: the index, the search, and the upkeep that a server does
 itself.
 """
 
@@ -68,7 +68,7 @@ class SessionDatabase:
 
     @contextmanager
     def keep_index(self, unit: Unit) -> Iterator[None]:
-        """Give a transaction its index, and let it finish what the block made necessary."""
+        """Give a transaction its index, and update the index at the end of the block."""
         outer = unit.text_index
         if outer is not None:
             yield
@@ -84,7 +84,7 @@ class SessionDatabase:
             unit.text_index = None
 
     def _merge(self) -> None:
-        """Merge segments, which may take seconds: a transaction that stores keeps other writers of its user waiting."""
+        """Merge segments in a separate transaction: it may take seconds, and the user's other writers must not wait."""
         with suppress(StorageError), self.rows.writing() as unit:  # the messages are stored, and the next writer merges
             index.merge(unit, self.rows.key)
 
@@ -118,7 +118,7 @@ class PostgresFile:
         return Redaction(is_on=self.settings.redact)
 
     def now(self) -> float:
-        """Return the present in epoch seconds."""
+        """Return the current time in epoch seconds."""
         return self.clock.now().timestamp()
 
     @contextmanager
@@ -137,14 +137,14 @@ class PostgresFile:
         self.database.rows.server.close()
 
     def catch_up(self) -> None:
-        """Do nothing: whatever is written is indexed in the same transaction."""
+        """Do nothing: messages are indexed in the transaction that writes them."""
 
     def rebuild_damaged(self) -> bool:
-        """Return False: what is damaged on a server is repaired there."""
+        """Return False: damage on a server is repaired there."""
         return False
 
     def erase(self) -> None:
-        """Write the segments anew without what was removed; the server reuses the bytes of the old rows."""
+        """Rewrite the segments without what was removed; the server reuses the space of the old rows."""
         key = self.database.rows.key
         with self.database.writing() as unit:
             index.merge(unit, key, everything=True)

@@ -43,7 +43,7 @@ class PostgresUpkeep(RowUpkeep):
     def sweep(self, *, days: float | None = None) -> Removed:
         """Remove for good what has been in the trash longer than the retention time, or than `days`.
 
-        Sessions of other users go with the retention time only, each in transactions of its user.
+        Sessions of other users are removed after the retention time only, each in a transaction of its user.
         """
         until = self._file.now() - self._file.settings.trash_days * DAY_SECONDS
         for user in self._own.users():
@@ -87,13 +87,13 @@ class PostgresUpkeep(RowUpkeep):
         return count
 
     def optimize(self, *, vacuum: bool = False) -> dict[str, JSON]:  # noqa: ARG002 - the server vacuums by itself
-        """Merge segments, and write them anew without what was removed."""
+        """Merge segments, and rewrite them without what was removed."""
         before = self._file_bytes()
         self._own.file.erase()
         return {"caught_up": 0, "bytes_before": before, "bytes_after": self._file_bytes()}
 
     def _table_bytes(self, connection: Connection) -> dict[str, JSON]:
-        """Return the size of the user's rows in each table, the largest first; how much others store is not told."""
+        """Return the size of the user's rows in each table, the largest first; other users' rows are not counted."""
         counted = (
             f"SELECT '{table}' AS name, sum(pg_column_size(t.*)) AS bytes FROM {table} AS t"  # noqa: S608 - constants
             for table in sorted(list_user_tables())
@@ -115,7 +115,7 @@ def _read_indexed(unit: Unit, user: str) -> set[int]:
 
 
 class PostgresTransfer(RowTransfer):
-    """Implements `sessions.ports.Transfer`; the owner's import of other users' lines is one of each of these users."""
+    """Implements `sessions.ports.Transfer`; other users' lines in the owner's import are imported as these users."""
 
     def __init__(self, store: PostgresSessionStore) -> None:
         super().__init__(store.file, user=store.user, sink=store.sink)
@@ -140,7 +140,7 @@ class PostgresTransfer(RowTransfer):
         return report
 
     def _find_owners(self, lines: Iterable[bytes], source: str) -> list[UserId]:
-        """Return whose each line is; the first line of a session decides, and the owner has the rest."""
+        """Return the user of each line; the first line of a session decides, and the rest are the owner's."""
         known: dict[str, UserId] = {}
         found = []
         for raw in lines:

@@ -1,6 +1,6 @@
 """Sessions as rows: the rules that SQLite and PostgreSQL share, on the tables that both have.
 
-A statement stands in `FILE.sql`; where PostgreSQL needs other words, in `FILE.postgres.sql` under the same name.
+Statements are in `FILE.sql`; one that PostgreSQL needs in another form has the same name in `FILE.postgres.sql`.
 
 database      what a database provides: connections, transactions, and its own text index
 store         the port, bound to one user; each method is one short transaction

@@ -65,7 +65,7 @@ class Database(Protocol):
         ...
 
     def writing(self, *, with_checksums: bool = True) -> AbstractContextManager[Connection]:
-        """Yield a connection in one write transaction, which joins one that is open on this thread."""
+        """Yield a connection in one write transaction; joins one that is already open on this thread."""
         ...
 
     def limit_wait(self, seconds: float) -> AbstractContextManager[object]:
@@ -91,7 +91,7 @@ class OpenStore(Protocol):
         ...
 
     def now(self) -> float:
-        """Return the present in epoch seconds."""
+        """Return the current time in epoch seconds."""
         ...
 
     def writing(
@@ -105,7 +105,7 @@ class OpenStore(Protocol):
         ...
 
     def catch_up(self) -> None:
-        """Index what waits for it."""
+        """Index the queued messages."""
         ...
 
     def erase(self) -> None:
@@ -121,14 +121,14 @@ class TextIndex(Protocol):
     """The text index as the open transaction changes it."""
 
     most_queued: int
-    """Inserted rows of one call up to which a trigger of the table queues them."""
+    """Up to this many rows inserted in one call are queued by a trigger of the table."""
 
     def add(self, rows: Sequence[tuple[int, "MessageRow"]]) -> None:
         """Index inserted rows, each given with its id, unless they are queued."""
         ...
 
     def remove(self, message_ids: Sequence[int]) -> None:
-        """Let no search find these messages any more."""
+        """Remove these messages from search results."""
         ...
 
     def queue(self, message_ids: Sequence[int]) -> None:

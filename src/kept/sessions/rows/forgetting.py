@@ -58,7 +58,7 @@ def _names(text: str, session_id: SessionId) -> bool:
 
 
 def find_citing(
-    connection: Connection, told: Citations, *, user: UserId, outside: frozenset[SessionId] = frozenset()
+    connection: Connection, citations: Citations, *, user: UserId, outside: frozenset[SessionId] = frozenset()
 ) -> tuple[MessageId, ...]:
     """Return the messages, in sessions that stay, whose search result, sent text or quotation shows removed content."""
     found: list[MessageId] = []
@@ -67,7 +67,7 @@ def find_citing(
         last = page[-1][0]
         for number, owner, tool_name, content, sent in page:
             texts = [text for text in (content if tool_name == "session_search" else None, sent) if text]
-            shown = any(told.are_in(text) for text in texts) or told.are_quoted_in(content or "")
+            shown = any(citations.are_in(text) for text in texts) or citations.are_quoted_in(content or "")
             if owner not in outside and shown:
                 found.append(MessageId(number))
     return tuple(found)
@@ -147,18 +147,19 @@ class RowForgetting:
             return self._plan_messages(connection, list(connection.execute(SQL.of_origins, (numbers, self._user))))
 
     def _plan_messages(self, connection: Connection, found: Sequence[tuple[int, str]], needle: str = "") -> ForgetPlan:
-        """Return what goes with single messages; `needle` is also looked for in what cites them."""
+        """Return what is removed with single messages; `needle` is also looked for in what cites them."""
         holding = [(MessageId(number), SessionId(owner)) for number, owner in found]
         going = tuple(number for number, _ in holding)
         links = message_rows.lineage(connection, user=self._user)
         family = {one for owner in {owner for _, owner in holding} for one in links.family(owner)}
         summaries = _summaries(connection, family, after=min(going, default=0))
-        told = Citations(messages=frozenset(going), needle=needle)
+        citations = Citations(messages=frozenset(going), needle=needle)
+        citing = find_citing(connection, citations, user=self._user)
         return ForgetPlan(
             messages=going,
             summaries=tuple(number for number in summaries if number not in going),
             nodes=_nodes(connection, family, frozenset(going)),
-            citing=tuple(number for number in find_citing(connection, told, user=self._user) if number not in going),
+            citing=tuple(number for number in citing if number not in going),
             message_count=len(going),
             blob_count=len({row for number in going for row in connection.execute(removal.SQL.blobs_of, (number,))}),
             vector_count=_vectors(connection, going),

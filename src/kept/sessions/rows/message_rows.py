@@ -45,9 +45,8 @@ def append(
         raise no_session(session_id)
     write_sources(connection, messages)
     ids = [MessageId(number) for (number,) in given]
-    ids += [
-        MessageId(ids[-1] + step) for step in range(1, len(messages) - len(ids) + 1)
-    ]  # those that follow each other
+    # SQLite returns only the first id: the others follow it without a gap
+    ids += [MessageId(ids[-1] + step) for step in range(1, len(messages) - len(ids) + 1)]
     return _insert(connection, ids, [message_row(session_id, new) for new in messages])
 
 
@@ -247,7 +246,7 @@ def lineage(connection: Connection, *, user: UserId) -> Lineage:
 
 
 def _link(word: object) -> Link | None:
-    return next((link for link in Link if link.value == word), None)  # damage can make any value of it
+    return next((link for link in Link if link.value == word), None)  # a damaged row can hold any value
 
 
 def read_context(connection: Connection, session_id: SessionId) -> list[StoredMessage]:

@@ -115,7 +115,7 @@ class RowReceipts:
             connection.executemany(SQL.mark, rows)
 
     def unmark(self, receipt_id: ReceiptId, message_id: MessageId | None = None) -> int:
-        """Take back the marks of a receipt, or of one message in it; return how many."""
+        """Remove the marks of a receipt, or of one message in it; return how many."""
         named = {"user": self._user, "receipt": receipt_id, "message": message_id}
         with self._file.writing() as connection:
             connection.execute(SQL.unmark, named)

@@ -1,4 +1,4 @@
-"""Semantic search: compares the vector of a question with those of messages, and makes missing vectors."""
+"""Semantic search: compares the vector of a question with those of messages, and computes missing vectors."""
 
 import logging
 import time
@@ -62,7 +62,7 @@ class QuestionVector:
 
 
 class SemanticSearch:
-    """The vectors of one database and the model that makes them. All their failures are handled here."""
+    """The vectors of one database and the model that computes them. All their failures are handled here."""
 
     def __init__(
         self,
@@ -106,16 +106,16 @@ class SemanticSearch:
             return None
         import numpy as np
 
-        asked = np.asarray(vector, np.float32)
-        cache = self._caches.get(len(asked))
+        question = np.asarray(vector, np.float32)
+        cache = self._caches.get(len(question))
         if cache is None:
-            cache = self._caches.setdefault(len(asked), VectorCache(len(asked), self._open_file(owner)))
+            cache = self._caches.setdefault(len(question), VectorCache(len(question), self._open_file(owner)))
         cache.follow(connection)
-        unit = asked / max(float(np.linalg.norm(asked)), 1e-9)
+        unit = question / max(float(np.linalg.norm(question)), 1e-9)
         return QuestionVector(connection, cache, unit, damaged=self._warn_damaged)
 
     def _open_file(self, owner: str) -> KeepsVectors | None:  # noqa: ARG002 - a file has one model
-        """Return what keeps the quantised vectors of a model for later processes; None if nothing does."""
+        """Return the file that keeps a model's quantised vectors for later processes; None if there is none."""
         return None
 
     def _warn_damaged(self, error: Unreadable) -> None:
@@ -133,12 +133,12 @@ class SemanticSearch:
             self._backfill.wake()
 
     def close(self) -> None:
-        """Stop the background thread; the next process makes what is missing."""
+        """Stop the background thread; the next process computes the missing vectors."""
         if self._backfill is not None:
             self._backfill.close()
 
     def embed_all(self, *, anew: bool = False) -> int:
-        """Make the missing vectors, storing each batch as soon as it is ready; return how many messages."""
+        """Compute the missing vectors, storing each batch as soon as it is ready; return for how many messages."""
         owner = self._begin()
         with self._database.writing() as connection:
             if anew:
@@ -162,7 +162,7 @@ class SemanticSearch:
         return owner
 
     def make_some(self) -> bool:
-        """Make one batch in the background; return whether there may be more."""
+        """Compute one batch in the background; return whether there may be more."""
         if not self._lease():
             return False
         # only a process that has just read the settings may delete the vectors of another model

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SQL = statements("kept.sessions.rows", "sessions.sql")
 NOBODY = UserId("")
-"""Owns the sessions in quarantine, of which a repair could not tell whose they are. No user can have this id."""
+"""Owns the sessions in quarantine, whose user a repair could not determine. No user can have this id."""
 
 
 def recount(connection: Connection, session_ids: Iterable[str]) -> None:
@@ -288,7 +288,7 @@ def read_nodes(connection: Connection, session_id: SessionId) -> list[tuple[int,
     return [
         (int(number_of(number)), int(number_of(depth)), text_of(text), tuple(children))
         for number, depth, text, json_text in found
-        if isinstance(children := parse(json_text), list)  # damage can make anything of it
+        if isinstance(children := parse(json_text), list)  # a damaged row can hold anything
     ]
 
 

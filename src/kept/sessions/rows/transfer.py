@@ -34,7 +34,7 @@ from kept.storage.connections import statements
 
 TASK = "importing messages"
 BATCH = 2_000
-"""Lines of one transaction: a fifth of a second. Of fewer, the index would be merged more often."""
+"""Lines per transaction, a fifth of a second; with fewer, the index would be merged more often."""
 IMPORTING = "importing"
 """The note of a session that an unfinished import has created; the next import of the file completes the session."""
 
@@ -55,7 +55,7 @@ class Importing:
     def __init__(self, file: OpenStore, *, user: UserId, source: str, sink: EventSink, is_own: bool = False) -> None:
         self._file = file
         self._provenance = None if is_own else SourceName(f"import:{source.removeprefix('import:')}")
-        """What every text counts as that names no source itself, whoever the file says has written it."""
+        """The source of every text that names none itself, whoever its author is in the file."""
         self._user = user
         self._sink = sink
         self._source = source
@@ -212,7 +212,7 @@ class Importing:
         return self._was_forgotten(connection, self._prepare_line(line, self._file.redaction.message(line.new)))
 
     def _scopes(self, session_id: SessionId) -> set[str]:
-        """Return what marks may name the session by; files of earlier versions have no users in theirs."""
+        """Return the names that the session may have in marks; marks of earlier versions have no user."""
         own = removal.mark_scope(session_id, self._users[session_id])
         return {own, session_id} if self._user == OWNER else {own}
 
@@ -257,7 +257,7 @@ class Importing:
             connection.execute(SQL.add_title, (unique or None, session_id))
 
     def _mark(self, connection: Connection) -> None:
-        """Note in which sessions this import is not at its end yet."""
+        """Mark the sessions that this import has not completed yet."""
         for session_id in self._created - self._marked:
             session_rows.write_note(connection, session_id, IMPORTING, value=True)
         self._marked |= self._created
@@ -352,7 +352,7 @@ class RowTransfer:
                 message_rows.write_sources(connection, [safe])
                 message_rows.overwrite(connection, message_id, message_row(found.session_id, safe))
 
-    def take_back(
+    def undo_import(
         self,
         message_ids: Sequence[MessageId],
         *,

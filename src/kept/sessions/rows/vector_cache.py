@@ -24,7 +24,7 @@ class QuantisedVectors:
 
 
 class KeepsVectors(Protocol):
-    """Keeps quantised vectors for later processes; a server has none, because hosts would have to remove it too."""
+    """Keeps quantised vectors for later processes; not with a server, where each host would have to clear its own."""
 
     def load(self, connection: Connection, width: int) -> QuantisedVectors | None:
         """Return the stored vectors, or None where there are none that match the table."""
@@ -175,14 +175,14 @@ class VectorCache:
         self._rows[self._count : end] = rows
         self._count = end
 
-    def nearest_candidates(self, asked: "NDArray[Any]", allowed: Collection[int] | None) -> list[int]:
+    def nearest_candidates(self, question: "NDArray[Any]", allowed: Collection[int] | None) -> list[int]:
         """Return the messages most similar by quantised vectors, among `allowed` where that is given."""
         import numpy as np
 
         with self._guard:
             if self._basis is None:
                 return []
-            parts, short = self._parts(), self._basis.T @ asked
+            parts, short = self._parts(), self._basis.T @ question
         found: list[tuple[NDArray[Any], NDArray[Any]]] = []
         within = None if allowed is None else np.fromiter(allowed, np.int64, len(allowed))
         for owners, rows in parts:
@@ -217,19 +217,19 @@ def _best(owners: "NDArray[Any]", likeness: "NDArray[Any]") -> "tuple[NDArray[An
     return owners[best], likeness[best]
 
 
-def compare(connection: Connection, asked: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:
+def compare(connection: Connection, question: "NDArray[Any]", ids: Iterable[int]) -> dict[int, float]:
     """Return the exact cosine similarity of each message's most similar passage."""
     import numpy as np
 
-    size = len(asked) + 4
+    size = len(question) + 4
     # in a fixed order: the last bits of a product depend on the place of its row
     stored = sorted(vectors.of_messages(connection, ids))
     fit = [(number, data) for number, data in stored if data and len(data) % size == 0]
     if not fit:
         return {}
-    rows = vectors.unpack(b"".join(data for _, data in fit), len(asked))
-    # bytes that a disk corrupted make vectors of any length
-    likeness = np.where(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _LENGTH_LEEWAY, rows @ asked, 0.0)
+    rows = vectors.unpack(b"".join(data for _, data in fit), len(question))
+    # corrupted bytes can give vectors of any length
+    likeness = np.where(np.abs(np.linalg.norm(rows, axis=1) - 1.0) < _LENGTH_LEEWAY, rows @ question, 0.0)
     starts = np.cumsum([0, *(len(data) // size for _, data in fit[:-1])])
     best = np.maximum.reduceat(likeness, starts)
     return dict(zip((number for number, _ in fit), best.tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""The table of message vectors: optional, derived, made again when the model changes."""
+"""The table of message vectors: optional, derived, recomputed when the model changes."""
 
 import json
 from collections.abc import Iterable, Sequence

@@ -123,7 +123,7 @@ def has_git(environ: Mapping[str, str]) -> bool:
 def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: float) -> Fetched | Refused:
     """Fetch one revision of `source` to `target`, without its history."""
     if source.ref.startswith("-"):
-        return Refused(Reason.INVALID, f"{source.ref!r} is no revision", "name a branch or tag")
+        return Refused(Reason.INVALID, f"{source.ref!r} is not a revision", "name a branch or tag")
     branch = ["--branch", source.ref] if source.ref else []
     options = ["--quiet", "--depth", "1", "--no-tags", "--single-branch", *branch]
     safety = [word for setting in _SAFETY for word in ("-c", setting)]
@@ -203,7 +203,7 @@ def _read_archive(source: Archive | Download, reach: FetchLimits) -> bytes | Ref
         return get(source.url, _MOST_DOWNLOAD_BYTES, seconds=reach.seconds)
     data = read_regular(source.path, most_bytes=_MOST_DOWNLOAD_BYTES)
     if data is None:
-        error = f"{str(source.path)!r} is no file of at most {_MOST_DOWNLOAD_BYTES:,} bytes"
+        error = f"{str(source.path)!r} is not a file of at most {_MOST_DOWNLOAD_BYTES:,} bytes"
         return Refused(Reason.INVALID, error, "name a zip, or the skill's folder")
     return data
 
@@ -277,7 +277,7 @@ def read_index(url: str, *, seconds: float) -> tuple[str, list[dict[str, JSON]]]
             entries = json.loads(data)["skills"]
             named = [entry for entry in entries if isinstance(entry, dict) and _is_name(entry.get("name"))]
         except (ValueError, KeyError, TypeError, RecursionError):
-            return Refused(Reason.INVALID, f"{address!r} is no index of skills", "check the address")
+            return Refused(Reason.INVALID, f"{address!r} is not an index of skills", "check the address")
         return address, named
     return refused or Refused(Reason.UNAVAILABLE, f"{url!r} has no index of skills", "check the address")
 

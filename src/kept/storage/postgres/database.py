@@ -48,13 +48,14 @@ if TYPE_CHECKING:
 
 SCHEMA = "kept"
 MOST_CONNECTIONS = 10
-"""Of one process. Transactions are short, and a server has about 100 connections for all processes."""
+"""Per process. Transactions are short, and a server has about 100 connections for all processes."""
 WAIT_SECONDS = 10.0
-"""For a free connection of this process, and for a lock."""
+"""How long to wait for a free connection of this process, or for a lock."""
 STATEMENT_SECONDS = 60.0
 PAUSE_SECONDS = 5.0
-"""Between two statements of a transaction that writes: a process that is stopped or cut off holds its locks no longer.
-Others wait for them twice as long; `allow_pauses` of the index is for those who compute meanwhile."""
+"""The longest pause between two statements of a write transaction: the server then ends it, so that a process that is
+stopped or cut off does not keep its locks. Others wait twice as long for a lock. `allow_pauses` of the index lifts
+the limit for transactions that compute between statements."""
 _CONNECT_SECONDS = 5
 _LOOK_SECONDS = 0.2
 _REST_SECONDS = 10.0
@@ -63,7 +64,7 @@ _READ_ONLY = "25006"
 _IS_READ_ONLY = "SELECT pg_is_in_recovery() OR current_setting('default_transaction_read_only') = 'on'"
 _FORM = "write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 _ENCODE = f"{_FORM}; in a password, / is %2F, ? is %3F and # is %23"
-_OPTIONS = "take it out; the names are those of libpq, such as sslmode"
+_OPTIONS = "remove it; the options are those of libpq, such as sslmode"
 Result = TypeVar("Result")
 
 
@@ -75,8 +76,8 @@ def parse_url(url: str) -> tuple[str, Place]:
     try:
         parts = urlsplit(url.strip())
         hosts = [_parse_host(part) for part in parts.netloc.rpartition("@")[2].split(",")]
-    except ValueError:  # what it says may be a piece of the password
-        raise ConfigError("storage.url has a port that is no number, or a host that is no name", _ENCODE) from None
+    except ValueError:  # its message may contain a piece of the password
+        raise ConfigError("storage.url has an invalid port or host", _ENCODE) from None
     if parts.scheme not in {"postgresql", "postgres"}:
         raise ConfigError(f"storage.url begins with {parts.scheme or url[:12]!r}, not with 'postgresql'", _FORM)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -126,8 +127,8 @@ class _Connection(psycopg.Connection[tuple[object, ...]]):
             state = next(gen)
             while True:
                 ready = yield state
-                if not ready and time.monotonic() > deadline:  # the driver looks up ten times a second
-                    self.pgconn.finish()  # not `close`: nothing may be waited for
+                if not ready and time.monotonic() > deadline:  # the driver checks ten times a second
+                    self.pgconn.finish()  # not `close`, which may wait
                     raise psycopg.OperationalError("timeout expired")
                 state = gen.send(ready)
         except StopIteration as end:
@@ -138,8 +139,8 @@ class _Connection(psycopg.Connection[tuple[object, ...]]):
 class PostgresServer:
     """One database on a server, for all users of one tenant: a stack of connections, opened when they are needed.
 
-    It is no `psycopg_pool`: that one connects in threads of its own and tells the caller only that time ran out, where
-    a person needs to read "connection refused" at once; and a command line must not start threads to read one row.
+    Not `psycopg_pool`, which connects in its own threads and reports only a timeout, where a person needs to read
+    "connection refused" at once; and a command must not start threads to read one row.
     """
 
     def __init__(self, url: str, *, tenant: str = "default", most: int = MOST_CONNECTIONS) -> None:
@@ -150,7 +151,7 @@ class PostgresServer:
         self._guard = threading.Lock()
         self._unchecked = True
         self._hanging: tuple[float, KeptError] | None = None
-        """Until when nobody tries to connect to a server that did not answer in time, and what is said instead."""
+        """After a connection timeout: when to try again, and the error to raise until then."""
         self._local = threading.local()
         self.has_written = False
         """Whether a transaction was committed through this object."""
@@ -262,7 +263,7 @@ class PostgresServer:
             connection = _Connection.connect(self.address, autocommit=True, cursor_factory=ClientCursor)
         except psycopg.Error as error:
             failure = translate(error, self.place)
-            if time.monotonic() - began > 1:  # whoever waits for it once need not wait with every statement of a turn
+            if time.monotonic() - began > 1:  # a slow failure must not repeat with every statement of a turn
                 self._hanging = (time.monotonic() + _REST_SECONDS, failure)
             raise failure from error
         self._hanging = None

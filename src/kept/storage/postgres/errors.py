@@ -42,7 +42,7 @@ _BY_STATE: dict[str, tuple[type[KeptError], str, str]] = {
 _BY_CLASS: dict[str, tuple[type[KeptError], str, str]] = {
     "08": (StorageError, "the connection to {where} was lost", _SOON),
     "57": (StorageError, "the connection to {where} was ended by the server", _SOON),
-    "53": (Busy, "{where} is short of something: {error}", _SOON),
+    "53": (Busy, "{where} is short of a resource: {error}", _SOON),
     "40": (Busy, "{where} rolled a transaction back: {error}", _SOON),
 }
 _BY_TEXT: tuple[tuple[str, str], ...] = (

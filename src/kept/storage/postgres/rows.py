@@ -22,7 +22,7 @@ Row: TypeAlias = tuple[Any, ...]
 BATCH = 2_000
 """Rows of one transaction: a copy that is killed loses no more than this much work."""
 _OWN = frozenset({"tenant", "checksum", "seq"})
-"""Columns that a side fills in by itself; a checksum of messages and edits is part of the row all the same."""
+"""Columns that each side fills in itself; only the checksums of messages and edits are copied with the row."""
 _WITH_CHECKSUM = frozenset({"messages", "edits"})
 
 
@@ -63,7 +63,7 @@ class FileTables:
         """Which rows of a table are the user's, as SQL with `:user`."""
 
     def columns(self, table: str) -> list[str]:
-        """Return the columns of a table, without that of the user where its rows are picked by it."""
+        """Return the columns of a table, without the user's column if rows are selected by it."""
         found = [str(name) for (name,) in self._unit.execute("SELECT name FROM pragma_table_info(?)", (table,))]
         return [name for name in found if name != "user_id" or not self._is_by_user(table)]
 
@@ -109,7 +109,7 @@ class ServerTables:
         self._types: dict[str, dict[str, str]] = {}
 
     def columns(self, table: str) -> list[str]:
-        """Return the columns of a table; that of the user only where the transaction does not give it."""
+        """Return the columns of a table; the user's column only if the transaction does not set it."""
         return [name for name in self._read_types(table) if name != "user_id" or self._named]
 
     def _read_types(self, table: str) -> dict[str, str]:
@@ -154,7 +154,7 @@ class Copied:
     """Whether an earlier run had copied all of it."""
 
 
-def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Callable[[int], None]) -> Copied:
+def copy_table(source: Side, target: Side, table: str, *, exact: bool, report: Callable[[int], None]) -> Copied:
     """Copy the rows of a table and verify them; raise StorageError if the target does not hold them afterwards.
 
     With `exact` the target must hold nothing else. What an interrupted copy has left is completed, or written again if
@@ -176,7 +176,7 @@ def copy_table(source: Side, target: Side, table: str, *, exact: bool, tell: Cal
     while batch := list(islice(missing, BATCH)):
         target.write(table, columns, batch)
         done += len(batch)
-        tell(done)
+        report(done)
     found = _hash_rows(target.read(table, columns))
     if wanted - found or (exact and found != wanted):
         lost = (wanted - found).total()
@@ -202,7 +202,7 @@ def _sum(hashes: Counter[int]) -> str:
 
 
 def advance_sequences(database: UserDatabase, tables: Mapping[str, tuple[str, str]]) -> None:
-    """Let sequences go on after the highest numbers of copied rows; `tables` gives each table's column and sequence."""
+    """Advance sequences past the highest numbers of copied rows; `tables` gives each table's column and sequence."""
     with database.writing() as unit:
         for table, (column, sequence) in tables.items():
             unit.execute(
@@ -213,7 +213,7 @@ def advance_sequences(database: UserDatabase, tables: Mapping[str, tuple[str, st
 
 
 def advance_message_ids(database: UserDatabase, highest: int, *, goes_on: bool) -> None:
-    """Give the user new ids beyond `highest`: the next one if the user `goes_on` there, else some of a new range.
+    """Reserve ids beyond `highest` for the user: the next ones if the user `goes_on` there, else a new range.
 
     Nobody else may write to this tenant meanwhile.
     """

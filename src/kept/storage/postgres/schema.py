@@ -1,6 +1,6 @@
-"""The schema on a PostgreSQL server: migrations, the role that serves, and what is checked before it does.
+"""The schema on a PostgreSQL server: migrations, the serving role, and the checks before it is used.
 
-A migration is `migrations/NNNN_name.sql`, run once by the owner of the tables. Every table is made with
+A migration is `migrations/NNNN_name.sql`, run once by the owner of the tables. Every table is created with
 `tenant text, user_id text` as the first columns of its key and is given to `protect_user_table('NAME')`, which sets
 the defaults of both columns, FORCE ROW LEVEL SECURITY and the policy; a table of the whole tenant, without users, to
 `protect_tenant_table('NAME')`.
@@ -185,7 +185,7 @@ def role_statements(role: str, *, database: str, password: str | None = None) ->
     Default privileges cover the tables of later migrations by the same owner.
     """
     if not _ROLE.fullmatch(role):
-        raise UsageError(f"{role!r} is no name for a role", "use small letters, digits and underscores")
+        raise UsageError(f"{role!r} is not a valid name for a role", "use lower-case letters, digits and underscores")
     name = database.replace('"', '""')
     secret = "" if password is None else " PASSWORD '" + password.replace("'", "''") + "'"
     exists = f"SELECT 1 FROM pg_roles WHERE rolname = '{role}'"  # noqa: S608 - the name was checked
@@ -197,7 +197,7 @@ def role_statements(role: str, *, database: str, password: str | None = None) ->
         f'GRANT CONNECT ON DATABASE "{name}" TO {role}',
         f"GRANT USAGE ON SCHEMA {SCHEMA} TO {role}",
         f"GRANT {rights} ON ALL TABLES IN SCHEMA {SCHEMA} TO {role}",
-        # UPDATE lets a move from files set where numbers go on
+        # UPDATE lets a move from files advance the sequences
         f"GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {SCHEMA} TO {role}",
         f"ALTER DEFAULT PRIVILEGES IN SCHEMA {SCHEMA} GRANT {rights} ON TABLES TO {role}",
         f"ALTER DEFAULT PRIVILEGES IN SCHEMA {SCHEMA} GRANT USAGE, SELECT, UPDATE ON SEQUENCES TO {role}",

@@ -45,7 +45,8 @@ def adapt(statement: str, *, filtered: bool = True) -> Adapted:
 
     Strings, comments and casts stay as they are. Every unique key begins with tenant and user, which the statements of
     SQLite do not name in ON CONFLICT. With `filtered`, rows of users are read and changed only where tenant and user
-    are the bindings `kept_tenant` and `kept_user`: row-level security would do, but must not be the only fence.
+    are the bindings `kept_tenant` and `kept_user`: row-level security would be enough, but must not be the only
+    protection.
     """
     statement = _HOME_CONFLICT.sub(r"\1tenant, ", list_translations().get(statement, statement))
     tokens = _Tokens(_CONFLICT.sub("ON CONFLICT (tenant, user_id, ", statement))
@@ -72,7 +73,7 @@ _AFTER_TABLES = frozenset((
     "HAVING", "USING", "LEFT", "RIGHT", "INNER", "CROSS", "FULL", "JOIN", "FOR",
     "OFFSET", "WINDOW", "INTERSECT", "NATURAL", "VALUES", "SELECT",
 ))  # fmt: skip
-"""Words that can follow the name of a table and are no alias."""
+"""Words that can follow the name of a table and are not an alias."""
 _ENDS_CONDITION = frozenset({"RETURNING", ";"})
 
 
@@ -90,7 +91,7 @@ class _Tokens:
             depth += part == "("
 
     def _place(self, part: str) -> str:
-        """Return a placeholder as the driver's, and anything else as it must be written beside these."""
+        """Return a placeholder in the driver's notation, and any other part with `%` escaped."""
         if part.startswith("?"):
             self._asked += 1
             return f"%(p{part[1:] or self._asked})s"
@@ -114,8 +115,8 @@ class _Tokens:
 
     def add_conditions(self) -> None:
         """Read and change tables of users only where tenant and user are those of the transaction."""
-        if "ctid" in self._parts:  # the place of a row is not seen through a subquery
-            assert "user_id" in self._parts, "a statement about places of rows names the user itself"
+        if "ctid" in self._parts:  # `ctid` is not visible through a subquery
+            assert "user_id" in self._parts, "a statement that uses ctid must name the user itself"
             return
         changes = [*self._find_reads(), *self._find_writes()]
         for place, before, after in sorted(changes, reverse=True):
@@ -240,7 +241,7 @@ _CONDITION = "{0}tenant = %(kept_tenant)s AND {0}user_id = %(kept_user)s"
 
 
 ESCAPE = "\ufdd0"
-"""A code point that is no character, so that texts hardly contain it; one that does is escaped as well."""
+"""A noncharacter, which texts hardly ever contain; where one does, it is escaped as well."""
 
 
 def escape(text: str) -> str:
@@ -279,9 +280,9 @@ _IN_ARRAY = re.compile(r'["\\]')
 
 
 def make_key(identity: str) -> str:
-    """Return the text that stands for a user in every key; two ids never share one.
+    """Return the text that represents a user in every key; two ids never share one.
 
-    A long id, and one with NUL, is cut and gets its hash; so does one that looks as if it had been.
+    An id that is too long or contains NUL is shortened and gets its hash; so does one that looks like a shortened id.
     """
     data = identity.encode("utf-8", "surrogatepass")
     is_short = 0 < len(data) <= _MOST_KEY_BYTES and is_encodable(identity)

@@ -12,7 +12,7 @@ from kept.storage.postgres.statements import ESCAPE, adapt, as_array, by_name, e
 Bindings: TypeAlias = Sequence[object] | Mapping[str, object]
 Driver: TypeAlias = psycopg.Connection[tuple[object, ...]]
 Begin: TypeAlias = "Callable[[Callable[[Driver], str] | None], tuple[Driver, psycopg.Cursor[tuple[object, ...]]]]"
-"""Begins a transaction, in the same exchange as the statement that the argument makes, if there is one."""
+"""Begins a transaction, in one round trip with the statement that the argument returns, if there is one."""
 SHORT_STATEMENTS: set[str] = set()
 """Statements that take milliseconds at any size: the first of a transaction is sent together with its beginning."""
 _ROWS_AT_ONCE = 500
@@ -108,24 +108,24 @@ class Unit:
         return cursor
 
     def executemany(self, sql: str, rows: Sequence[Bindings]) -> None:
-        """Run one statement for each of the rows before the next statement: what follows may share its exchange."""
+        """Queue one statement per row; they run before the next statement, or in one round trip with the commit."""
         self.ran.update([sql] if rows else ())
         self._waiting += [(sql, row) for row in rows]
 
     def flush(self) -> None:
-        """Run what waits for the next statement, hundreds of them in one exchange with the server."""
+        """Run the queued statements, hundreds of them in one round trip."""
         waiting, self._waiting = self._waiting, []
         for start in range(0, len(waiting), _ROWS_AT_ONCE):
             self._send(waiting[start : start + _ROWS_AT_ONCE])
 
     def commit(self) -> None:
-        """Commit, in the same exchange as what waits for the next statement."""
+        """Commit, in one round trip with the queued statements."""
         last = self._waiting[-_ROWS_AT_ONCE:]
         del self._waiting[-_ROWS_AT_ONCE:]
         self.flush()
         if last:
             self._send(last, "COMMIT")
-        else:  # one without any statement tells whether the server can be reached
+        else:  # even without a statement: a commit shows whether the server can be reached
             self.connection.commit()
 
     def _send(self, statements: Sequence[tuple[str, Bindings]], *more: str) -> None:

@@ -96,7 +96,7 @@ def test_a_steering_message_is_taken_out_of_the_result_of_a_tool(hermes, run, sp
 
 
 def test_prompts_of_machines_are_not_the_persons(hermes, run, sessions):
-    """Cron jobs are headless, their prompts nobody's; a sub-agent hangs under its parent."""
+    """Cron jobs are headless, their prompts nobody's; a sub-agent is linked to its parent."""
     hermes.session("job", source="cron")
     hermes.say("user", "[IMPORTANT: You are running as a scheduled cron job. Deliver.]\n\nTell the news", "job")
     hermes.say("assistant", "No news", "job")
@@ -199,7 +199,7 @@ def test_a_branch_shares_the_copied_messages_with_its_parent(hermes, run, caller
 
 
 def test_tokens_are_counted_once(hermes, run, caller, sessions):
-    """Counts are sums per session and model: what was counted is subtracted when the session goes on."""
+    """Counts are sums per session and model: what was counted is subtracted when the session continues."""
     hermes.session(input_tokens=900, output_tokens=90)
     hermes.say("user", "Question")
     hermes.insert(

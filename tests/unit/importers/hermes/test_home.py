@@ -109,7 +109,7 @@ def test_credentials_only_when_asked_for_and_from_the_list(write, assets):
     assert "sk-1" not in caution.text
 
 
-def test_a_gateway_that_runs_is_told(write, assets):
+def test_a_running_gateway_is_reported(write, assets):
     """By the process that its file names."""
     import os
 

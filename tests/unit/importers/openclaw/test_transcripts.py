@@ -188,7 +188,7 @@ def test_silence_errors_and_mirrors_are_left_out(openclaw, entries, run, spoken)
 
 
 def test_keys_say_who_led_a_session(openclaw, entries, run, sessions):
-    """Sub-agents hang under their parent, cron is headless; labels are titles; channels are kept."""
+    """Sub-agents are linked to their parent, cron is headless; labels are titles; channels are kept."""
     main, sub, cron, group = (entries() for _ in range(4))
     main.user("Please delegate")
     sub.user("[Subagent Context] You are running as a subagent\n\nCount the trees")
@@ -366,7 +366,7 @@ def test_a_database_is_followed_while_it_grows(openclaw, entries, caller, spoken
     assert spoken()[-1] == ("person", "And back?")
 
 
-def test_a_sub_agent_hangs_under_the_session_that_started_it(openclaw, entries, run, sessions):
+def test_a_sub_agent_is_linked_to_the_session_that_started_it(openclaw, entries, run, sessions):
     """After a reset the key of its parent leads to a newer session, which is not its parent."""
     sub, newer = entries(), entries()
     sub.user("[Subagent Context] Count the trees")

@@ -226,7 +226,7 @@ def test_a_configuration_that_cannot_be_read_is_a_problem(openclaw, assets):
     assert len(assets(MemoryFile)) == 1
 
 
-def test_a_gateway_that_runs_is_told():
+def test_a_running_gateway_is_reported():
     """By its port, or by its process."""
     import socket
 

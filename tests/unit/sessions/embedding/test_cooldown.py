@@ -38,7 +38,7 @@ def test_a_vector_is_asked_for_once():
     assert model.calls == 1
 
 
-def test_a_failing_model_is_left_alone_and_told_of_once():
+def test_a_failing_model_is_left_alone_and_reported_once():
     """After a failure nothing is asked for a minute; then once more; one note in all."""
     asked, model, told, now = question_model(busy)
 
@@ -51,7 +51,7 @@ def test_a_failing_model_is_left_alone_and_told_of_once():
 
 
 def test_a_slow_model_is_not_waited_for():
-    """The search goes on after the set time, though the answer never comes."""
+    """The search continues after the set time, though the answer never comes."""
     never = threading.Event()
     asked, _, told, _ = question_model(lambda: never.wait(90), timeout_seconds=0.05)
     start = time.monotonic()

@@ -78,7 +78,7 @@ def test_what_is_not_there_is_refused_with_what_to_do(name, tmp_path):
 
 
 def test_a_folder_without_a_model_says_what_it_holds(tmp_path):
-    """The error names what stands there."""
+    """The error lists the files in the folder."""
     (tmp_path / "notes.txt").write_text("x")
 
     with pytest.raises(UsageError, match=r"notes\.txt"):

@@ -103,8 +103,8 @@ def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, cou
 
 
 @pytest.fixture
-def exchanges(monkeypatch):
-    """What waits for an answer of the server, one entry for each exchange."""
+def round_trips(monkeypatch):
+    """The statements that wait for an answer of the server, one entry per round trip."""
     seen, real = [], postgres._Connection.wait
 
     def wait(connection, *arguments, **options):
@@ -115,7 +115,7 @@ def exchanges(monkeypatch):
     return seen
 
 
-def test_a_search_and_an_append_wait_for_few_answers(store, exchanges):
+def test_a_search_and_an_append_take_few_round_trips(store, round_trips):
     """Each answer costs a round trip; on another machine that is more than what the server computes."""
     fill(store, ["the gnu ate grass"] * 300 + ["the okapi sleeps", "who saw the gnu?"])
     store.search(SearchRequest("sleeps", limit=10))  # the first one of a process also reads which messages there are
@@ -125,9 +125,9 @@ def test_a_search_and_an_append_wait_for_few_answers(store, exchanges):
         (lambda: store.search(SearchRequest("When did the okapi see the gnu at the grass?", limit=10)), 6),
         (lambda: store.search(SearchRequest("okapi", limit=10)), 4),  # its lists are known
     ):
-        before = len(exchanges)
+        before = len(round_trips)
         act()
-        assert len(exchanges) - before <= most
+        assert len(round_trips) - before <= most
 
 
 def test_an_append_on_a_connection_that_was_ended_is_made_on_another(store, postgres_server):

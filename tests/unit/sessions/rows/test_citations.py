@@ -20,5 +20,5 @@ OWN = SessionId("20261116_053226_4d2836")
     ],
 )
 def test_a_session_is_cited_by_its_id(session_id, text, is_cited):
-    """A short id that was imported is cited where it stands alone, our own wherever it stands."""
+    """A short imported id counts only as a whole string, an id of ours anywhere in the text."""
     assert Citations(sessions=(session_id,)).are_in(text) is is_cited

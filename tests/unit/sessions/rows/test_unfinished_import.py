@@ -23,7 +23,7 @@ RAW = [json.dumps(line).encode() for line in LINES]
 
 
 class Ended(Exception):
-    """Stands for the end of the process: what was committed stays."""
+    """Simulates the end of the process: what was committed stays."""
 
 
 def end_after(count):
@@ -60,7 +60,7 @@ def test_importing_again_completes_an_import_that_was_ended(tmp_path, count):
 
 
 def test_importing_again_leaves_a_finished_session_alone(tmp_path):
-    """A session that was imported to its end and rewound since is not linked anew."""
+    """A session that was imported to its end and rewound since is not linked again."""
     store = open_store(tmp_path / "state.db")
     store.transfer.import_lines(RAW)
     rewound = store.context(SessionId("two"))[1].id

@@ -24,7 +24,7 @@ def told():
 
 @pytest.fixture
 def equip(store, told):
-    """Give the store a model; the vectors are made unless told otherwise."""
+    """Give the store a model; compute the vectors unless told otherwise."""
 
     def equip(model=None, *, embed=True, **options):
         settings = EmbeddingSettings(provider="local", **{"background": False, **options})
@@ -57,7 +57,7 @@ def test_one_sentence_of_a_long_message_is_enough(store, equip):
 
 
 def test_names_of_speakers_are_left_out_of_the_question(store, equip):
-    """What everybody says in the talk is no similarity."""
+    """Names that occur in every message of a conversation do not count as similarity."""
     say(store, "a", "Anna: we took the hound outside", "Tom: fine")
     model = Topical()
     equip(model)

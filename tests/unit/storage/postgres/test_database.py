@@ -383,7 +383,7 @@ def test_a_process_that_uses_all_its_connections_waits_then_says_so(url, monkeyp
     server.close()
 
 
-def test_a_role_without_rights_is_told_so(postgres_server, url):
+def test_a_role_without_rights_is_reported(postgres_server, url):
     postgres_server.run_sql("postgres", "CREATE ROLE nobody_here LOGIN")
     try:
         kind, text = reason_of(url.replace("kept_serving", "nobody_here"))
@@ -498,5 +498,5 @@ def test_every_table_is_protected_and_its_key_begins_with_tenant_and_user(postgr
 
 @pytest.mark.parametrize("name", ["", "a b", 'x"; DROP ROLE kept', "Ä", "x" * 70])
 def test_only_plain_names_of_roles_are_written_into_statements(name):
-    with pytest.raises(UsageError, match="is no name for a role"):
+    with pytest.raises(UsageError, match="is not a valid name for a role"):
         schema.role_statements(name, database="kept")

@@ -50,7 +50,7 @@ def test_a_holder_that_comes_back_knows_whether_another_was_there(server):
 
 
 def test_a_lost_lease_allows_no_write(server):
-    """Neither under its guard nor by renewing; the writes of others and other users go on."""
+    """Neither under its guard nor by renewing; the writes of others and other users continue."""
     first, second = lease(server, "a", seconds=0.01), lease(server, "b")
     first.take()
     time.sleep(0.05)
@@ -80,7 +80,7 @@ def open_agent(home, environ, answers, session_id=None):
 
 
 def test_processes_take_turns_in_one_conversation(tmp_path, postgres_server, monkeypatch):
-    """Whatever surface they serve: one waits for the other, and then goes on from what was said there."""
+    """Whatever surface they serve: one waits for the other, and then continues from what was said there."""
     import threading
 
     import anyio

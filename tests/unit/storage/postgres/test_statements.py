@@ -209,7 +209,7 @@ def failure(state, text="said\nDETAIL: a text of somebody"):
         ("54000", UsageError, "too long for PostgreSQL at"),
         ("08006", StorageError, "the connection to PostgreSQL at db.example:5432 was lost"),
         ("57P05", StorageError, "was ended by the server"),
-        ("53999", Busy, "is short of something: said"),
+        ("53999", Busy, "is short of a resource: said"),
         ("40999", Busy, "rolled a transaction back: said"),
         ("99999", StorageError, "refused a statement: said"),
     ],
@@ -250,7 +250,7 @@ def test_a_failed_connection_is_explained_by_its_text(text, kind, said):
 
 
 def test_a_statement_that_the_server_does_not_know_asks_for_a_newer_one():
-    """It is no fault of the connection."""
+    """The connection is not at fault."""
     error = psycopg.NotSupportedError("no such feature")
 
     assert translate(error, HERE).remedy == "use a newer server"
@@ -325,7 +325,7 @@ class Side(FileTables):
 
 def copy(source, target, table="notes", *, exact=True):
     told = []
-    return copy_table(source, target, table, exact=exact, tell=told.append), told
+    return copy_table(source, target, table, exact=exact, report=told.append), told
 
 
 def test_the_rows_of_one_user_are_copied():
