@@ -295,5 +295,5 @@ def test_disconnect_asks_at_a_terminal(run, person):
     ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
 
     assert (ran.returncode, everything(person)) == (1, connected)
-    assert "take this out?" in ran.stderr
+    assert "remove this?" in ran.stderr
     assert "nothing was changed" in ran.stderr
