@@ -1,4 +1,4 @@
-# The tasks of this repository. `make` alone lists them.
+# All tasks of this repository; `make` lists them.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ DEV_STAMP := $(VENV)/.installed-dev
 
 CLIENT_PACKAGES := @anthropic-ai/claude-code @openai/codex opencode-ai
 
-# Write bytecode, whatever the environment says: without it, each of the thousand test processes compiles every module.
+# Always write bytecode: without it, each of the thousand test processes would compile everything again.
 export PYTHONDONTWRITEBYTECODE =
 
 .DEFAULT_GOAL := help
@@ -39,7 +39,7 @@ $(WEB_STAMP): $(VENV)/pyvenv.cfg pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[gateway]' >&2
 	@touch $@
 
-web: $(WEB_STAMP) ## Install if necessary, and serve the web app with demo data
+web: $(WEB_STAMP) ## Set up what is missing and open the web app with sample data
 	@$(BIN)/kept serve --demo
 
 test: $(DEV_STAMP) ## Install if necessary, and run the tests
@@ -65,7 +65,7 @@ test-clients: $(DEV_STAMP) ## Run Claude Code, Codex and opencode from npm again
 	KEPT_CLIENTS="$(CLIENTS)" $(BIN)/pytest --timeout 1200 tests/clients
 
 MIGRATIONS ?= $(HOME)/.cache/kept/migrations
-test-migrations: $(DEV_STAMP) ## Import real homes that Hermes (pip) and OpenClaw (npm) create against a loopback model (10 minutes)
+test-migrations: $(DEV_STAMP) ## Create homes with the real Hermes (pip) and OpenClaw (npm) and a loopback model, and import them (10 minutes)
 	@command -v npm >/dev/null || { echo "test-migrations needs npm: skipped" >&2; exit 0; } ; \
 	mkdir -p "$(MIGRATIONS)" && $(PYTHON) -m venv "$(MIGRATIONS)/venv" && "$(MIGRATIONS)/venv/bin/pip" install --quiet hermes-agent && \
 	npm install --silent --no-fund --no-audit --prefix "$(MIGRATIONS)" node@24 && \
@@ -94,10 +94,10 @@ lint: $(DEV_STAMP) ## Check the style
 types: $(DEV_STAMP) ## Check the types
 	$(BIN)/mypy
 
-imports: $(DEV_STAMP) ## Check that imports follow the layers
+imports: $(DEV_STAMP) ## Check the layers of imports
 	$(BIN)/lint-imports
 
-docs: $(DEV_STAMP) ## Check that the documentation is fresh, complete, and its examples run
+docs: $(DEV_STAMP) ## Check that the reference is up to date and complete, and that the examples run
 	$(BIN)/pytest tests/test_docs.py
 
 reference: $(DEV_STAMP) ## Regenerate docs/reference from the program
@@ -118,7 +118,7 @@ bench-peer: $(DEV_STAMP) ## Measure kept and Hermes Agent alternately, and print
 bench-recall: $(DEV_STAMP) ## Measure recall; give DATA=path/to/locomo.json
 	$(BIN)/python benchmarks/recall.py $(DATA)
 
-test-providers: $(DEV_STAMP) ## Run the provider adapters against their real back ends, in separate environments; PROVIDERS="mem0" selects some
+test-providers: $(DEV_STAMP) ## Run the provider adapters against their real back ends, in separate environments; PROVIDERS="mem0" for some
 	$(BIN)/python tests/providers/run_real.py $(PROVIDERS)
 
 mutants: $(DEV_STAMP) ## Measure how many small changes to a package its tests detect; give PACKAGE=memory (45 minutes)

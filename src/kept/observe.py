@@ -21,7 +21,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _used: ContextVar["AppLog | None"] = ContextVar("kept_log", default=None)
 _open: list["AppLog"] = []
 _lingering: list["AppLog"] = []
-"""The log that closed last: `cli.main` writes an unforeseen error after the app is closed."""
+"""The log that closed last: `cli.main` logs an unexpected error after the app is closed."""
 
 
 class RotatingFile(logging.Handler):
@@ -59,7 +59,7 @@ class RotatingFile(logging.Handler):
         self._file = self._open()
 
     def _open(self) -> TextIO:
-        # without O_NONBLOCK a pipe in the place of the log would wait for a reader
+        # without O_NONBLOCK, opening a pipe in place of the log would wait for a reader
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
         descriptor = os.open(self._path, flags, 0o600)
         return os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
@@ -74,7 +74,7 @@ class RotatingFile(logging.Handler):
 
 
 def _tell_system(level: int, line: str) -> None:
-    """Pass a warning to the log of the machine: hooks print nothing, so that it would be lost on a full disk."""
+    """Pass a warning to the system log: hooks print nothing, so on a full disk it would be lost."""
     if level < logging.WARNING:
         return
     with contextlib.suppress(ImportError, OSError, ValueError):  # Windows has none

@@ -31,7 +31,7 @@ def test_slash_commands_work_without_a_model(kept):
     ran = kept("chat", stdin="hello there\n/title Greetings\n/undo\n/new\n/status\n/resum\n/usage\n/resume\n")
 
     assert "Title: Greetings" in ran.out
-    assert "Taken back: hello there" in ran.out
+    assert "Undone: hello there" in ran.out
     assert "A new conversation." in ran.out
     assert "did you mean /resume?" in ran.err
 

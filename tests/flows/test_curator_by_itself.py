@@ -32,7 +32,7 @@ def test_it_runs_after_a_chat_and_can_be_undone(kept, home, unused):
     """The person reads what went to the archive, and brings it back with one command."""
     ran = kept("chat", stdin="hello\n")
 
-    assert "archived because they were not used for long: old-steps" in ran.err
+    assert "archived because they were unused: old-steps" in ran.err
     assert not unused.exists()
     assert kept("curator", "rollback", "--yes").code == 0
     assert unused.read_text() == STEPS

@@ -83,7 +83,7 @@ def test_nothing_is_forgotten_without_a_yes(kept):
 
     said = kept("chat", stdin="Forget that I play the cello\nyes\n").out
 
-    assert "Gone for good" in said
+    assert "Permanently deleted" in said
     assert "cello" not in kept("memory", "show").out
     assert kept("sessions", "search", "cello", "--json").json["sessions"] == []
 

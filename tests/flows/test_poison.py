@@ -64,7 +64,7 @@ def test_a_write_that_is_refused_for_good_is_set_aside(kept, home, say):
     assert (home / "told.txt").read_text().splitlines() == ["after it"]
     active = kept("providers", "status", "--json").json["active"][0]
     assert (active["refused"], active["waiting"], active["health"], active["blocked"]) == (1, 0, "ok", [])
-    assert "1 refused for good" in kept("providers", "status").out
+    assert "1 permanently refused" in kept("providers", "status").out
     shown = kept("providers", "outbox")
     assert "at most 100 characters" in shown.out
     (item,) = [each for each in json.loads(kept("providers", "outbox", "--json").out)["items"] if each["refused"]]

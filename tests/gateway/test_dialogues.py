@@ -31,7 +31,7 @@ def test_forgetting_over_v1_asks_first(served):
         talk = ask(client, talk, "yes")
         again = ask(client, [], "what do you know about me?")
 
-    assert "Gone for good" in talk[-1]["content"]
+    assert "Permanently deleted" in talk[-1]["content"]
     assert served.owner.space.memory.entries(Target.USER) == []
     assert "cello" not in again[-1]["content"]
 
@@ -44,5 +44,5 @@ def test_everything_is_forgotten_over_v1(served):
         talk = ask(client, talk, "yes")
         again = ask(client, [], "what do you know about me?")
 
-    assert "Gone for good" in talk[-1]["content"]
+    assert "Permanently deleted" in talk[-1]["content"]
     assert "I know nothing about you yet" in again[-1]["content"]

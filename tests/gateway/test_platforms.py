@@ -252,7 +252,7 @@ def test_chats_keep_their_session_and_commands_work(desk):
     first, again, other = desk.say("hi", chat="c1"), desk.say("more", chat="c1"), desk.say("hi", chat="c2")
     assert first.json()["session_id"] == again.json()["session_id"] != other.json()["session_id"]
     assert "/undo" in desk.say("/help", chat="c1").json()["text"]
-    assert desk.say("/undo", chat="c1").json()["text"] == "Taken back: more"
+    assert desk.say("/undo", chat="c1").json()["text"] == "Undone: more"
     assert desk.say("/new@keptbot", chat="c1").json()["text"] == "A new conversation."
     assert desk.say("hi", chat="c1").json()["session_id"] != first.json()["session_id"]
     assert desk.say("/stop", chat="c1").json()["text"] == "Nothing is running."
@@ -410,7 +410,7 @@ def test_texts_of_finished_messages_are_removed(desk):
         ({"secret_env": "SHORT"}, "at least 16"),
         ({"secret_env": "DESK_SECRET", "kind": "pigeon"}, "there is no platform 'pigeon'"),
         ({"secret_env": "DESK_SECRET", "reply_uri": "x"}, "reply_uri: there is no such setting"),
-        ({"secret_env": "DESK_SECRET", "reply_url": "file:///etc/passwd"}, "is no address"),
+        ({"secret_env": "DESK_SECRET", "reply_url": "file:///etc/passwd"}, "is not a valid URL"),
         ({"secret_env": "DESK_SECRET", "shares_groups": "yes"}, "'yes' is not valid"),
         ({"secret_env": "DESK_SECRET", "draft_seconds": True}, "True is not valid"),
     ],

@@ -202,10 +202,10 @@ def test_a_body_that_is_not_understood_passes_as_it_is(world, path):
 @pytest.mark.parametrize(
     ("upstreams", "told"),
     [
-        ({"x": "ftp://host"}, "'ftp://host' is no address of an endpoint"),
-        ({"x": "https://user:pass@host"}, "is no address of an endpoint"),
-        ({"x": "https://"}, "is no address of an endpoint"),
-        ({"x": "https://host:port"}, "is no address of an endpoint"),
+        ({"x": "ftp://host"}, "'ftp://host' is not the address of an endpoint"),
+        ({"x": "https://user:pass@host"}, "is not the address of an endpoint"),
+        ({"x": "https://"}, "is not the address of an endpoint"),
+        ({"x": "https://host:port"}, "is not the address of an endpoint"),
         ({"a/b": "https://host"}, "an endpoint cannot have this name"),
     ],
 )
@@ -221,7 +221,7 @@ def test_a_wrong_address_ends_the_start(tmp_path):
     command = [str(Path(sys.executable).with_name("kept")), "serve", "--proxy", "--port", "0"]
     done = forks.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "no address of an endpoint" in done.stderr
+    assert "not the address of an endpoint" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -247,7 +247,7 @@ def test_files_are_read_within_their_limits(world):
         (document("notes.md", "text/markdown"), "the staging server is okapi-7"),
         (document("big.txt", "text/plain"), "larger than 1 MB"),
         (document("huge.txt", "text/plain", 30_000_000), "larger than 1 MB"),
-        (document("bad.txt", "text/plain"), "it is no text in UTF-8"),
+        (document("bad.txt", "text/plain"), "it is not UTF-8 text"),
         (document("gone.txt", "text/plain"), "it could not be fetched"),
         (document("talk.pdf", "application/pdf"), "its content cannot be read here"),
     ]
@@ -269,7 +269,7 @@ def test_commands_work_as_in_a_chat(world):
         ("/memory", "**memory**"), ("/memory nonsense", "there is no /memory nonsense"), ("/search okapi", "okapi"),
         ("/skills", "/import-from-other-agents"), ("/model", "loopback-model"), ("/model other", "only the owner"),
         ("/usage", "received"), ("/branch", "Now in the branch"), ("/resume", "the zoo"),
-        ("/undo", "Taken back: the okapi"), (f"/new{ME}", "A new conversation."), ("/start", "/memory"),
+        ("/undo", "Undone: the okapi"), (f"/new{ME}", "A new conversation."), ("/start", "/memory"),
         ("/serach okapi", "did you mean /search?"), ("/compress", "Nothing was compressed"),
     ]  # fmt: skip
     for count, (text, answer) in enumerate(asked, start=1):
@@ -382,7 +382,7 @@ def test_another_poller_is_named_and_asking_ends(home, monkeypatch):
         world.api.faults["getUpdates"] += [conflict] * 3
         world.api.wait_for(lambda: not world.api.faults["getUpdates"])
         log = world.served.app.home.path / "logs" / "kept.log"
-        world.api.wait_for(lambda: "another program asks Telegram" in log.read_text())
+        world.api.wait_for(lambda: "another program polls Telegram" in log.read_text())
         polls = world.api.polls
         time.sleep(0.3)
         assert world.api.polls == polls
@@ -629,15 +629,15 @@ def test_an_update_of_any_shape_is_read_or_refused(value, answers_all):
     ("fields", "named"),
     [
         ({"token_env": "NOT_SET"}, "NOT_SET is not set"),
-        ({"token_env": "SHORT"}, "SHORT is no token of a bot"),
+        ({"token_env": "SHORT"}, "SHORT is not a bot token"),
         ({"groups": "some"}, "'some' is not valid"),
         ({"webhook_url": "https://x.example/hooks/tg"}, "secret_env is not set"),
         ({"webhook_url": "https://x.example/hooks/tg", "secret_env": "SHORT"}, "at least 16"),
-        ({"webhook_url": "https://x.example/hooks/tg", "secret_env": "ODD"}, "other characters"),
-        ({"webhook_url": "http://x.example/hooks/tg", "secret_env": "TG_SECRET"}, "is no address"),
+        ({"webhook_url": "https://x.example/hooks/tg", "secret_env": "ODD"}, "characters other than"),
+        ({"webhook_url": "http://x.example/hooks/tg", "secret_env": "TG_SECRET"}, "is not a valid URL"),
         ({"secret_env": "TG_SECRET"}, "only a webhook has a secret"),
-        ({"api_url": "file:///etc/passwd"}, "is no address"),
-        ({"api_url": "http://evil.example"}, "is no address"),
+        ({"api_url": "file:///etc/passwd"}, "is not a valid URL"),
+        ({"api_url": "http://evil.example"}, "is not a valid URL"),
         ({"draft_seconds": "often"}, "'often' is not valid"),
         ({"color": "red"}, "there is no such setting"),
     ],
@@ -686,7 +686,7 @@ def test_a_wrong_token_is_told(home):
         wrong = TOKEN.replace("zq", "qz")
         with serve(home, {"TELEGRAM_BOT_TOKEN": wrong}) as served:
             log = home / "logs" / "kept.log"
-            api.wait_for(lambda: log.exists() and "does not know the token" in log.read_text())
+            api.wait_for(lambda: log.exists() and "does not recognise the token" in log.read_text())
             assert served.client().get("/healthz").status_code == 200
             assert wrong not in log.read_text()
 

@@ -408,7 +408,7 @@ def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
     plan = browser.get(f"/settings/restore?file={name}")
     assert (plan.status_code, "1 new" in plan.text, skill.exists()) == (200, True, False)
 
-    assert "The home before is in" in browser.post("/settings/restore", file=name).text
+    assert "The previous state is in" in browser.post("/settings/restore", file=name).text
     assert "Three minutes." in skill.read_text()
     assert pages.read_page(served.owner, Target.MEMORY).entries == ("Dinner is at eight.",)
     assert "nothing would change" in browser.get(f"/settings/restore?file={name}").text

@@ -156,7 +156,7 @@ def test_the_time_machine_steps_and_restores(site, open_page):
         page.wait_for_url(re.compile(rf"step={step}$"))
     gone = "harbor is never deployed on Friday afternoon."
     assert gone in page.inner_text("main")
-    page.click("text=Put it back")
+    page.click("text=Restore it")
     page.wait_for_selector("[data-toast]")
 
     assert gone in read(site)
@@ -183,7 +183,7 @@ def test_a_message_is_marked_and_the_mark_is_taken_back(site, open_page):
     page.wait_for_selector("[data-toast]")
     assert receipts.show_receipt(site.owner, number).receipt.marks
     page.click("[data-toast] button[type=submit]")
-    page.wait_for_selector("[data-toast] .say:has-text('taken back')")
+    page.wait_for_selector("[data-toast] .say:has-text('removed')")
 
     assert not receipts.show_receipt(site.owner, number).receipt.marks
 
@@ -264,7 +264,7 @@ def test_forgetting_takes_three_steps_and_shows_its_proof(site, open_page):
     """Nothing goes before the word is typed; afterwards no search finds it."""
     page = open_page(site, "/forget")
     page.fill("input[name=words]", "dark mode")
-    page.click("text=Show what would go >> nth=0")
+    page.click("text=Show what would be removed >> nth=0")
     page.wait_for_selector("text=Step 2 of 3")
     page.fill("input[name=typed]", "no")
     open_page.problems.clear()

@@ -54,9 +54,9 @@ class Opening:
     parent: SessionId | None = None
     approve: Approve = deny
     session_id: SessionId | None = None
-    """The id of a new session; None takes a new one."""
+    """The id of a new session; None generates one."""
     actions: Actions | None = None
-    """What the assistant without a model may do for the person; None: what pages allow."""
+    """What the assistant without a model may do for the person; None: only changes to the pages."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 
@@ -69,7 +69,7 @@ class Agent:
         self.opening = opening
         self.when_closed: Callable[[], None] = lambda: None
         """Releases what was opened for this agent alone."""
-        self._holder = new_holder() if parts.lead is not None else ""
+        self._holder = new_holder() if parts.open_lease is not None else ""
         self._fence = 0
         """The number of the lease under which the last turn ran; 0 before the first."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
@@ -83,18 +83,18 @@ class Agent:
 
     async def turn(self, text: str, images: Sequence[ImagePart] = ()) -> Answer:
         """Answer one message."""
-        async with self._lead():
+        async with self._hold_lease():
             return await take_turn(self.conversation, text, images=images)
 
     @asynccontextmanager
-    async def _lead(self) -> AsyncIterator[None]:
-        """Wait until no other process answers in this conversation, and go on from what was said there meanwhile."""
+    async def _hold_lease(self) -> AsyncIterator[None]:
+        """Wait until no other process answers in this conversation, and load what it has added."""
         lease: FencedLease | None = None
-        if self.parts.lead is not None and self.conversation.record.store is not None:
+        if self.parts.open_lease is not None and self.conversation.record.store is not None:
             with self.conversation.interruptible() as scope:
-                lease = await _take(self.parts.lead(self.conversation.root, self._holder))
+                lease = await _take(self.parts.open_lease(self.conversation.root, self._holder))
             if scope.cancelled_caught:
-                raise Busy("this conversation is in use elsewhere, and waiting was interrupted", "try again later")
+                raise Busy("this conversation is in use elsewhere, and the wait was interrupted", "try again later")
         if lease is None:
             yield
             return
@@ -114,14 +114,14 @@ class Agent:
         return stored is not None and not (is_first and stored.last_active == record.session.last_active)
 
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
-        """Go on with the last turn after the client has run its own tools."""
+        """Continue the last turn after the client has run its own tools."""
         rows = self.conversation.record.rows
         text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
-        async with self._lead():
+        async with self._hold_lease():
             return await take_turn(self.conversation, text, results)
 
     def add_message(self, text: str) -> None:
-        """Add something that the person said and that needs no answer; the next turn sees it."""
+        """Add a message of the person that needs no answer; the next turn sees it."""
         conversation = self.conversation
         message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON)
         conversation.store_message(message)
@@ -193,7 +193,7 @@ class Agent:
 
     async def compress(self, focus: str = "") -> Outcome:
         """Compact now, on request; when interrupted, nothing changes."""
-        async with self._lead():
+        async with self._hold_lease():
             with self.conversation.interruptible() as scope:
                 outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
@@ -247,7 +247,7 @@ class Agent:
     def take_up(self, text: str, since: float) -> str | None:
         """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
 
-        Without one, what was stored of the turn is taken back, so that the message is not in the conversation twice.
+        Without one, the stored part of the turn is undone, so that the message is not in the conversation twice.
         """
         rows = self.conversation.record.rows
         place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
@@ -353,23 +353,23 @@ class Agent:
 
 
 async def _take(lease: "FencedLease") -> "FencedLease | None":
-    """Take a lease as soon as no other process has it; None if the server cannot be asked, and stores nothing now."""
+    """Take a lease as soon as no other process has it; None if the server is unreachable, so that nothing is stored."""
     deadline = time.monotonic() + LEAD_SECONDS
     try:
         while not await offload(lease.take):
             if time.monotonic() > deadline:
-                raise Busy("another process still answers in this conversation", "try again in a moment")
+                raise Busy("another process is still answering in this conversation", "try again in a moment")
             await anyio.sleep(LOOK_SECONDS)
     except StorageError as error:
         if time.monotonic() > deadline:
             raise
-        log.warning("the conversation is not led: %s", error)
+        log.warning("no lease for the conversation: %s", error)
         return None
     return lease
 
 
 def _find_project(folder: Path) -> str | None:
-    """Return the project that the process works in; a server works at the root, which is none."""
+    """Return the project of the working folder; None at the root folder, where a server runs."""
     root = project_root(Path(folder))
     return None if root == Path(root.anchor) else str(root)
 

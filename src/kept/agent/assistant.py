@@ -1,4 +1,4 @@
-"""The assistant without a model: understands what a message is for, and answers in its language from stored text."""
+"""The assistant without a model: recognises the intent of a message, and answers in its language from stored text."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -32,9 +32,9 @@ from kept.memory.store import MemoryStore
 from kept.sessions.search.corrections import is_bare_correction
 
 QUESTION_CHARS = 1_000
-"""A longer message is searched by this many characters at its start and at its end."""
+"""For a longer message, only this many characters at its start and end are searched for."""
 _FRAGMENT_WORDS: Final = 4
-"""A message of so few words without a verb of its own is looked up like a question."""
+"""A message of at most this many words without a verb is looked up like a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Reply:
     """Why something that the user asked to keep could not be written; empty when all was."""
     memo: Memo = Memo()
     has_forgotten: bool = False
-    """Whether messages of this conversation may be gone."""
+    """Whether messages of this conversation may have been deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +69,14 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where answers come from beside the pages; None for what is not there."""
+    """Sources of answers in addition to the pages; None if unavailable."""
 
     look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None
-    """Finds passages of past conversations, without those of one session."""
+    """Finds passages of past conversations, except those of one session."""
     list_said: Callable[[], Sequence[Passage]] = tuple
     """Lists what the person stated lately."""
     suggest: Callable[[str], str] | None = None
-    """Names a skill that fits a question."""
+    """Finds a skill for a question."""
 
 
 _NO_SOURCES: Final = Sources()
@@ -116,7 +116,7 @@ class Assistant:
         return self._act(act, message)
 
     def _answer_lead(self, lead: Act, message: _Message) -> Reply:
-        """Answer a message after what leads it: a yes or no is carried out first, a greeting is not repeated."""
+        """Answer a message with a lead-in: a yes or no is carried out first, a greeting is not repeated."""
         if lead is Act.NO and (corrected := self._correct(message)) is not None:
             return corrected
         if lead in {Act.YES, Act.NO, Act.SAVE_THAT} and message.memo.asked:
@@ -182,14 +182,14 @@ class Assistant:
         return _reply(*(keeper.accept(memo.pending, memo) if agrees else keeper.decline(memo.pending, memo)))
 
     def _accept_no(self, act: Act, message: _Message) -> Reply:
-        """Answer a no to nothing, or an order not to save what was not saved."""
+        """Answer a no without an open question, or a request not to save something that was not saved."""
         if act is Act.NO:
             return self._say(message, "accepted")
         command = f"{self._keeper(message).program} forget --query WORDS"
         return self._say(message, message.spoken.say("nothing_saved_stored", command=command), is_text=True)
 
     def _offer_waiting(self, message: _Message) -> Reply:
-        """Answer a yes to nothing: say so, or name what waits and ask."""
+        """Answer a yes without an open question: say so, or list pending proposals and ask."""
         waiting = [one for one in self._approvals.waiting() if one.why == SAID]
         if not waiting:
             return self._say(message, "nothing_open")
@@ -238,7 +238,7 @@ class Assistant:
         return self._confirm_forgetting(message, memo.answered) if memo.answered else self._say(message, "accepted")
 
     def _find_unwanted(self, unwanted: str) -> list[str]:
-        """Return the entries, proposals and messages that an order to forget means."""
+        """Return the entries, proposals and messages that a request to forget refers to."""
         found = [passage.text for passage in search_pages(self._memory, unwanted)]
         waiting = [text for one in self._approvals.waiting() for text in one.texts]
         scores = relevances(unwanted, waiting)
@@ -249,7 +249,7 @@ class Assistant:
         return list(dict.fromkeys(found))
 
     def _confirm_forgetting(self, message: _Message, texts: Sequence[str] | None) -> Reply:
-        """Name what would go, and ask."""
+        """List what would be deleted, and ask."""
         if self._actions is None:
             return self._say(message, "incognito")
         said, memo = self._keeper(message).ask_to_forget(texts, message.memo)
@@ -261,7 +261,7 @@ class Assistant:
         return Reply(said, memo=memo, has_forgotten=has_forgotten)
 
     def _list_everything(self, _act: Act, message: _Message) -> Reply:
-        """List what is on the pages, what waits, and what was said, each under its heading."""
+        """List the pages, pending proposals, and statements from conversations, each under its heading."""
         spoken, pages = message.spoken, list_page_passages(self._memory)
         waiting = self._approvals.waiting()
         known = [passage.text for passage in pages] + [text for one in waiting for text in one.texts]
@@ -282,7 +282,7 @@ class Assistant:
         return Reply("\n".join(lines) or spoken.say("known_nothing"), passages=(*pages, *said), memo=memo)
 
     def _follow_up(self, _act: Act, message: _Message) -> Reply:
-        """Answer a question that goes on with the last one, which gives it its content."""
+        """Answer a question that continues the last one."""
         before = message.memo.question
         if not before:
             is_bare = not message.reading.spare("ask", "lead", "that", "now")
@@ -295,7 +295,7 @@ class Assistant:
     def _tell_history(self, _act: Act, message: _Message) -> Reply:
         """List the conversations of the time that a question names, or what was said lately."""
         answer = self._answer(message)
-        # what was said at another time does not tell what was said then
+        # messages from another time do not answer this
         is_dated = names_period(message.text, self._memory.clock.now().timestamp())
         said = () if answer.passages or is_dated else self._sources.list_said()
         if not said:
@@ -304,7 +304,7 @@ class Assistant:
         return replace(answer, text="\n".join(lines), passages=tuple(said))
 
     def _answer_content(self, act: Act, message: _Message) -> Reply:
-        """Answer a message whose content decides: a reminder, something to keep or to forget, a task, a question."""
+        """Answer a message by its content: a reminder, something to save or forget, a task, a question."""
         if is_reminder(message.reading):
             return self._say(message, "remind")
         text = message.text
@@ -316,12 +316,12 @@ class Assistant:
             return kept
         if not is_task(message.reading):
             return self._answer(message)
-        # "how much was the repair?" may begin with the same word as an order to repair something
+        # "how much was the repair?" may begin with the same word as a request to repair something
         answer = self._answer(message) if message.reading.has("ask") else None
         return answer if answer is not None and answer.passages else self._say(message, "cannot")
 
     def _keep_or_forget(self, message: _Message) -> Reply | None:
-        """Answer a statement, an order to save or one to forget; None for any other message."""
+        """Answer a statement, or a request to save or forget; None for any other message."""
         text = message.text
         if parse_order(text) is None and is_bare_correction(text):
             corrected = self._correct(message)
@@ -334,7 +334,7 @@ class Assistant:
         return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))
 
     def _answer(self, message: _Message, *, focus: str = "") -> Reply:
-        """Answer with stored passages; with those that share a word with `focus`, if there are such."""
+        """Answer with stored passages, preferably those that share a word with `focus`."""
         said, spoken = message.text, message.spoken
         asks = message.reading.asks or message.reading.begins("tell")
         memo = replace(message.memo.close_question(), question=said[:QUESTION_CHARS] if asks else message.memo.question)
@@ -370,11 +370,11 @@ class Assistant:
 
 
 _WITH_CONTENT: Final = frozenset({Act.TELLING, Act.QUESTION, Act.FOLLOW_UP, Act.HISTORY, Act.PERSON})
-"""What may have a greeting, a yes or a no before it."""
+"""Acts that may follow a greeting, a yes or a no."""
 _AGREEING: Final = frozenset(
     {Act.YES, Act.NO, Act.SAVE_THAT, Act.DONT_SAVE, Act.FORGET_THAT, Act.FORGET_ALL, Act.THANKS}
 )
-"""What may follow a yes or a no and says the same again."""
+"""Acts that only repeat a preceding yes or no."""
 _SAID: Final = {
     Act.GREETING: "greeting",
     Act.WELLBEING: "wellbeing",
@@ -384,7 +384,7 @@ _SAID: Final = {
     Act.ABILITY: "ability",
     Act.NOTHING: "unknown",
 }
-"""What is answered with words alone."""
+"""Acts that are answered with a fixed text."""
 
 
 def _reply(kept: Kept, memo: Memo) -> Reply:

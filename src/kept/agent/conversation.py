@@ -167,7 +167,7 @@ class Conversation:
         return label_recalled(recalled, self.parts.providers.providers)
 
     def build_tool_context(self) -> ToolContext:
-        """Return the context of the calls in an answer; what they print comes after they were written."""
+        """Return the context of the calls in an answer; their output comes later and does not taint them."""
         before = self.record.read_context()
         return ToolContext(
             session_id=self.record.session.id,
@@ -181,15 +181,15 @@ class Conversation:
         )
 
     def find_source(self, message: Message, origin: Origin) -> SourceName | None:
-        """Return where the text of a message comes from that a tool printed or the model writes now."""
+        """Return the source of a message: of tool output, or of what the model writes now."""
         if origin is Origin.TOOL:
             return self._find_output_source(message)
         return self.record.read_context().find_message_taint(message.text)
 
     def _find_output_source(self, output: Message) -> SourceName | None:
-        """Return where the output of a tool came from; None for tools that print only what people and the agent wrote.
+        """Return the source of a tool's output; None for tools that return only what people and the agent wrote.
 
-        The call says which address or file it was, the toolbox which kind of tool: the output itself says nothing.
+        It is derived from the arguments of the call (address, file) and the kind of tool, never from the output.
         """
         rows = reversed(self.record.rows)
         calls = (call for row in rows for call in row.message.tool_calls if call.id == output.tool_call_id)
@@ -290,7 +290,7 @@ class Conversation:
             self.tidied_rows = len(self.record.rows)
 
     def _is_hygiene_due(self, engine: ContextEngine) -> bool:
-        """Whether the first model call of a turn must compact; not again before the conversation has grown."""
+        """Whether the first model call of a turn must compact; repeated only after the conversation has grown."""
         if not self.has_hygiene or self.current is None or self.current.spent.iterations:
             return False
         rows = self.rows_sent
@@ -380,7 +380,7 @@ class Conversation:
 
 
 def _read_object(text: str) -> Mapping[str, JSON]:
-    """Return the object that a JSON text stands for; empty for anything else, and for what was cut."""
+    """Parse a JSON object; empty for anything else, including truncated text."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

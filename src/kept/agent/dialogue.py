@@ -1,4 +1,4 @@
-"""A conversation without a model: what was asked, done and talked about last, and what the assistant may do."""
+"""The state of a conversation without a model (last question, change, topic), and the assistant's actions."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -36,7 +36,7 @@ class Forgettable:
 
 
 class Actions(Protocol):
-    """What the assistant does on an order of the person; an operation with the caller behind each."""
+    """What the assistant can do at the person's request; each is backed by an operation."""
 
     def approve(self, pending_id: str) -> "Outcome | Refused":
         """Save what was proposed."""
@@ -51,17 +51,17 @@ class Actions(Protocol):
         ...
 
     def plan_forgetting(self, texts: Sequence[str] | None, /) -> "Forgettable | Refused":
-        """Return what forgetting these texts would remove; None stands for everything of the person."""
+        """Return what forgetting these texts would remove; None means everything of the person."""
         ...
 
     def forget(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
-        """Remove these texts for good from every place; None stands for everything of the person."""
+        """Permanently remove these texts everywhere; None means everything of the person."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageActions:
-    """The actions of an agent that no operation opened, such as one of a program that uses the library."""
+    """The actions of an agent that was opened without an operation, such as by a program that uses the library."""
 
     memory: "MemoryStore"
     approvals: "Approvals"
@@ -81,8 +81,8 @@ class PageActions:
         return undo(self.memory, ledger_id=ledger_id)
 
     def plan_forgetting(self, _texts: Sequence[str] | None, /) -> "Forgettable | Refused":
-        """Refuse: forgetting concerns every tier, which an operation knows and an agent does not."""
-        raise UsageError("only `kept forget` deletes for good here", "run it in a terminal")
+        """Refuse: forgetting covers all tiers, to which only an operation has access."""
+        raise UsageError("only `kept forget` can delete permanently here", "run it in a terminal")
 
     def forget(self, texts: Sequence[str] | None) -> "Forgettable | Refused":
         """Refuse, as `plan_forgetting` does."""
@@ -99,7 +99,7 @@ class Memo:
     asked: str = ""
     """The open question: `keep`, `forget` or `forget_all`; empty for none."""
     pending: tuple[str, ...] = ()
-    """The waiting writes that the question named."""
+    """The pending writes that the question named."""
     texts: tuple[str, ...] = ()
     """The texts that the question named."""
     done: tuple[int, ...] = ()
@@ -110,7 +110,7 @@ class Memo:
     statement: str = ""
     """The last statement, which "no, blue" corrects."""
     question: str = ""
-    """The last question, which "and when?" goes on with."""
+    """The last question, which "and when?" continues."""
     answered: tuple[str, ...] = ()
     """What the last answer quoted."""
 
@@ -139,7 +139,7 @@ _FIELDS: Final = (
 
 
 def load_memo(value: JSON, last_message: int) -> Memo:
-    """Return a stored memo; without the open question when something else was said since."""
+    """Return a stored memo; without the open question if another message came since."""
     if not isinstance(value, Mapping):
         return Memo()
     known: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def load_memo(value: JSON, last_message: int) -> Memo:
 
 
 async def answer_without_model(conversation: "Conversation", turn: "Turn") -> None:
-    """Let the assistant answer, and store what the next message may refer to."""
+    """Answer with the assistant, and store what the next message may refer to."""
     record = conversation.record
     stored = record.store is not None and not record.trouble
     said = [row.id for row in record.rows[: turn.first_row] if row.message.role is Role.USER]
@@ -175,7 +175,7 @@ async def answer_without_model(conversation: "Conversation", turn: "Turn") -> No
 
 
 def _drop_forgotten(conversation: "Conversation") -> None:
-    """Remove the forgotten messages from memory; a session that is gone begins again with its next message."""
+    """Remove the forgotten messages from memory; a deleted session begins again with its next message."""
     record, store = conversation.record, conversation.parts.sessions
     if store is None or not record.exists:
         return

@@ -1,7 +1,7 @@
-"""Files below a folder and the lines in them that match; also a program of its own, which can be killed.
+"""Search of files and lines below a folder; also runs as a separate process, which can be killed.
 
-A regular expression of the model can take forever (`(a+)+$`), and Python cannot interrupt one. So `search_files` runs
-this file in another process, with the standard library alone: it starts in a few hundredths of a second.
+A model's regular expression can take forever (`(a+)+$`), and Python cannot interrupt it. So `search_files` runs
+this file in another process, with the standard library only: it starts in a few hundredths of a second.
 """
 
 import fnmatch

@@ -1,4 +1,4 @@
-"""Keeping and forgetting what a person says: save an order, propose a fact, and carry out what the person decides."""
+"""Saving and forgetting what a person says: save on request, propose facts, and carry out the person's decisions."""
 
 import shlex
 import time
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from kept.agent.language import Language
 
 SAID = "said in passing"
-"""Why an inferred statement waits."""
+"""Why an inferred statement is pending."""
 _HOW_TO_ANSWER = frozenset({"assistant_order"})
-"""The scanner's rule for orders to the assistant."""
+"""The scanner's rule for instructions to the assistant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What became of a statement, in words and as values."""
+    """The outcome of a statement, as text and as values."""
 
     text: str
     saved: tuple[SavedEntry, ...] = ()
@@ -39,7 +39,7 @@ class Kept:
 
 
 class Keeper:
-    """Writes to the pages of one user, at once or as a proposal, and answers in one language."""
+    """Writes to the pages of one user, immediately or as a proposal, and answers in one language."""
 
     def __init__(self, memory: MemoryStore, approvals: Approvals, actions: Actions | None, spoken: "Language") -> None:
         self._memory = memory
@@ -50,7 +50,7 @@ class Keeper:
         self.program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
 
     def keep(self, statements: Sequence[Statement], session_id: SessionId | None) -> Kept:
-        """Save orders, propose facts with one question for all of them, and report the results."""
+        """Save what was requested, propose facts with one question for all of them, and report the results."""
         results = [self._keep_one(statement, session_id) for statement in statements]
         staged = tuple(pending for result in results for pending in result.staged)
         proposed = tuple(pending for pending in staged if pending.why == SAID)
@@ -65,7 +65,7 @@ class Keeper:
         )
 
     def ask(self, proposed: Sequence[Pending]) -> str:
-        """Return the question whether to keep what was just named, with the command that does the same."""
+        """Return the question whether to save what was just named, with the command that does the same."""
         which = proposed[0].id if len(proposed) == 1 else "all"
         name = "keep_question" if len(proposed) == 1 else "keep_question_many"
         return self._spoken.say(name, command=f"{self.program} memory approve {which}")
@@ -82,7 +82,7 @@ class Keeper:
     def _stage(self, statement: Statement, author: Author) -> Kept:
         target, edit, instead = self._make_edit(statement)
         refused = self._memory.check(target, (edit,), author)
-        # how to answer is the person's to say; whatever else the scanner holds is not proposed at all
+        # the person may say how to answer; anything else that the scanner holds is not proposed
         if refused is not None and (refused.reason is not Reason.HELD or rules_in(refused) != _HOW_TO_ANSWER):
             return Kept(self._refuse(refused))
         if statement.text in self._memory.page(statement.target).entries:
@@ -118,7 +118,7 @@ class Keeper:
         return self._spoken.say("refused", reason=f"{refused.error} {refused.remedy}".strip())
 
     def _make_edit(self, statement: Statement) -> tuple[Target, Add | Replace, str]:
-        """Return the edit that keeps a statement, its page, and a line that says what it replaces."""
+        """Return the edit that saves a statement, its page, and a line that says what it replaces."""
         corrected = self._find_corrected(statement)
         if corrected is None:
             return statement.target, Add(statement.text), ""
@@ -151,7 +151,7 @@ class Keeper:
         return None
 
     def _withdraw_corrected(self, statement: Statement) -> str:
-        """Withdraw waiting writes that the statement corrects, so that nobody approves both; say which."""
+        """Withdraw pending writes that the statement corrects, so that nobody approves both; say which."""
         said, lines = Said(statement.text, time.time()), ""
         for waiting in self._approvals.waiting():
             if waiting.why == SAID and any(corrects(Said(text, 0.0), said) for text in waiting.texts):
@@ -194,7 +194,7 @@ class Keeper:
         return Kept("\n".join(lines) or self._spoken.say("nothing_open")), memo.close_question()
 
     def _list_waiting(self, pending_ids: Sequence[str]) -> list[Pending]:
-        """Return what still waits of these; another process may have decided meanwhile."""
+        """Return those that are still pending; another process may have decided meanwhile."""
         return [waiting for waiting in self._approvals.waiting() if waiting.id in pending_ids]
 
     def undo(self, memo: Memo) -> tuple[Kept, Memo]:
@@ -212,7 +212,7 @@ class Keeper:
         return Kept(said), replace(memo.close_question(), done=(), done_text="")
 
     def ask_to_forget(self, texts: Sequence[str] | None, memo: Memo) -> tuple[str, Memo]:
-        """Return the question that names what would go, None for everything, and the memo with it open."""
+        """Return the question that names what would be deleted (None: everything), and the memo with it open."""
         assert self._actions is not None
         spoken, closed = self._spoken, memo.close_question()
         try:
@@ -230,7 +230,7 @@ class Keeper:
         return "\n".join([*lines, spoken.say("confirm")]), asked
 
     def forget(self, memo: Memo) -> tuple[str, Memo, bool]:
-        """Forget what the open question named; return what to say, the memo, and whether anything may be gone."""
+        """Forget what the open question named; return the answer, the memo, and whether anything was deleted."""
         assert self._actions is not None
         spoken = self._spoken
         try:
@@ -239,7 +239,7 @@ class Keeper:
             return spoken.say("forget_failed", reason=error.message), memo.close_question(), True
         if isinstance(gone, Refused):
             return spoken.say("nothing_to_forget"), memo.close_question(), False
-        # nothing of the memo may outlast what was forgotten
+        # the memo must not keep what was forgotten
         fresh = Memo(language=memo.language)
         if not gone.is_complete:
             return spoken.say("forgotten_partly", command="kept doctor"), fresh, True

@@ -1,4 +1,4 @@
-"""The languages of the assistant: words by class, what it says in each, and which one a text is in."""
+"""The languages of the assistant: words by class, its replies, and language detection."""
 
 import math
 import re
@@ -16,7 +16,7 @@ from kept.sessions.search.query import asks_by_words
 
 CODES: Final = ("en", "de", "es", "fr", "zh")
 READ_CHARS: Final = 400
-"""What a message is for is said within this many characters; the rest of a longer one is content."""
+"""The intent of a message is within this many characters; the rest of a longer one is content."""
 _LONGEST: Final = 8
 """The most words of a phrase, or characters of a Chinese one."""
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
@@ -76,13 +76,13 @@ class Language:
 
     @cached_property
     def triples(self) -> Counter[str]:
-        """Return how often three letters follow each other in the table, which tells how words are spelled."""
+        """Return how often each letter trigram occurs in the table, which characterises the spelling."""
         texts = " ".join((*self.table["words"].values(), *self.table["replies"].values())).casefold()
         spaced = f" {' '.join(WORD.findall(texts))} "
         return Counter(spaced[place : place + 3] for place in range(len(spaced) - 2))
 
     def read(self, text: str) -> tuple[Token, ...]:
-        """Return the phrases of a text: at each place the longest one that the table has, else one word."""
+        """Return the phrases of a text: at each position the longest one in the table, else one word."""
         places = [
             (word, found.start() + (number if UNSPACED.match(found[0]) else 0))
             for found in WORD.finditer(text[:READ_CHARS])
@@ -120,7 +120,7 @@ class Language:
         )
 
     def pattern(self, name: str) -> re.Pattern[str]:
-        """Return a shape of facts; `re` keeps what it compiled."""
+        """Return a pattern of facts; `re` caches compiled patterns."""
         flags = re.DOTALL if name == "third" else _FLAGS  # capitals tell names
         return re.compile(self.table["facts"][name], flags)
 
@@ -148,9 +148,9 @@ def language(code: str) -> Language:
 
 
 def detect(text: str, usual: str | None = None) -> str | None:
-    """Return the code of the language that a text is in; None where nothing tells it, or it is another one.
+    """Return the code of the language of a text; None if it is undecidable, or another language.
 
-    `usual` is the language of the conversation so far: it counts where the text may be in it as well.
+    `usual` is the language of the conversation so far, which is preferred if the text may be in it.
     """
     beginning = text[:READ_CHARS]
     if _KANA.search(beginning):
@@ -178,7 +178,7 @@ def detect(text: str, usual: str | None = None) -> str | None:
 
 
 def _compare_spelling(word: str) -> dict[str, float]:
-    """Return how well the spelling of an unknown word fits each language, as shares of a half."""
+    """Return how well the spelling of an unknown word fits each language, as shares of 0.5."""
     triples = [f" {word} "[place : place + 3] for place in range(len(word))]
     fits = {
         code: math.prod(
@@ -190,9 +190,9 @@ def _compare_spelling(word: str) -> dict[str, float]:
 
 
 _LEAST_LEAD: Final = 0.1
-"""Two languages that are nearer to each other than this are not told apart."""
+"""Two languages whose scores are closer than this cannot be told apart."""
 _USUAL_SHARE: Final = 0.5
-"""The language of the conversation is kept where it explains at least this share of what the best one does."""
+"""The language of the conversation is kept if its score is at least this share of the best one."""
 _LEAST_SHARE: Final = 0.15
 """Fewer known words than this share of a text are names or chance."""
 
@@ -226,26 +226,26 @@ _INFORMS: Final = frozenset({"tell", "inform", "remind"})
 _FRAMES: Final = _INFORMS | {"can", "polite", "me", "you", "that", "greet", "lead", "function"}
 """Classes of the words before an indirect question: "could you please remind me where …"."""
 _CONJUNCTIONS: Final = frozenset({"que", "qu"})
-"""Words that ask only with an accent, which tokens lack: "recuérdame que …" asks nothing, "recuérdame qué …" does."""
+"""Words that ask only with an accent, which tokens lack: "recuérdame qué …" asks, "recuérdame que …" does not."""
 PARTICLES: Final = frozenset("吗呢么")
 """Chinese words at the end that turn any sentence into a question, so that they ask for nothing in it."""
 
 
 def _is_polite(token: Token) -> bool:
-    """Return whether a phrase says nothing but that the person is polite."""
+    """Whether a phrase is merely polite."""
     return "polite" in token.classes <= {"polite", "function"}
 
 
 def unwrap(text: str, tokens: Sequence[Token], code: str) -> Sequence[Token]:
-    """Return the question inside a request to tell it: of "could you please tell me where I live", "where I live".
+    """Return the question inside an indirect one: "where I live" in "could you please tell me where I live".
 
-    Polite words and pronouns may stand anywhere before it. Any other message is returned as it is: "remind me to buy
-    wine" asks nothing.
+    Polite words and pronouns may come anywhere before it. Any other message is returned as it is: "remind me to buy
+    wine" is not a question.
     """
     is_begun = False
     for place, token in enumerate(tokens):
         if is_begun and code == "zh" and "polite" not in token.classes:
-            # the word that asks may come late: a Chinese question has the order of a statement
+            # the question word may come late: a Chinese question has the word order of a statement
             asks = any("ask" in one.classes and one.text not in PARTICLES for one in tokens[place:])
             return tokens[place:] if asks else tokens
         asks = "ask" in token.classes and (token.text not in _CONJUNCTIONS or "qué" in text.casefold())

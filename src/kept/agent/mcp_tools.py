@@ -103,7 +103,7 @@ class McpTools:
             tool = _tool(connection, each, client, portal)
             if tool.schema.name in taken:
                 what = f"the tool {each.name!r} of the MCP server {connection.name!r} is left out"
-                self._sink(Warned(what, f"another tool is called {tool.schema.name!r} already; rename one server"))
+                self._sink(Warned(what, f"another tool is already called {tool.schema.name!r}; rename one server"))
                 continue
             taken.add(tool.schema.name)
             self.tools.append(tool)

@@ -11,7 +11,7 @@ from kept.memory.store import MemoryStore
 class AnthropicMemoryTool(SdkMemoryTool):
     """The tool `memory_20250818`, opened with the folder of the two pages; other files are in its subfolder `files`.
 
-    With `approvals`, writes that a person must decide wait there; without, they are refused.
+    With `approvals`, writes that need a person's decision become pending; without, they are refused.
     """
 
     def __init__(

@@ -88,8 +88,8 @@ class Parts:
     """Review skills after this many tool rounds."""
     skills: SkillsInUse | None = None
     """Records the outcome of turns that used skills."""
-    lead: "Callable[[SessionId, str], FencedLease] | None" = None
-    """Returns the lease of a conversation for a holder, where hosts share a server; None: files hold the home."""
+    open_lease: "Callable[[SessionId, str], FencedLease] | None" = None
+    """Returns the lease of a conversation for a holder, if hosts share a server; None: the home is stored in files."""
 
 
 _BATCH = 1_000

@@ -1,4 +1,4 @@
-"""Passages that answer a question without a model: of the pages and past conversations, compared by their words."""
+"""Passages that answer a question without a model, from the pages and past conversations, compared by words."""
 
 import re
 import unicodedata
@@ -27,16 +27,16 @@ MIN_SHARE_OF_BEST = 0.6
 """Other passages are shown when they reach this share of the best score."""
 MAX_PASSAGES = 3
 MIN_SCORE = 0.22
-"""An entry must hold at least this share of the question's content words to answer it."""
+"""An entry must contain at least this share of the question's content words to answer it."""
 MAX_ENTRIES = 3
 """How many page entries an answer quotes."""
 PASSAGE_CHARS = 400
 _RECENT_SESSIONS, _RECENT_MESSAGES, _MOST_SAID = 100, 40, 5
-"""Where what was said is looked for, and how much of it is listed: many conversations only ask something."""
+"""How many conversations are read for statements, and how many statements are listed: many only ask something."""
 LISTED = 30
 """Conversations that an answer about a time lists."""
 _READ: Final = 10 * LISTED
-"""Conversations of a time that are read: those that only asked for a time are not listed, and there may be many."""
+"""How many conversations of a time are read: many may only have asked about a time, and are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Passage:
     moment: float = 0.0
     """When it was said or last changed."""
     is_told: bool = False
-    """Whether it tells what was asked for in other words than the question."""
+    """Whether it answers the question in other words."""
     number: int = 0
     """Its message; 0 for an entry of a page."""
     corrected_by: int = 0
@@ -59,13 +59,13 @@ class Passage:
     is_superseded: bool = False
     """Whether another passage corrects it."""
     more: int = 0
-    """Of the last one of a list of conversations: how many of that time are not listed."""
+    """On the last of a list of conversations: how many of that time are not listed."""
 
 
 def look_up(store: Readable, question: str, exclude: SessionId | None = None) -> list[Passage]:
     """Return the best passages with dates and ids; none when the search finds no good match.
 
-    The conversation `exclude` is left out, and so are messages that only repeat the question.
+    The conversation `exclude` and messages that only repeat the question are left out.
     """
     from kept.sessions.search.answers import Answers, find_answers
     from kept.sessions.search.occurrences import Marker
@@ -120,7 +120,7 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
     for match in found.matches:
         message = match.message.message
         if not is_one and read_period(SearchRequest(message.text), match.message.timestamp) is not None:
-            continue  # a conversation that began with such a question is the current one, or has nothing else to tell
+            continue  # a conversation that began with such a question is the current one, or contains nothing else
         moment = from_epoch(match.message.timestamp).astimezone()
         who = "you" if message.role is Role.USER else "assistant"
         source = message_source(who, f"{moment:%Y-%m-%d %H:%M}", match.session.id, match.message.id)
@@ -128,7 +128,7 @@ def _list_conversations(store: Readable, question: str) -> list[Passage]:
         text = text if is_one else match.session.title or text
         listed.append(Passage(text, source, 0.0, f"{moment:%Y-%m-%d}"))
     if period is None or not period.is_bounded:
-        return listed[:MAX_PASSAGES]  # "what did we talk about last?" asks for no list
+        return listed[:MAX_PASSAGES]  # "what did we talk about last?" does not ask for a list
     more = max(0, len(listed) - LISTED) + found.more
     return [*listed[: LISTED - 1], *(replace(last, more=more) for last in listed[LISTED - 1 : LISTED])]
 
@@ -159,7 +159,7 @@ def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
 
 
 def search_pages(memory: MemoryStore, question: str, focus: str = "") -> list[Passage]:
-    """Return the entries that answer a question best; of those that share a word with `focus`, if there are such."""
+    """Return the entries that answer a question best, preferably those that share a word with `focus`."""
     found = list_page_passages(memory)
     near = zip(found, relevances(focus, [passage.text for passage in found]), strict=True)
     found = [passage for passage, score in near if score > 0] or found
@@ -170,7 +170,7 @@ def search_pages(memory: MemoryStore, question: str, focus: str = "") -> list[Pa
 
 
 def list_said(store: Readable) -> list[Passage]:
-    """Return what the person stated in the newest conversations, the newest first; questions are none."""
+    """Return the person's statements in the newest conversations, newest first, without questions."""
     said: dict[str, Passage] = {}
     try:
         for session in store.recent(limit=_RECENT_SESSIONS):
@@ -200,7 +200,7 @@ def _plain(text: str) -> str:
 def _is_source(store: Readable, row: StoredMessage) -> bool:
     """Whether a message is a source: not tool output, and not this assistant quoting memory."""
     if row.message.role is Role.USER:
-        return forget_request(row.message.text) is None  # the order to forget something is no source of it
+        return forget_request(row.message.text) is None  # a request to forget something is not a source of it
     session = store.session(row.session_id)
     return (
         row.message.role is Role.ASSISTANT
@@ -251,13 +251,13 @@ _RELATED: Final = tuple(
 )
 """Groups of words about one topic: a question with one of them is answered by a text with another.
 
-Words after a colon are kinds of what stands before it: a pet may be a dog, but no dog is a cat.
+Words after a colon are kinds of the word before it: a pet may be a dog, but a dog is not a cat.
 """
 _CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
 _CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
 """One-character content words; bigrams with a stop character would lose them."""
 _CJK_ORDER: Final = re.compile("记住|記住|记得|記得")
-"""Orders to remember: not content, and their second character also means "to live"."""
+"""Requests to remember: not content, and their second character also means "to live"."""
 _CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
 _WHEN: Final = re.compile(
     r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
@@ -287,7 +287,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     named = asked - _NAMING if asked & _NAMING else frozenset[str]()
     for text, found in zip(texts, terms, strict=True):
         if named and not any(_same(term, other) for term in named for other in found) and not CONTINUES.match(text):
-            scores.append(0.0)  # the name of something else; "she is called Mia" goes on from what was named before
+            scores.append(0.0)  # the name of something else; "she is called Mia" refers to what was named before
             continue
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
         # a question for a time prefers a text that names one
@@ -363,7 +363,7 @@ def merge_passages(question: str, pages: Sequence[Passage], past: Sequence[Passa
 def _mark_superseded(question: str, passages: Sequence[Passage]) -> list[Passage]:
     if len(passages) < 2:
         return list(passages)
-    # what "no, blue" refers to stands between passages: the search has read it
+    # what "no, blue" refers to is not among the passages, but the search has read it
     links = find_superseded([Statement(one.text, one.moment) for one in passages])
     relation = find_relation(question)
     superseded = dict.fromkeys(
@@ -384,6 +384,6 @@ def drop_superseded(passages: Sequence[Passage], entries: Sequence[Passage]) -> 
 
 
 def repeats_entry(passage: Passage, pages: Sequence[Passage]) -> bool:
-    """Whether a passage says what one of these entries says: in the same words, or as the order that saved it."""
+    """Whether a passage repeats one of these entries: in the same words, or as the request that saved it."""
     said = {passage.text, *(one.text for one in statements(passage.text))}
     return any(page.text in text for page in pages for text in said)

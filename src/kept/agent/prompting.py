@@ -123,7 +123,7 @@ def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
 def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
     """Return what others changed on the pages since the prompt was built; report each state once.
 
-    Pages that cannot be read now end no turn: the next one looks again.
+    Unreadable pages do not end the turn: the next one checks again.
     """
     memory = parts.memory
     if memory is None or not memory.settings.delta_notice or "memory" not in parts.toolbox.tools:
@@ -131,7 +131,7 @@ def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> 
     try:
         return _report_changes(parts, memory, frozen, lineage)
     except StorageError as error:
-        log.warning("changes of the pages were not looked for: %s", error.message)
+        log.warning("could not check the pages for changes: %s", error.message)
         return None
 
 
@@ -196,9 +196,9 @@ _PARAGRAPHS = re.compile(r"(\n[ \t]*\n)")
 
 
 def mask_unsafe(name: str, text: str, sink: EventSink) -> str:
-    """Return a context file with its dangerous paragraphs masked, and tell the person about them.
+    """Return a context file with its dangerous paragraphs masked, and warn the person.
 
-    Where no single paragraph is dangerous but the whole is, all of it is masked.
+    If only the text as a whole is dangerous, all of it is masked.
     """
     from kept.security.scan import Scope, scan  # slow to import, and most folders have no such file
 

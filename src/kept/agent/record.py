@@ -1,4 +1,4 @@
-"""The record of a conversation, in memory and in the store whenever it can be written, and its title."""
+"""The record of a conversation, in memory and (as soon as it can be written) in the store, and its title."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +24,7 @@ InTransaction = Callable[[UnitOfWork, Sequence[MessageId]], None]
 class Record:
     """The messages of the context, each with its stored id, or a negative id until it is stored.
 
-    A store that fails (full disk, lock, damage) never ends the chat: messages wait in memory and are
+    A store that fails (full disk, lock, damage) never ends the chat: messages stay in memory and are
     stored in order as soon as writing works again.
     """
 
@@ -39,14 +39,14 @@ class Record:
     trouble: str = ""
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
-    """Writes that commit with the waiting messages, each with how many of those come before it."""
+    """Writes that commit with the unstored messages, each with the number of those before it."""
     _read: tuple[list[StoredMessage], int, ContextReader] = field(default_factory=lambda: ([], 0, ContextReader()))
-    """The list of rows that was read, how many of them, and what they say."""
+    """The list of rows that was read, how many of them, and the resulting context."""
 
     def read_context(self) -> Context:
-        """Return what a model has before it: texts of sources, and what the person said."""
+        """Return what the model has in its context: texts of sources, and the person's words."""
         rows, count, reader = self._read
-        if rows is not self.rows:  # a compaction or an undo made another list; otherwise rows are only added
+        if rows is not self.rows:  # a compaction or an undo creates a new list; otherwise rows are only added
             count, reader = 0, ContextReader()
         for row in self.rows[count:]:
             _read_row(row, reader)
@@ -73,7 +73,7 @@ class Record:
         *,
         in_transaction: InTransaction | None = None,
     ) -> None:
-        """Add messages; `in_transaction` writes what must commit together with them, whenever that is."""
+        """Add messages; `in_transaction` writes what must commit together with them, even if that happens later."""
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))
         if self.store is None:
@@ -92,7 +92,7 @@ class Record:
         self._assign_ids(ids)
 
     def set_sent_text(self, text: str) -> None:
-        """Set what a model is sent in place of the newest message, in memory and in the store."""
+        """Set the text sent to the model in place of the newest message, in memory and in the store."""
         row = self.rows[-1]
         self.rows[-1] = replace(row, api_content=text)
         if self._read[1] >= len(self.rows):
@@ -106,21 +106,21 @@ class Record:
                 log.warning("recalled text not stored: %s", error)
 
     def retry(self) -> None:
-        """Store what still waits, if writing works by now; for the end of a conversation."""
+        """Store unstored messages, if writing works by now; called at the end of a conversation."""
         if self._waiting:
             self.add(())
 
     def _store(self) -> list[MessageId]:
         assert self.store is not None
         with self.store.unit() as unit:
-            # after a failure the session may be there: a commit may succeed whose answer never came
+            # after a failure the session may exist: a commit may have succeeded although its answer was lost
             if not self.exists and not (self.trouble and self.store.session(self.session.id)):
                 self.store.create(self.session, system_prompt=self.prompt)
             self._follow_tip()
             known = self._find_stored() if self.trouble else []
             ids = [*known, *self.store.append(self.session.id, self._waiting[len(known) :], unit=unit)]
             for end, write in self._attached:
-                if end > len(known):  # what belongs to stored messages was stored with them
+                if end > len(known):  # writes of stored messages were committed with them
                     write(unit, ids[:end])
         self.exists = True
         self._waiting.clear()
@@ -128,7 +128,7 @@ class Record:
         return ids
 
     def _find_stored(self) -> list[MessageId]:
-        """Return the ids of waiting messages that are stored: a commit may succeed whose answer never came."""
+        """Return the ids of messages that are already stored: a commit may succeed although its answer is lost."""
         assert self.store is not None
         newest = max((row.id for row in self.rows), default=MessageId(0))
         rows = (row for row in self.store.context(self.session.id) if row.id > newest)
@@ -243,7 +243,7 @@ class Record:
 
 
 def _read_row(row: StoredMessage, reader: ContextReader) -> None:
-    """Read what a message gives a model to read; recalled memory comes before the message that it was recalled for."""
+    """Add the text of a message to the context; recalled memory comes before the message for which it was recalled."""
     recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
     if recalled is not None and row.api_content:
         reader.take(recalled, row.api_content, is_person=False)

@@ -182,7 +182,7 @@ def _describe_skill_change(answer: Message) -> str:
     if not isinstance(row, dict):
         return ""
     if row.get("pending_id"):
-        return f"a change of a skill waits for your approval (kept skills approve {row['pending_id']})"
+        return f"a change of a skill needs your approval (kept skills approve {row['pending_id']})"
     if not row.get("success"):
         return ""
     return f"{row.get('message', '')} ({row['undo']})" if row.get("undo") else str(row.get("message", ""))

@@ -1,6 +1,6 @@
-"""Statements in a message: orders to remember, and facts stated in plain sentences.
+"""Statements in a message: requests to remember ("orders"), and facts stated in plain sentences.
 
-The shapes of each language are in `languages/*.toml`; the saved words are the user's own, without the order.
+The patterns of each language are in `languages/*.toml`; the saved words are the user's own, without the request.
 """
 
 import re
@@ -16,11 +16,11 @@ from kept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 MOST_CHARACTERS: Final = 2_000
-"""A longer text is a paste: what it says is no plain fact, and only an explicit order saves it."""
+"""A longer text is a paste, not a plain fact; only an explicit order saves it."""
 
 
 _LEAST_WORDS: Final = 3
-"""A sentence of fewer words states nothing that could be understood later."""
+"""A sentence with fewer words cannot be understood later."""
 
 
 class Kind(StrEnum):
@@ -92,7 +92,7 @@ class _Order:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """The rows of one language; expressions take long to compile, so that only a language that is spoken has them."""
+    """The patterns of one language; compiled only when the language is used, because that is slow."""
 
     orders: tuple[_Order, ...]
     inferred: tuple[re.Pattern[str], ...]
@@ -101,7 +101,7 @@ class _Table:
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """Return the expression of an order: a row that does not say where the text is stands before it."""
+    """Return the expression of an order; by default the text follows the order."""
     text = "" if "(?P<text>" in pattern else r"\s*(?P<text>\S.*)$"
     return re.compile(rf"^\s*{_POLITE}(?:{pattern}){text}", _FLAGS)
 
@@ -132,7 +132,7 @@ def _persons() -> tuple[tuple[str | None, re.Pattern[str]], ...]:
 
 
 def _list_tables(text: str, *classes: str) -> list[_Table]:
-    """Return the tables of the languages in which a text has an order of these classes at its beginning or its end."""
+    """Return the tables of the languages in which a text begins or ends with an order of these classes."""
     return [_table(code) for code in _find_orders(f"{text[:_ORDER_CHARS]} {text[-_ORDER_CHARS:]}", classes)]
 
 
@@ -151,13 +151,13 @@ _ORDER_CHARS: Final = 80
 def statements(text: str, code: str | None = None) -> list[Statement]:
     """Return what a message orders to remember and the facts that it states, one statement for each.
 
-    Of two parts that contradict each other the later one counts.
+    If two parts contradict each other, the later one counts.
     """
     if len(text) > MOST_CHARACTERS or _CODE.search(text):
         order = parse_order(text)
         return [order] if order is not None else []
     known = code or detect(text)
-    # a short sentence may tell no language; then the first one that can read it counts
+    # the language of a short sentence may be undecidable; then the first one that matches counts
     return next(filter(None, (_find_statements(text, one) for one in ((known,) if known else CODES))), [])
 
 
@@ -182,7 +182,7 @@ def _find_statements(text: str, code: str) -> list[Statement]:
 
 
 def _take_back(found: list[Statement], before: str, whole: str) -> Statement:
-    """Remove the statement that the whole one contradicts, and return the one that takes its place."""
+    """Remove the statement that `whole` contradicts, and return its replacement."""
     if found and found[-1].text in before:
         return replace(found.pop(), text=whole)
     return Statement(Kind.INFERRED, whole, Target.USER if _is_about_person(whole, "") else Target.MEMORY)
@@ -193,24 +193,24 @@ def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
     if order is not None:
         return order
     if _QUESTION.search(sentence) or CONTINUES.match(sentence) or not is_fact(sentence, code):
-        return None  # "he starts in September" says nothing without its conversation
+        return None  # "he starts in September" means nothing without its conversation
     return Statement(Kind.INFERRED, tidy(sentence), _choose_page(sentence, code))
 
 
 def _choose_page(sentence: str, code: str) -> Target:
-    """Return the page of an inferred fact: facts about things that are not the person's go to the other one."""
+    """Return the page of an inferred fact: `user` for facts about the person, `memory` for others."""
     spoken = language(code)
     is_third = spoken.pattern("third").search(sentence) is not None and not _is_about_person(sentence, code)
     return Target.MEMORY if is_third and not spoken.pattern("standing").search(sentence) else Target.USER
 
 
 def is_fact(sentence: str, code: str) -> bool:
-    """Whether a sentence states something that lasts: about the speaker, about their work, or how to answer them."""
+    """Whether a sentence states a lasting fact: about the speaker, their work, or how to answer them."""
     table, spoken = _table(code), language(code)
     if is_correction(sentence, code) or spoken.pattern("standing").search(sentence):
         return True
     classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
-    if classes & {"moment", "addressee"}:  # what passes, and what is said to the assistant about itself
+    if classes & {"moment", "addressee"}:  # temporary, or about the assistant itself
         return False
     if any(pattern.search(sentence) for pattern in table.inferred):
         return True
@@ -285,7 +285,7 @@ def _split_facts(text: str, code: str) -> list[str]:
 
 
 def _order_words(sentence: str) -> str:
-    """Return the order before a fact; empty for a sentence that is none."""
+    """Return the order before a fact; empty for a sentence without one."""
     bare = strip_greeting(sentence)
     matches = (order.pattern.match(bare) for table in _list_tables(bare, "save", "forget") for order in table.orders)
     return next((bare[: match.start("text")] for match in matches if match is not None), "")

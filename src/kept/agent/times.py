@@ -1,4 +1,4 @@
-"""Messages about a time: those that go on with a question about one, and those that name one and nothing else."""
+"""Messages about a time: those that continue a question about one, and those that only name one."""
 
 from kept.agent.language import PARTICLES, Reading
 from kept.core.search import SearchRequest
@@ -6,10 +6,10 @@ from kept.sessions.search.periods import carry_time, correct_spelling, names_onl
 
 
 def find_time_question(reading: Reading, before: str, now: float) -> str | None:
-    """Return the question about a time that a message stands for; None for a plain question and any other message.
+    """Return the question about a time that a message implies; None for a plain question and any other message.
 
-    `before` is the question before it, which "and before that?" goes on with. A person who types only a time, or a
-    time before the question ("yesterday, what did we do"), asks for it too; "I was away on Monday" tells something.
+    `before` is the previous question, which "and before that?" continues. A time alone, or a time before the question
+    ("yesterday, what did we do"), is a question too; "I was away on Monday" is a statement.
     """
     text = reading.question
     asks = any("ask" in token.classes and token.text not in PARTICLES for token in reading.tokens)
@@ -21,12 +21,12 @@ def find_time_question(reading: Reading, before: str, now: float) -> str | None:
     if reading.asks:
         return text if names_only_time(text, now) else None
     if asks:
-        # the search reads a misspelt time only in what begins like a question
+        # the search recognises a misspelt time only in a text that begins like a question
         return (correct_spelling(text, now) or text) if names_period(text, now) else None
     return text if not reading.has("me") and names_only_time(text, now) else None
 
 
 def names_period(text: str, now: float) -> bool:
-    """Return whether a question is about a time that a date bounds, and nothing else."""
+    """Whether a question is only about a time with a start or an end."""
     period = read_period(SearchRequest(text), now)
     return period is not None and period.is_bounded

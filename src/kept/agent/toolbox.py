@@ -47,7 +47,7 @@ def build_toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Seque
         if toolsets is not None and tool.schema.toolset not in toolsets:
             continue
         if name in found or (name in CORE and tool not in core):
-            log.warning("a tool named %s exists already; the second one is left out", name)
+            log.warning("a tool named %s already exists; the second one is left out", name)
             continue
         found[name] = tool
     return Toolbox(found)
@@ -112,7 +112,7 @@ class ToolResult:
     message: Message
     ok: bool
     has_run: bool = True
-    """Whether the tool was called; else the result is the toolbox's own word."""
+    """Whether the tool was called; otherwise the result is an error of the toolbox."""
 
 
 @dataclass(frozen=True, slots=True)

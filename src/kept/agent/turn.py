@@ -60,9 +60,9 @@ class Answer:
     """The limit that ended the turn; empty when it ended normally."""
     seconds: float = 0.0
     unsaved: str = ""
-    """Why something that was to be kept could not be written; empty when all was."""
+    """Why something that was to be saved could not be written; empty if everything was."""
     client_calls: tuple[ToolCall, ...] = ()
-    """Calls of the client's own tools; the turn goes on when it sends their results."""
+    """Calls of the client's own tools; the turn continues when it sends their results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Turn:
     unsaved: str = ""
     images: tuple[ImagePart, ...] = ()
     results: tuple[Message, ...] = ()
-    """Results of the client's own tools, with which an earlier turn goes on; such a turn has no message."""
+    """Results of the client's own tools, which continue an earlier turn; such a turn has no message."""
     client_calls: tuple[ToolCall, ...] = ()
 
 
@@ -135,7 +135,7 @@ async def take_turn(
 ) -> Answer:
     """Answer one message; the message and the partial answer are stored even when the turn fails.
 
-    With `results` the turn that `text` began goes on after the client has run its own tools.
+    With `results`, continue the turn that `text` began, after the client has run its own tools.
     """
     first_row = _first_row(conversation, goes_on=bool(results))
     turn = Turn(text, time.monotonic(), first_row, results=tuple(results), images=tuple(images))
@@ -155,7 +155,7 @@ async def take_turn(
             await _set_background(conversation, turn, [turn.notice])
         closing = _closing_message(conversation, turn, failure)
         if turn.client_calls and failure is None and not turn.interrupted:
-            await offload(conversation.finish_turn, turn)  # it goes on when the client sends the results
+            await offload(conversation.finish_turn, turn)  # it continues when the client sends the results
         else:
             await offload(_settle, conversation, turn, closing)
     if failure is not None:
@@ -176,7 +176,7 @@ async def take_turn(
 
 
 def _first_row(conversation: "Conversation", *, goes_on: bool) -> int:
-    """Return the place of the turn's first message: a new one, or for a turn that goes on the person's last."""
+    """Return the index of the turn's first message: a new one or, for a continued turn, the person's last."""
     rows = conversation.record.rows
     if not goes_on:
         return len(rows)
@@ -192,7 +192,7 @@ def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
 async def _receive(conversation: "Conversation", turn: Turn) -> None:
     """Store the message, then recall memory for it; an interrupt does not wait for providers.
 
-    The order matters: plugins run from `begin_turn` on, and one that ends the process must not cost the message.
+    The order matters: plugins run from `begin_turn` on, and one that ends the process must not lose the message.
     """
     if turn.results:
         with anyio.CancelScope(shield=True):
@@ -217,7 +217,7 @@ async def _store_message(conversation: "Conversation", turn: Turn) -> None:
 
 
 async def _set_background(conversation: "Conversation", turn: Turn, pieces: list[str]) -> None:
-    """Add recalled text and the notice to what the model gets; they are no part of the message itself."""
+    """Add recalled text and the notice to what the model gets; they are not part of the message itself."""
     sent = add_background(turn.text, pieces)
     with anyio.CancelScope(shield=True):
         if sent is not None:

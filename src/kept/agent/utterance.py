@@ -1,7 +1,8 @@
-"""What a message is for: a classifier over the classes of its words, the same for every language.
+"""The intent of a message: a classifier over the classes of its words, the same for every language.
 
-A rule says which classes must occur and which may; a word outside of them makes the message about something else. So
-"what day is it?" asks for the date, and "what day is the match?" for a fact. The words are in `languages/*.toml`.
+A rule lists the classes that must occur and those that may; any other word means that the message is about something
+else. So "what day is it?" asks for the date, and "what day is the match?" for a fact. The words are in
+`languages/*.toml`.
 """
 
 import re
@@ -15,7 +16,7 @@ from kept.core.values import dataclass
 
 
 class Act(StrEnum):
-    """What a person does with a message."""
+    """The intent of a message."""
 
     GREETING = "greeting"
     WELLBEING = "wellbeing"
@@ -44,7 +45,7 @@ class Act(StrEnum):
     """Asks for something that only a model or another program can do."""
     QUESTION = "question"
     TELLING = "telling"
-    """A statement, an order to save or to forget with its object, or anything else with content."""
+    """A statement, a request to save or forget something named, or anything else with content."""
     NOTHING = "nothing"
     """No words at all."""
 
@@ -74,7 +75,7 @@ def _saves_that(reading: Reading) -> bool:
 
 
 def _refuses_saving(reading: Reading) -> bool:
-    """Whether an order to save is negated: "don't save that", or "don't save that I …"."""
+    """Whether a request to save is negated: "don't save that", or "don't save that I …"."""
     if not (reading.has("neg") and reading.has("save")) or reading.asks or reading.has("forget"):
         return False
     if reading.spare("neg", "save", "that", "you", "me", "no", "yes", "all", "talk", "know", "past", "can") == 0:
@@ -124,10 +125,10 @@ def _asks_about_the_person(reading: Reading) -> bool:
 
 
 def _asks_for_time(reading: Reading) -> bool:
-    # "¿De qué hablamos el lunes?" asks for a conversation: the verb has its subject in it
+    # "¿De qué hablamos el lunes?" asks for a conversation: the verb includes its subject
     if not (reading.asks or reading.has("tell")) or not reading.has("date", "clock") or reading.has("talk"):
         return False
-    # "and on Sunday?" names a day and asks for no date; "is it Monday today?" does
+    # "is it Monday today?" asks for the date; "and on Sunday?" only names a day
     if not reading.has("now") and all(
         "past" in one.classes for one in reading.tokens if one.classes & {"date", "clock"}
     ):
@@ -162,7 +163,7 @@ def _asks_about_itself(reading: Reading) -> bool:
 
 
 def _follows_up(reading: Reading) -> bool:
-    """Whether a question has no content of its own, or goes on: "and when?", "what about Paul?"."""
+    """Whether a question has no content of its own, or continues: "and when?", "what about Paul?"."""
     if not reading.tokens or not (reading.asks or reading.begins("lead")):
         return False
     rest = reading.spare("ask", "lead", "date", "clock", "now", "that")
@@ -206,11 +207,11 @@ _RULES: Final = (
     _Rule(Act.SELF, _asks_about_itself),
     _Rule(Act.FOLLOW_UP, _follows_up),
 )
-"""The order matters: of two rules that hold, the first one counts."""
+"""The order matters: the first matching rule counts."""
 
 
 def classify(reading: Reading) -> Act:
-    """Return what a message is for, as far as its words tell; `TELLING` where its content decides."""
+    """Return the intent of a message as far as its words show it; `TELLING` if its content decides."""
     if not reading.tokens:
         return Act.NOTHING
     for rule in _RULES:
@@ -219,7 +220,7 @@ def classify(reading: Reading) -> Act:
     return Act.QUESTION if reading.asks or reading.begins("tell") else Act.TELLING
 
 
-# a hyphen inside a word leads nothing: "rappelle-moi", "dis-moi"
+# a hyphen inside a word does not end a lead-in: "rappelle-moi", "dis-moi"
 _LEAD: Final = re.compile(r"^([^,.;:!?\uff0c。\uff01\uff1f、–-]{1,30})(?:[,.;:!\uff0c。\uff01、–]+|\s-+\s)\s*(?=\S)")
 _JOINED: Final = re.compile(
     r"^(\w{1,12})[\s,\uff0c]+(?:and|und|y|et)\s+(?=\w)|^(\w{1,4})[,\uff0c]\s*(?:再|还有|并且|另外)(?=\w)", re.IGNORECASE
@@ -229,7 +230,7 @@ _LEADING: Final = frozenset({Act.GREETING, Act.YES, Act.NO, Act.THANKS, Act.SAVE
 
 
 def split_lead(text: str, code: str) -> tuple[Act | None, str]:
-    """Return what stands before the message proper, such as "hello," or "yes,", and the rest."""
+    """Split off a lead-in such as "hello," or "yes,"; return its intent and the rest."""
     found = _JOINED.match(text.strip()) or _LEAD.match(text.strip())
     if found is None or not WORD.search(text.strip()[found.end() :]):
         return None, text

@@ -1,4 +1,4 @@
-"""The wording of facts: a German clause as a sentence, a bare correction as a statement, a pronoun by its name."""
+"""The wording of facts: German clauses to sentences, bare corrections to statements, pronouns to names."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from kept.core.text import WORD
 from kept.sessions.search.corrections import Statement, complete, corrects
 
 _MOST_WORDS: Final = 5
-"""A correction with more words is a statement of its own."""
+"""A correction with more words is a separate statement."""
 _PRONOUN: Final = re.compile(
     r"(?:ich|du|er|sie|es|wir|man)\b|(?:ihr|das|dies)\b(?!(?:\s+[a-zäöüß]+e[rsn]?)*\s+(?-i:[A-ZÄÖÜ]))", re.IGNORECASE
 )
@@ -58,7 +58,7 @@ def _move_verb(clause: str) -> str:
 
 
 def _shorten_subject(body: str, end: int) -> int:
-    """Return where the subject ends: "mein Hund Bello heißt" names the dog, so the last name is no part of it."""
+    """Return where the subject ends: "mein Hund Bello heißt" names the dog, so the last name is not part of it."""
     if end < len(body) or " " not in body:
         return end
     return body.rstrip().rfind(" ")

@@ -29,7 +29,7 @@ TERMINAL_SECONDS = 110.0
 """Below the limit of a tool call (120 s), so that the output so far is still returned."""
 SEARCH_SECONDS = 30.0
 MAX_EXPRESSION_CHARS = 2_000
-"""Longer expressions are no search, and would not fit the arguments of a process."""
+"""Longer expressions are not useful, and would not fit the arguments of a process."""
 _DANGEROUS = re.compile(
     r"\brm\s+-(?:\w*[rf]|-(?:recursive|force))|\bfind\b.*\s-delete\b|\bgit\s+(?:reset\s+--hard|clean\s+-\w*[fdx])|"
     r"\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
@@ -263,7 +263,7 @@ def run_process(program: Sequence[str], *, folder: Path, seconds: float, max_byt
                     _kill(process)
                     return CommandResult(_text(output_bytes), None)
         return CommandResult(_text(output_bytes), process.wait())
-    except KeyboardInterrupt:  # a process group of its own does not receive Ctrl-C
+    except KeyboardInterrupt:  # a separate process group does not receive Ctrl-C
         _kill(process)
         raise
 

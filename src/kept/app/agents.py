@@ -107,7 +107,7 @@ class AgentBuilder:
         return replace(opening, session_id=opening.session_id or session_id, defers_plugins=defers)
 
     def _start_providers(self, opening: Opening, sessions: Sessions | None) -> ProviderManager | None:
-        """Start the configured external memories; their tools can be asked for after that."""
+        """Start the configured external memories; their tools are available after that."""
         if sessions is None or not self._has_memory(opening):
             return None
         providers = self.providers(opening)
@@ -187,11 +187,11 @@ class AgentBuilder:
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
             titler=self._titler(model, sink),
             review_tokens_today=lambda: self._review_tokens(sessions),
-            lead=None if self._app.server is None else self._lead,
+            open_lease=None if self._app.server is None else self._open_lease,
         )
         return parts
 
-    def _lead(self, root: SessionId, holder: str) -> FencedLease:
+    def _open_lease(self, root: SessionId, holder: str) -> FencedLease:
         """Return the lease of a conversation among the processes that share the server."""
         from kept.storage.leases import TURN_SECONDS, FencedLease
 
@@ -340,7 +340,7 @@ class AgentBuilder:
         return sum(row.usage.prompt_tokens + row.usage.output_tokens for row in rows if row.task == "review")
 
     def _skill_hint(self, question: str) -> str:
-        """Return one line that suggests a skill which clearly matches the question; empty if none does."""
+        """Return one line that suggests a skill that clearly matches the question; empty if none does."""
         from kept.agent.passages import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:

@@ -43,7 +43,7 @@ class Scope(StrEnum):
     ADMIN = "admin"
     """Manage the home: other users, profiles, settings, whole files."""
     ACT_AS = "act-as"
-    """Name the user of each request, as a front end with users of its own does."""
+    """Name the user of each request, as a front end with its own users does."""
 
 
 OWNER_SCOPES = frozenset(Scope)
@@ -76,7 +76,7 @@ class Caller:
 
     @property
     def is_owner(self) -> bool:
-        """Whether this is the person whose home it is."""
+        """Whether this is the owner of the home."""
         return self.user == OWNER
 
     def require(self, scope: Scope) -> None:
@@ -154,11 +154,11 @@ class UserSpace:
         self.home = app.home.for_user(user)
         self.listeners = Listeners(user)
         self.finished_rollback: RollbackResult | None = None
-        """A rollback of the skills that had been interrupted and was completed when they were opened."""
+        """An interrupted rollback of the skills that was completed when they were opened."""
 
     @cached_property
     def memory(self) -> MemoryStore:
-        """The pages of curated memory, with that of the project that the process works in."""
+        """The pages of curated memory, including that of the current project."""
         from kept.memory.store import MemoryStore
 
         app = self.app
@@ -180,11 +180,11 @@ class UserSpace:
         return open_storage(database, database.key)
 
     def memory_in(self, folder: str | None) -> MemoryStore:
-        """Return the pages with that of the project that `folder` is in; without one where it is in none."""
+        """Return the pages, including that of the project that `folder` is in, if it is in one."""
         return self.memory.for_project(self._page_folder(folder))
 
     def _page_folder(self, folder: str | None) -> str | None:
-        """Return the folder of a project's page; the person's home and the root are no projects."""
+        """Return the folder of a project's page; the person's home folder and the root are not projects."""
         from kept.memory.writer import project_folder
         from kept.storage.files import find_project
 
@@ -199,19 +199,19 @@ class UserSpace:
         return self.app.database_for(self.user)
 
     def close(self) -> None:
-        """Close the files that belong to this user alone; they are opened again when needed."""
+        """Close the files that belong only to this user; they are opened again when needed."""
         if "memory" in self.__dict__:
             self.memory.close()
 
     @cached_property
     def approvals(self) -> Approvals:
-        """Memory writes that wait for approval."""
+        """Pending memory writes."""
         from kept.memory.approval import Approvals
 
         return Approvals(self.documents("pending/memory"), self.memory)
 
     def documents(self, folder: str) -> Path | Documents:
-        """Return small texts of the user: a folder below their own one, or rows of the server that hosts share."""
+        """Return the storage of small texts of the user: a folder, or rows of the server that hosts share."""
         if self.app.server is None:
             return self.home.own / folder
         from kept.storage.documents import RowDocuments
@@ -224,7 +224,7 @@ class UserSpace:
         return self.app.open_sessions(self.user, self.listeners)
 
     def sessions_or_none(self) -> Sessions | None:
-        """Return the conversations; where they cannot be written, warn and return what can be read, or None."""
+        """Return the conversations; if they cannot be written, warn and return them read-only, or None."""
         try:
             sessions = self.sessions
             if self.database.is_read_only:
@@ -266,7 +266,7 @@ class UserSpace:
         return tools
 
     def _finish_rollback(self, tools: SkillTools) -> None:
-        """Complete a rollback of the skills that was killed, before anything reads a half of it."""
+        """Complete an interrupted rollback of the skills before anything reads a partial state."""
         from kept.skills.paths import ROLLBACK_JOURNAL
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
@@ -280,11 +280,11 @@ class UserSpace:
             return
         self.finished_rollback = done
         if done is not None:
-            self.listeners.warn(f"completed the rollback to {done.backup}, which had been interrupted")
+            self.listeners.warn(f"completed the interrupted rollback to {done.backup}")
 
     @cached_property
     def outbox(self) -> Outbox:
-        """The writes to external memories that wait for delivery."""
+        """The queued writes to external memories."""
         from kept.providers.outbox import Outbox
 
         return Outbox(self.database, user=self.user, clock=self.app.clock)

@@ -1,7 +1,7 @@
-"""Every place in a home where text can live: one table, read by forget, by backups and by the privacy test.
+"""Every place in a home where text is stored: one table, used by forget, backups and the privacy test.
 
 A file that matches no row fails `tests/flows/test_privacy.py`; a text column of one of our databases without a row
-fails `tests/unit/app/test_places.py`. So whatever stores text somewhere new adds a row here.
+fails `tests/unit/app/test_places.py`. So a change that stores text in a new place adds a row here.
 """
 
 import re
@@ -14,10 +14,10 @@ from kept.storage.columns import Part, TextColumn
 
 
 class Nature(StrEnum):
-    """What a file is worth."""
+    """Whether a file is canonical, derived, an old copy, or written by people."""
 
     CANONICAL = "canonical"
-    """The only copy of what it holds."""
+    """The only copy of its content."""
     DERIVED = "derived"
     """Rebuilt from canonical files when it is missing."""
     COPY = "copy"
@@ -27,24 +27,24 @@ class Nature(StrEnum):
 
 
 class OnForget(StrEnum):
-    """What forget does with a file that holds the text."""
+    """What forget does with a file that contains the text."""
 
     ROWS = "rows"
     """Its store removes the rows and erases their bytes."""
     ENTRIES = "entries"
     """The memory store removes the entries."""
     SKILL = "skill"
-    """The passages leave the skill and all of its versions."""
+    """The passages are removed from the skill and all of its versions."""
     LINES = "lines"
-    """The lines that hold the text are removed."""
+    """The lines that contain the text are removed."""
     OVERWRITE = "overwrite"
     """The lines are overwritten in place, because other processes append to the file."""
     MEMBERS = "members"
-    """The lines leave the files of the archive."""
+    """The lines are removed from the files in the archive."""
     REMOVE = "remove"
     """The file is removed; a derived one is rebuilt when it is needed."""
     REMOVE_COPY = "remove a copy"
-    """The whole copy is removed, because no part can be taken out of it; the plan names it with its size."""
+    """The whole copy is removed, because no part of it can be removed; the plan names it with its size."""
     NAME = "name"
     """It is never changed; the report names it."""
 
@@ -59,7 +59,7 @@ class Place:
     nature: Nature
     on_forget: OnForget
     shared: bool = False
-    """Whether the file belongs to the home and may hold text of every user."""
+    """Whether the file belongs to the home and may contain text of every user."""
     left_out: str = ""
     """Why a backup does not contain it; empty if it does."""
     secrets: bool = False
@@ -183,7 +183,7 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("blobs", "data", Part.BY_STORE, BLOBS_OF_USER),
     TextColumn("prompts", "text", Part.BY_STORE, _PROMPT),
     TextColumn("nodes", "text", Part.BY_STORE, _SESSION),
-    # a message whose source has no name any more came from an unknown tool
+    # a message whose source has lost its name counts as from an unknown tool
     TextColumn("sources", "name", Part.ROW, _SOURCE),
     TextColumn("notes", "value", Part.ROW, _SESSION),
     TextColumn("sessions", "title", Part.NULL, _USER),
@@ -216,7 +216,7 @@ SERVER_COLUMNS: tuple[TextColumn, ...] = (
     # pending writes, and lines about the use of skills
     TextColumn("documents", "data", Part.ROW),
 )
-"""Texts that are in a table of a PostgreSQL server, and elsewhere in a file of its own."""
+"""Texts that are in a table on a PostgreSQL server, and in separate files otherwise."""
 
 MESSAGES_OF_USER = f"message_id IN (SELECT id FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 
@@ -242,8 +242,8 @@ ROWS_OF_USER: dict[str, str] = {
     "prompts": _PROMPT,
     "sessions": _USER,
 }  # fmt: skip
-"""Which rows of `state.db` belong to a user, in an order in which the others can be deleted; the backup of one user
-contains these rows alone."""
+"""Which rows of `state.db` belong to a user, in an order in which the other rows can be deleted; the backup of one user
+contains only these rows."""
 
 FACTS_OF_USER: dict[str, str] = {
     "mirrored_writes": _USER,

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLUGIN_TOKENS = 2_000
-"""The length of an answer for a plugin that names none."""
+"""The output limit for a plugin that sets none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class App:
 
     @cached_property
     def server(self) -> PostgresServer | None:
-        """The PostgreSQL server that `storage.url` names; None where files hold everything."""
+        """The PostgreSQL server that `storage.url` names; None if the home is stored in files."""
         settings = self.settings.storage
         if not settings.url:
             return None
@@ -147,7 +147,7 @@ class App:
         """The file that sessions, outbox and usage share; raises a StorageError while it cannot be used."""
         if self.server is not None:
             raise UsageError(
-                f"{self.server.place} holds the data of this home", "use the tools of that server for this"
+                f"the data of this home is on {self.server.place}", "use the tools of that server for this"
             )
         from kept.storage.connections import is_emptied
         from kept.storage.sqlite import open_state
@@ -161,7 +161,7 @@ class App:
         return database
 
     def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
-        """Open the conversations of one user; events of this user alone go to `sink`."""
+        """Open the conversations of one user; only this user's events go to `sink`."""
         return self._session_store.for_user(user, sink=sink)
 
     @cached_property
@@ -240,7 +240,7 @@ class App:
         return self._mcp.tools
 
     def plugin_source(self) -> PluginSource:
-        """Return where plugins come from, how they may run, and what they are told about this home."""
+        """Return the configuration of plugins: where they are found, how they run, and their context."""
         from kept.providers.loading import Facts, PluginPolicy, PluginSource
 
         settings, home = self.settings, self.home
@@ -261,7 +261,7 @@ class App:
         return PluginSource(home.plugins, self.environ, policy)
 
     def _complete_for_plugin(self, messages: Sequence[Mapping[str, JSON]], max_tokens: int | None) -> str:
-        """Answer a plugin that calls a model, with the auxiliary model of summaries."""
+        """Answer a plugin's model call with the auxiliary model for summaries."""
         model = self.models.auxiliary("search_summary", self.models.chat())
         if model is None:
             raise UsageError("there is no model", "`kept model list` shows what can be used")
@@ -348,7 +348,7 @@ def open_semantic_search(app: App, database: SqliteDatabase) -> FileVectors | No
 
 
 def choose_models(app: App) -> tuple[Callable[[], Embeds], Callable[[], Embeds] | None]:
-    """Return what opens the model for the vectors of messages, and that for questions where it is another one."""
+    """Return functions that open the embedding model of messages and, if different, that of questions."""
     settings = app.settings.sessions.embeddings
 
     def open_served_model(timeout: float) -> Embeds:

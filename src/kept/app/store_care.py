@@ -1,4 +1,4 @@
-"""Care of the session store of a home: check and repair, and a database that was emptied."""
+"""Maintenance of the session store of a home: check, repair, and handling of an emptied database."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _TRACES = (
     "chat_history",
     "holographic.db",
 )
-"""What shows that a home was in use, besides older copies of the database itself."""
-_RESTORE = "`kept restore BACKUP` brings conversations back from a backup"
+"""Files that show that a home was in use, besides older copies of the database itself."""
+_RESTORE = "`kept restore BACKUP` restores conversations from a backup"
 
 
 def require_driver() -> None:
@@ -52,20 +52,20 @@ def open_server(app: App, settings: StorageSettings) -> PostgresServer:
 
 
 def open_sessions_at(server: PostgresServer, user: UserId) -> Sessions:
-    """Open the conversations of a user at a server that is not the home's own yet."""
+    """Open the conversations of a user on a server that the home does not use yet."""
     from kept.sessions.postgres.store import PostgresSessionStore
 
     return PostgresSessionStore(server, user=user)
 
 
 def prepare_vectors(source: UnitOfWork, target: UnitOfWork, *, may_replace: bool) -> bool:
-    """Let a database take the vectors of another one; False if there are none, or the target has another model's.
+    """Prepare a database for the vectors of another one; False if there are none, or the target has another model's.
 
-    With `may_replace` it takes them all the same, and loses its own: a server has one model for each user, a file one.
+    With `may_replace` the target's own vectors are dropped: a server has one model per user, a file only one.
     """
     from kept.sessions.rows import vectors
 
-    # what these functions need of a connection, every unit of work has
+    # a unit of work has everything that these functions need from a connection
     there, here = cast("Connection", source), cast("Connection", target)
     model = vectors.stored_model(there)
     if model is None or not (may_replace or vectors.stored_model(here) in {None, model}):
@@ -98,7 +98,7 @@ def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
 
 
 def _find_refusals(server: PostgresServer) -> list[Finding]:
-    """Return why a server would refuse to store what it lets us read."""
+    """Return why a server would refuse writes although it can be read."""
     from kept.storage.postgres.schema import find_missing_rights
 
     found = []
@@ -112,7 +112,7 @@ def _find_refusals(server: PostgresServer) -> list[Finding]:
 
 
 def _find_emptied(path: Path) -> list[Finding]:
-    """Return a finding for a database without a byte in a home that was in use, and for each that was set aside."""
+    """Return a finding for an empty database in a home that was in use, and for each that was set aside."""
     from kept.storage.swap import COMPANIONS
 
     found = []
@@ -133,7 +133,7 @@ def _find_traces(path: Path) -> list[str]:
 
 
 def set_aside_emptied(app: App) -> None:
-    """Rename a database without a byte in a home that was in use: a new one in its place would hide the loss."""
+    """Rename an empty database in a home that was in use: a new one in its place would hide the loss."""
     from kept.core.events import Warned
     from kept.storage.files import explain_errors
 
@@ -147,9 +147,9 @@ def set_aside_emptied(app: App) -> None:
 
 
 def describe_limits(app: App) -> list[str]:
-    """Return what the check of a healthy session store could not see."""
+    """Return what the check of the session store did not cover."""
     if app.server is not None:
-        return [f"{app.server.place} looks after its own files"]
+        return [f"{app.server.place} checks its own files"]
     from kept.sessions.sqlite.check import describe_limits as describe
 
     return describe(app.home.database)
@@ -158,7 +158,7 @@ def describe_limits(app: App) -> list[str]:
 def repair_store(app: App) -> Repaired | None:
     """Check the session store of this home and repair it; None if nothing was ever stored."""
     if app.server is not None:
-        remedy = "a server is repaired there; `kept sessions reindex` builds the search index anew"
+        remedy = "repair it with the server's own tools; `kept sessions reindex` rebuilds the search index"
         raise UsageError(f"the conversations are stored at {app.server.place}", remedy)
     from kept.sessions.sqlite.repair import Repair
 
@@ -181,7 +181,7 @@ def _close_database(app: App) -> None:
 
 @contextmanager
 def open_store_of(path: Path) -> Iterator[Sessions]:
-    """Open the conversations of a database file that was copied, brought up to date; for all of its users."""
+    """Open the conversations of all users in a copied database file, migrated to the current schema."""
     from kept.sessions.sqlite.store import SqliteSessionStore
 
     store = SqliteSessionStore(path)

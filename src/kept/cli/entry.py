@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 _WITH_VALUE = ("--home", "--profile", "-p", "--as")
 _LOST_INTERRUPT_SECONDS = 0.02
-"""Until an interrupt is repeated: long enough to leave the callback in which it was lost."""
+"""Seconds until an interrupt is repeated: long enough to leave the callback in which it was lost."""
 
 
 def main() -> None:
@@ -25,11 +25,11 @@ def main() -> None:
             sys.exit(130)  # as later, and without a traceback
         run_command()
     finally:
-        sys.unraisablehook = report  # a process that runs many commands does not pile them up
+        sys.unraisablehook = report  # a process that runs many commands must not nest the hooks
 
 
 def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs", report: "Callable[[sys.UnraisableHookArgs], object]") -> None:
-    """Interrupt again if Ctrl-C came where Python can only report it, as in a callback of the database."""
+    """Interrupt again if Ctrl-C came where Python cannot raise it, as in a callback of the database."""
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         report(lost)
         return

@@ -1,7 +1,7 @@
-"""The hidden `kept hook CLIENT`: reads an event, answers in time, and is never in the way.
+"""The hidden `kept hook CLIENT`: reads an event, answers in time, and never blocks or fails the client.
 
-It always ends with 0 and prints one JSON object or nothing. A watchdog ends the process at the deadline, also while
-the store hangs; everything below is imported only after the watchdog has started.
+It always exits with 0 and prints one JSON object or nothing. A watchdog ends the process at the deadline, even if
+the store hangs; everything else is imported only after the watchdog has started.
 """
 
 import gc
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kept.importers.connect.events import HookEvent
 
 _START_UP_SECONDS = 2.0
-"""Until the event is known: the longest deadline of any."""
+"""The deadline until the event is known: the longest of all events."""
 _NOTE_SECONDS = 0.3
-"""How long a process that is too late may take to write that down."""
+"""How long a process that missed its deadline may take to log that and spool its event."""
 
 
 class Watchdog:
@@ -32,7 +32,7 @@ class Watchdog:
         self.what = "the event did not arrive"
         self.log_file = ""
         self.on_timeout: Callable[[], object] = bool
-        """Writes down what is left to do, where a later event finds it."""
+        """Spools the unfinished work for a later event."""
         self.started = time.monotonic()
         self._printing = threading.Lock()
         threading.Thread(target=self._watch, daemon=True, name="watchdog").start()
@@ -63,7 +63,7 @@ class Watchdog:
         self.on_timeout()
 
     def print(self, text: str) -> None:
-        """Print the answer at once and whole; the process is not ended in the middle of it."""
+        """Print the whole answer at once; the watchdog does not end the process in the middle of it."""
         with self._printing:
             data = text.encode("utf-8", "replace")
             while data:
@@ -74,7 +74,7 @@ def run(options: dict[str, str], words: list[str]) -> NoReturn:
     """Handle the event on stdin, or in the last argument; never returns and never fails."""
     if os.environ.get("KEPT_OFF") == "1" or not words:
         os._exit(0)
-    gc.disable()  # a process of a quarter of a second frees its memory by ending: a tenth less processor time
+    gc.disable()  # the process ends after a quarter of a second anyway; this saves a tenth of its processor time
     try:
         if words[0] == "--catch-up":
             _catch_up(options, words[1:])
@@ -115,7 +115,7 @@ def _open(options: dict[str, str]) -> "tuple[App, Caller]":
     from kept.core.ids import OWNER, UserId
 
     app = open_app(options.get("--home"), options.get("--profile") or options.get("-p"))
-    if app.home.unfinished_forgets.is_dir():  # nothing may be recalled that a killed process was about to remove
+    if app.home.unfinished_forgets.is_dir():  # never recall what a killed process was about to remove
         from kept.operations.forget import finish_interrupted
 
         finish_interrupted(app.caller())
@@ -129,7 +129,7 @@ def _read_input() -> bytes:
 
 
 def _pass_on(words: list[str]) -> None:
-    """Start the command that Codex notified before kept was connected, with the same argument."""
+    """Start the `notify` command that Codex had before kept was connected, with the same argument."""
     if len(words) > 1:
         start_detached(words)
 
@@ -173,7 +173,7 @@ def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
 
 
 def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
-    """Store what earlier events left; runs on its own, after the client has gone on."""
+    """Store what earlier events left, in a separate process that the client does not wait for."""
     from kept.operations.hooks import catch_up
 
     with suppress(OSError):

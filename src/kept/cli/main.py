@@ -28,16 +28,16 @@ COMMANDS = {
     "run": "Answer one message and exit, for scripts.",
     "memory": "The two pages of curated memory: show, edit, undo.",
     "sessions": "Past conversations: list, search, read, export.",
-    "receipts": "What models were shown of the memory; mark it.",
+    "receipts": "What models were shown from memory; mark it.",
     "skills": "Procedures that were learned or installed.",
-    "curator": "Tidy skills that are not used.",
+    "curator": "Archive unused skills.",
     "providers": "External memories: set up, status, outbox.",
-    "plugins": "Code of other people: list, show, disable.",
+    "plugins": "Third-party plugins: list, show, disable.",
     "connect": "Give other agents this memory: Claude Code, Codex and more.",
-    "disconnect": "Take everything out of an agent that connect wrote.",
+    "disconnect": "Remove everything that connect wrote to an agent.",
     "claw": "Move from OpenClaw: migrate, clean up.",
-    "import": "Bring along conversations of other agents on this machine.",
-    "backup": "Write everything to one file, safely while others write.",
+    "import": "Import conversations of other agents on this machine.",
+    "backup": "Write everything to one file, even while others write.",
     "restore": "Merge a backup into this home, or restore it into an empty one.",
     "storage": "Where the home is stored: move it to PostgreSQL and back.",
     "context": "The engine that keeps a conversation within the window.",
@@ -45,15 +45,15 @@ COMMANDS = {
     "profile": "Separate homes, for example for work.",
     "config": "Show and change settings.",
     "user": "The people who share this home: list, create, export, forget.",
-    "export": "Write out everything of one user, as JSONL.",
-    "forget": "Remove a conversation, a topic or a user for good.",
+    "export": "Write everything of one user as JSONL.",
+    "forget": "Permanently remove a conversation, words or a user.",
     "usage": "Tokens and cost by day, model and session.",
     "eval": "Measure the search with questions from your own history.",
     "scan": "Check a text for threats, as every memory write is checked.",
     "mcp": "Serve this memory to other agents (MCP).",
     "serve": "Serve this memory to programs and people (HTTP).",
     "tool": "Run any tool of the agent, exactly as the agent would.",
-    "doctor": "Check the whole installation by running the real paths.",
+    "doctor": "Check the installation by running the real code paths.",
     "version": "Print the version.",
 }
 """Each name is a module of `commands` (or `chat`) with `register(program)`; the text is its line in the help."""
@@ -140,7 +140,7 @@ def _exit_on_broken_pipe() -> NoReturn:
 
 
 def _discard_output() -> None:
-    """Let nobody read what is still to be written: otherwise Python reports an error when it flushes at exit."""
+    """Redirect the remaining output to nowhere, so that Python reports no error when it flushes at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
         os.dup2(nowhere, stream.fileno())
@@ -300,7 +300,7 @@ def _globals(
         bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
-    """Give an agent a memory that lasts."""
+    """Give an agent persistent memory."""
     # declared for the help only: `_without_globals` reads these options, so that they are accepted anywhere
 
 

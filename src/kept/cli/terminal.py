@@ -122,7 +122,7 @@ def say(*parts: str | Bold) -> None:
     """Print one line to stdout: the result of the command, without control characters.
 
     Everything that commands print goes through `say`, `note` and the other functions of this module, so that stored
-    text, file names and answers cannot control the terminal, also where a pager or another program passes them on.
+    text, file names and answers cannot control the terminal, even through a pager or another program.
     """
     _write(sys.stdout, "".join(map(_render, parts)))
 
@@ -143,7 +143,7 @@ def put(text: str, *, exactly: bool) -> None:
 
 
 def wrap(text: str) -> str:
-    """Return `text` wrapped to the width of the terminal; unchanged when stderr is no terminal."""
+    """Return `text` wrapped to the width of the terminal; unchanged if stderr is not a terminal."""
     if not sys.stderr.isatty():
         return text
     from shutil import get_terminal_size
@@ -312,7 +312,7 @@ def moment(text: str, *, now: float) -> float:
     found = parse_moment(text, now=now)
     if found is None:
         raise UsageError(
-            f"{text!r} is not a date that can be read",
+            f"{text!r} is not a date that kept understands",
             "write it like 2026-11-15, 2026-11-15T18:30, yesterday, last week, in March, 3 days ago, gestern, 上周",
         )
     return found

@@ -31,7 +31,7 @@ class Home:
 
     @property
     def path(self) -> Path:
-        """Return the folder that holds this profile."""
+        """Return the folder of this profile."""
         return self.root if self.profile == DEFAULT_PROFILE else self.root / "profiles" / self.profile
 
     def for_user(self, user: UserId) -> "Home":
@@ -45,7 +45,7 @@ class Home:
 
     @property
     def own(self) -> Path:
-        """Return the folder of what belongs to the user alone."""
+        """Return the folder of the user's own files."""
         return self.path if self.user == OWNER else self.users / user_folder(self.user)
 
     @property
@@ -55,7 +55,7 @@ class Home:
 
     @property
     def pending(self) -> Path:
-        """Return the folder of writes that wait for approval."""
+        """Return the folder of pending writes."""
         return self.own / "pending"
 
     @property
@@ -80,27 +80,27 @@ class Home:
 
     @property
     def forget_reports(self) -> Path:
-        """Return the folder of the reports that `kept forget` leaves."""
+        """Return the folder of the reports that `kept forget` writes."""
         return self.own / "forgotten"
 
     @property
     def connections(self) -> Path:
-        """Return the folder with the record of connected agents, and backups of the files that it changed."""
+        """Return the folder with the record of connected agents, and backups of their changed files."""
         return self.own / "connect"
 
     @property
     def spool(self) -> Path:
-        """Return the folder of what could not be captured in time."""
+        """Return the folder of turns that could not be captured in time."""
         return self.own / "spool"
 
     @property
     def migration(self) -> Path:
-        """Return the folder of the reports that imports leave."""
+        """Return the folder of the reports that imports write."""
         return self.own / "migration"
 
     @property
     def backups(self) -> Path:
-        """Return the folder of backups that are taken by themselves or before a change."""
+        """Return the folder of automatic backups and of those before a change."""
         return self.own / "backups"
 
     @property
@@ -110,7 +110,7 @@ class Home:
 
     @property
     def unfinished_forgets(self) -> Path:
-        """Return the folder of forgets that were interrupted; the next command completes them."""
+        """Return the folder of interrupted forgets; the next command completes them."""
         return self.path / "forgotten" / "unfinished"
 
     @property
@@ -153,7 +153,7 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     """Return the home that `--home`, `$KEPT_HOME` or the default names, in the chosen profile."""
     chosen = flag or environ.get("KEPT_HOME") or "~/.kept"
     if "\0" in chosen or not is_encodable(chosen):
-        raise UsageError(f"the home {chosen!r} is no path in UTF-8", "give another path with --home")
+        raise UsageError(f"the home {chosen!r} is not a UTF-8 path", "give another path with --home")
     try:
         root = Path(chosen).expanduser().absolute()
     except RuntimeError as error:
@@ -163,7 +163,7 @@ def find_home(flag: str | None, profile: str | None, environ: Mapping[str, str])
     if home.profile != DEFAULT_PROFILE and not home.path.is_dir():
         raise NotFound(
             f"there is no profile {name!r}",
-            f"`kept profile create {name}` makes it; `kept profile list` shows all",
+            f"`kept profile create {name}` creates it; `kept profile list` shows all",
         )
     return home
 
@@ -187,7 +187,7 @@ def active_profile(root: Path) -> str:
 def choose_profile(root: Path, *names: str) -> None:
     """Make the first of `names` that exists the profile that commands use when none is named.
 
-    With two names, moving a folder changes the active profile in the same instant.
+    With two names, moving a folder also changes the active profile.
     """
     make_folder(root)
     write_atomically(root / "active_profile", "".join(f"{name}\n" for name in names).encode())

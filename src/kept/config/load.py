@@ -85,7 +85,7 @@ def parse_yaml(text: str, path: Path = Path("config.yaml")) -> Any:
     except (YAMLError, RecursionError, ValueError) as error:
         raise ConfigError(f"{path}: not valid YAML: {error}", "correct the file") from None
     if document is not None and not isinstance(document, dict):
-        raise ConfigError(f"{path}:1: the file must hold `section:` blocks", "see docs/configuration.md")
+        raise ConfigError(f"{path}:1: the file must contain `section:` blocks", "see docs/configuration.md")
     return document
 
 

@@ -22,15 +22,15 @@ class ProxySettings:
     enabled: bool = False
     """Whether `kept serve` forwards requests below `/proxy`, as with `--proxy`."""
     upstreams: dict[str, str] = field(default_factory=dict)
-    """Endpoints by the name in the path, besides `anthropic` and `openai`; these two can be given other addresses."""
+    """Endpoints by the name in the path, besides `anthropic` and `openai`, whose addresses can be changed here."""
     recall: Literal["start", "sure", "off"] = "sure"
-    """What requests are given: the pages; also passages that fit a message; or nothing."""
+    """What is added to requests: `start` the pages, `sure` also passages relevant to a message, `off` nothing."""
     capture: bool = True
     """Whether conversations are stored."""
     wait_milliseconds: Annotated[int, Between(10, 10_000)] = 200
-    """How long a request waits for memory; then it goes on unchanged, within 300 ms with all the rest."""
+    """How long a request waits for memory; after that it is forwarded unchanged, within 300 ms in all."""
     max_body_bytes: Annotated[int, Between(1_000)] = 40_000_000
-    """The largest body of a request; the endpoints have limits of their own near this one."""
+    """The largest body of a request; the endpoints have similar limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +38,11 @@ class ServeSettings:
     """The server for other clients."""
 
     host: str = "127.0.0.1"
-    """The address to listen on; one that other machines reach needs a token."""
+    """The address to listen on; one that other machines can reach requires a token."""
     port: Annotated[int, Between(0, 65_535)] = 8642
     """The port; if it is taken, the next free one is used. 0 chooses any."""
     hosts: list[str] = field(default_factory=list)
-    """Names under which clients reach the server, besides those of this machine."""
+    """Host names of the server, besides those of this machine."""
     max_body_bytes: Annotated[int, Between(1_000)] = 10_000_000
     """The largest body of a request."""
     body_seconds: Annotated[float, Between(1)] = 30.0
@@ -52,9 +52,9 @@ class ServeSettings:
     requests_at_once: Annotated[int, Between(1)] = 32
     """How many requests of a user may run at once."""
     drain_seconds: Annotated[float, Between(0)] = 20.0
-    """How long running turns may go on when the server stops."""
+    """How long running turns may continue when the server stops."""
     idle_minutes: Annotated[float, Between(0.1)] = 30.0
-    """When an open conversation without a message is closed; the next message opens it again."""
+    """How long an idle conversation stays open; the next message opens it again."""
     reset: Literal["none", "idle", "daily", "both"] = "none"
     """When a chat begins a new session: after `reset_idle_minutes`, every day at `reset_hour`, both, or never."""
     reset_idle_minutes: Annotated[int, Between(1)] = 1_440
@@ -69,14 +69,14 @@ class ServeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageSettings:
-    """Where conversations, pages and everything else of a database are stored."""
+    """Where conversations, pages and all other data are stored."""
 
     url: str = ""
     """`postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE` of a server for several hosts; empty for files in the home."""
     tenant: str = "default"
-    """Which rows of that database are this home's; homes with the same tenant share users and memory."""
+    """The name that separates this home in that database; homes with the same tenant share users and memory."""
     connections: Annotated[int, Between(1, 1_000)] = 10
-    """How many connections a process opens at most."""
+    """The most connections that a process opens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,9 +104,9 @@ class Settings:
     compression: CompressionSettings = field(default_factory=CompressionSettings)
     """When and how a conversation is compacted."""
     connect: ConnectSettings = field(default_factory=ConnectSettings)
-    """Connected agents: what they are given, and what of theirs is stored."""
+    """Connected agents: recall and capture."""
     backup: BackupSettings = field(default_factory=BackupSettings)
-    """Backups that are taken by themselves."""
+    """Automatic backups."""
     serve: ServeSettings = field(default_factory=ServeSettings)
     """The server for other clients: address, limits, sessions of chats."""
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -118,7 +118,7 @@ class Settings:
     display: DisplaySettings = field(default_factory=DisplaySettings)
     """What a chat shows."""
     approvals: Approvals = "ask"
-    """Whether commands and writes ask first, run at once, or are refused; dangerous ones always ask."""
+    """Whether commands and writes ask first, run immediately, or are refused; dangerous ones always ask."""
     toolsets: list[Toolset] | None = None
     """The toolsets to load; null loads all."""
     platforms: dict[str, dict[str, list[Toolset] | None]] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from kept.core.values import dataclass, replace
 Count = Callable[[Message], int]
 
 MAX_CORRECTION = 4.0
-"""A larger ratio of report to estimate is not believed."""
+"""A larger ratio of report to estimate is ignored as wrong."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
     if fault := faults(outcome.messages):
         return fault[0]
     if _lost_last_user([row.message for row in rows], outcome.messages):
-        return "the last user message is gone"
+        return "the last user message is missing"
     if isinstance(outcome, Compaction):
         named = sorted([*outcome.kept_head, *outcome.covered, *outcome.kept_tail])
         if named != sorted(row.id for row in rows):
@@ -315,5 +315,5 @@ def _from_module(module: ModuleType) -> object:
         if inspect.isclass(one) and issubclass(one, ContextEngine) and one.__module__.startswith(module.__name__)
     ]
     if len(kinds) != 1:
-        raise TypeError(f"it must register an engine or hold one ContextEngine subclass, and holds {len(kinds)}")
+        raise TypeError(f"it must register an engine or contain one ContextEngine subclass, but contains {len(kinds)}")
     return kinds[0]()

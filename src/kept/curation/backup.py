@@ -99,8 +99,8 @@ class Backups:
     def roll_back(self, name: str | None = None) -> RollbackResult:
         """Restore every skill of a backup, byte for byte; without a name the newest, or the one that was begun.
 
-        The present state is backed up first. Newer skills stay, and every change is a version that
-        can be undone. A rollback that was killed goes on where it ended.
+        The current state is backed up first. Newer skills stay, and every change is a version that
+        can be undone. An interrupted rollback continues where it stopped.
         """
         begun = self.unfinished()
         if begun is None or name not in {None, begun.backup}:
@@ -172,7 +172,7 @@ class Backups:
 
 
 def forget_in_backup(path: Path, texts: Texts) -> None:
-    """Write a backup again without the passages that hold one of the texts; files that are no text are left out."""
+    """Rewrite a backup without the passages that contain one of the texts; files that are not text are left out."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for entry, data in _entries(path):

@@ -1,4 +1,4 @@
-"""The curator: unused skills become stale, then archived, and come back when they are used."""
+"""The curator: unused skills become stale, then archived, and active again when they are used."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -156,7 +156,7 @@ class Curator:
             return State()
 
     def due(self, last_activity: datetime | None) -> bool:
-        """Tell whether an automatic run should start now: the interval is over and nobody is active."""
+        """Whether an automatic run should start now: the interval is over and nobody is active."""
         state, now = self.state(), self._clock.now()
         if not self._settings.enabled or state.paused:
             return False
@@ -257,7 +257,7 @@ class Curator:
             return self.backups.roll_back(backup)
 
     def finish_rollback(self) -> RollbackResult | None:
-        """Complete a rollback that was killed; None when there is none, or while another process is at it."""
+        """Complete an interrupted rollback; None if there is none, or if another process is completing it."""
         if self.backups.unfinished() is None:
             return None
         try:

@@ -1,4 +1,4 @@
-"""Answers of the gateway: the JSON of an operation, and problem details (RFC 9457) for everything that fails."""
+"""Answers of the gateway: the JSON of an operation, and problem details (RFC 9457) for failures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REFUSAL_STATUS = {
     Reason.OVER_BUDGET: 422,
     Reason.UNAVAILABLE: 503,
 }
-"""Every other reason is a request that the caller can correct: 400."""
+"""Every other reason means that the caller can correct the request: 400."""
 _TITLES = {
     400: "Bad request",
     401: "Token needed",
@@ -54,7 +54,7 @@ _TITLES = {
     503: "Not available now",
 }
 RETRY_SECONDS = 2
-"""What a client is told to wait when the store is busy."""
+"""Seconds after which a client should retry when the store is busy."""
 
 
 class Answers(Protocol):
@@ -118,7 +118,7 @@ def refusal(refused: Refused) -> Response:
 
 
 def failure(error: KeptError) -> Response:
-    """Return the problem for an error; what only the owner of the machine may see stays in the log."""
+    """Return the problem for an error; details that only the owner may see stay in the log."""
     headers: dict[str, str] = {}
     if isinstance(error, StorageError):
         log.warning("a request failed: %s", error)
@@ -129,7 +129,7 @@ def failure(error: KeptError) -> Response:
 
 
 def invalid_request(error: RequestValidationError) -> Response:
-    """Return the problem for a request with wrong fields; it names each of them."""
+    """Return the problem for a request with invalid fields, naming each of them."""
     fields: list[JSON] = [
         {"field": ".".join(str(part) for part in one["loc"]), "problem": str(one["msg"])} for one in error.errors()[:20]
     ]
@@ -144,7 +144,7 @@ def make_etag(text: str) -> str:
 
 
 def matches_etag(header: str | None, etag: str) -> bool:
-    """Whether an If-Match header allows a change of what has this tag; without a header everything is allowed."""
+    """Whether an If-Match header allows a change to content with this tag; without a header, always."""
     if header is None:
         return True
     return any(one.strip().removeprefix("W/") in {"*", etag} for one in header.split(","))

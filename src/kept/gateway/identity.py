@@ -1,4 +1,4 @@
-"""Who calls: the token of a request, the user it acts for, and the checks of Host and Origin."""
+"""Authentication: the token of a request, the user it acts for, and the checks of Host and Origin."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 COOKIE = "kept_session"
 """The cookie that holds the token of a browser; programs send a header instead."""
 TOKEN_HEADER = "x-kept-token"  # noqa: S105 - the name of a header
-"""Our token in a request to the proxy: the other headers hold the key of the endpoint."""
+"""Our token in a request to the proxy: the usual headers contain the key of the endpoint."""
 REMEMBERED_SECONDS = 3_600.0
-"""How long the proxy knows who called while the database cannot be read."""
+"""How long the proxy caches callers, for times when the database cannot be read."""
 _MOST_REMEMBERED = 1_000
 USER_HEADER = "x-kept-user"
 FRONT_END_HEADERS = (USER_HEADER, "x-openwebui-user-id", "x-librechat-user-id")
-"""Headers in which a front end names its user; they count with the scope `act-as` only."""
+"""Headers in which a front end names its user; they are honoured only with the scope `act-as`."""
 JWT_HEADER = "x-openwebui-user-jwt"
 JWT_VARIABLE = "KEPT_JWT_SECRET"
-"""The secret that the front end signs its users with, in the environment or in `.env`."""
+"""The variable with the secret with which the front end signs its users, in the environment or in `.env`."""
 _LATE_SECONDS = 60.0
 """How far the clocks of the front end and of this machine may differ."""
 _MOST_JWT_CHARACTERS = 8_000
@@ -61,11 +61,11 @@ class Principal:
     user: UserId
     scopes: frozenset[Scope]
     token_id: str = ""
-    """Empty for the owner on this machine, who needs none while there are no tokens."""
+    """Empty for the owner on this machine, who needs no token while none exists."""
 
     @property
     def name(self) -> str:
-        """Return what limits are counted by."""
+        """Return the key by which limits are counted."""
         return f"{self.token_id}:{self.user}"
 
 
@@ -75,7 +75,7 @@ def deliverer(address: tuple[str, int] | None) -> Principal:
 
 
 class Gate:
-    """Decides for each request who calls."""
+    """Identifies the caller of each request."""
 
     def __init__(self, app: App, *, is_loopback: bool, hosts: frozenset[str]) -> None:
         self._app = app
@@ -84,9 +84,9 @@ class Gate:
         self._proxied: dict[bytes, tuple[float, Principal]] = {}
 
     def identify(self, headers: Mapping[str, str], *, allows_cookie: bool = False) -> Principal:
-        """Return who calls; raises Unauthorized or Forbidden. Reads the database.
+        """Return the caller; raises Unauthorized or Forbidden. Reads the database.
 
-        With `allows_cookie` the token of a browser counts too: for pages, whose forms carry a token of their own.
+        With `allows_cookie` a browser's cookie is accepted too: for pages, whose forms have a CSRF token.
         """
         secret = _read_secret(headers)
         if secret is None and allows_cookie:
@@ -94,9 +94,11 @@ class Gate:
         return self._act_as(self._identify(secret), headers)
 
     def identify_proxied(self, headers: Mapping[str, str]) -> Principal:
-        """Return who calls the proxy. A token in the place of the endpoint's key is refused, so that it stays here."""
+        """Return the caller of the proxy. A kept token in place of the endpoint's key is refused: it must stay here."""
         if tokens.is_token(_read_secret(headers) or ""):
-            raise Unauthorized("a token of kept does not belong there", f"send it in the header {TOKEN_HEADER}")
+            raise Unauthorized(
+                "a kept token was sent in place of the endpoint's key", f"send it in the header {TOKEN_HEADER}"
+            )
         found = self._act_as(self._identify(headers.get(TOKEN_HEADER, "").strip() or None, TOKEN_HEADER), headers)
         if len(self._proxied) >= _MOST_REMEMBERED:
             self._proxied.clear()
@@ -104,13 +106,13 @@ class Gate:
         return found
 
     def remember_proxied(self, headers: Mapping[str, str]) -> Principal | None:
-        """Return who called the proxy with these headers before; None if that is too long ago. Reads no database."""
+        """Return the cached caller of these headers; None if it has expired. Does not read the database."""
         when, found = self._proxied.get(_mark_of(headers), (0.0, None))
         return found if time.monotonic() - when < REMEMBERED_SECONDS else None
 
     def _identify(self, secret: str | None, place: str = "Authorization: Bearer …") -> Principal:
         is_token = secret is not None and tokens.is_token(secret)
-        # clients want some key: on this machine any that is no token of ours will do, as long as there are none
+        # clients require some key: without tokens, this machine accepts any value that does not look like one
         if not is_token and self._is_loopback and not tokens.has_tokens(self._app):
             return Principal(OWNER, frozenset(Scope) - {Scope.ACT_AS})
         token = tokens.find_token(self._app, secret) if secret else None
@@ -138,17 +140,17 @@ class Gate:
         elif headers.get(USER_HEADER):
             raise Forbidden("this token cannot act for another user", "create one with --scope act-as")
         else:
-            named = None  # headers of a front end that nobody vouches for are ignored
+            named = None  # unauthenticated headers of a front end are ignored
         if named is None:
             return Principal(base.user, base.scopes - {Scope.ACT_AS}, base.token_id)
         user = users.check_user_id(named)
-        if user == OWNER:  # somebody may call themselves so at the front end
+        if user == OWNER:  # a user of the front end may have chosen this name
             raise Forbidden("nobody can act for the owner", "use a token of the owner")
         self._ensure_user(user)
         return Principal(user, base.scopes & {Scope.READ, Scope.WRITE}, base.token_id)
 
     def _ensure_user(self, user: UserId) -> None:
-        """Create a user of a front end with their first request."""
+        """Create a user of a front end at their first request."""
         if not self._exists(user):
             users.create_user(self._app.caller(), user)
 
@@ -173,7 +175,7 @@ class Gate:
 
 
 def _mark_of(headers: Mapping[str, str]) -> bytes:
-    """Return what tells callers of the proxy apart, without keeping their tokens."""
+    """Return a hash that identifies callers of the proxy, so that their tokens are not kept."""
     named = "\0".join(headers.get(name, "") for name in (TOKEN_HEADER, JWT_HEADER, *FRONT_END_HEADERS))
     return hashlib.sha256(named.encode("utf-8", "replace")).digest()
 
@@ -193,10 +195,10 @@ def read_cookie(headers: Mapping[str, str]) -> str | None:
 
 
 def read_host(host: str) -> str | None:
-    """Return the name in a Host header, without its port; None for one that is none."""
+    """Return the name in a Host header, without its port; None if it is invalid."""
     try:
         found = urlsplit(f"//{host}")
-        _ = found.port  # raises for a port that is no number
+        _ = found.port  # raises if the port is not a number
     except ValueError:
         return None
     if found.path or found.query or found.fragment or found.username is not None:
@@ -240,7 +242,7 @@ def read_jwt(text: str, secret: str, *, now: float) -> str | None:
 def _is_valid_now(payload: Mapping[str, object], now: float) -> bool:
     expires, begins = payload.get("exp"), payload.get("nbf", 0)
     if isinstance(expires, bool) or not isinstance(expires, int | float) or not isinstance(begins, int | float):
-        return False  # one that is valid for ever could be used for ever
+        return False  # a token without an expiry could be replayed forever
     return begins - _LATE_SECONDS <= now <= expires + _LATE_SECONDS
 
 

@@ -1,4 +1,4 @@
-"""What every request passes first: Host and Origin, size and speed of its body, how many at once, and who calls."""
+"""The checks before every request: Host and Origin, size and speed of its body, rate, concurrency, and token."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/api/hello"})
-"""Paths that need no token: they tell only that the server runs."""
+"""Paths that need no token: they only show that the server runs."""
 STATIC = "/static/"
-"""Style and script of the pages; nothing of anybody."""
+"""Styles and scripts of the pages, without user data."""
 HOOKS = "/hooks/"
 """Below this path requests are signed and need no token."""
 _PROXY_SECONDS = 0.1
-"""How long the proxy waits for the database to say who calls, if it knows that from earlier."""
+"""How long the proxy waits for the database to identify a caller who is cached."""
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32_768
@@ -75,7 +75,7 @@ class Rates:
             return (1 - left) * 60 / self._per_minute
         self._buckets[name] = (left - 1, now)
         self._running[name] += 1
-        if len(self._buckets) > 10_000:  # full buckets say nothing
+        if len(self._buckets) > 10_000:  # full buckets carry no information
             self._buckets = {each: kept for each, kept in self._buckets.items() if kept[0] < self._per_minute - 1}
         return None
 
@@ -132,7 +132,7 @@ class Entrance:
         await self._run(scope, receive, secure, principal)
 
     async def _identify(self, scope: Scope, headers: Headers) -> Principal:
-        """Return who calls. A request of the proxy does not wait for a database that is locked, broken or slow."""
+        """Return the caller. A request to the proxy does not wait for a locked, damaged or slow database."""
         if not scope["path"].startswith(PROXY):
             return await offload(self._gate.identify, headers, allows_cookie=is_screen(scope["path"]))
         try:
@@ -144,14 +144,14 @@ class Entrance:
                 return known
             if isinstance(error, StorageError):
                 raise
-        return await offload(self._gate.identify_proxied, headers)  # nobody known: it takes the time that it takes
+        return await offload(self._gate.identify_proxied, headers)  # not cached: wait for the database
 
     def _limit_of(self, path: str) -> int:
         """Return how many bytes a body may have."""
         return self._settings.proxy.max_body_bytes if path.startswith(PROXY) else self._settings.max_body_bytes
 
     def _refuse(self, scope: Scope, headers: Headers) -> Response | None:
-        """Return the problem of a request that no token makes right."""
+        """Return the problem of a request that is invalid with any token."""
         size = sum(len(name) + len(value) for name, value in scope["headers"])
         if len(scope["headers"]) > _MOST_HEADERS or size > _MOST_HEADER_BYTES:
             return problem(431, f"a request may have at most {_MOST_HEADERS} headers and {_MOST_HEADER_BYTES} bytes")
@@ -192,7 +192,7 @@ class Entrance:
 
 
 def _tell(scope: Scope, headers: Headers, problem: Response) -> Response:
-    """Return a problem in the form that its client reads: a browser is led to the page where it can sign in."""
+    """Return a problem in the form that its client expects: a browser is redirected to the sign-in page."""
     if not is_screen(scope["path"]) or not wants_page(headers):
         return write_problem(scope["path"], problem)
     if problem.status_code == 401:
@@ -214,7 +214,7 @@ class BodyLimit:
         self._is_complete = False
 
     async def receive(self) -> Message:
-        """Return the next part; raises HTTPException. After the body only a disconnect comes, without a limit."""
+        """Return the next part; raises HTTPException. After the body, wait for a disconnect without a limit."""
         if self._is_complete:
             return await self._receive()
         message: Message | None = None

@@ -1,4 +1,4 @@
-"""Figures of the server: `/metrics` in the text format of Prometheus, and the lines of the log about the process."""
+"""Metrics of the server: `/metrics` in the text format of Prometheus, and log lines about the process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Metrics:
     requests: Counter[int] = field(default_factory=Counter)
     """Answers by status."""
     turns: Counter[str] = field(default_factory=Counter)
-    """Turns by how they ended: done, interrupted or failed."""
+    """Turns by outcome: done, interrupted or failed."""
     began: float = field(default_factory=time.monotonic)
     _seconds: float = 0.0
     _buckets: list[int] = field(default_factory=lambda: [0] * (len(_BOUNDS) + 1))
@@ -82,7 +82,7 @@ class Metrics:
         ]
 
     def describe_process(self) -> str:
-        """Return memory, collected garbage, threads and age of the process in one line."""
+        """Return memory, garbage collections, threads and uptime of the process in one line."""
         collections = sum(one["collections"] for one in gc.get_stats())
         return (
             f"memory {measure_memory() // 1_000_000} MB, peak {_measure_peak() // 1_000_000} MB, "
@@ -90,7 +90,7 @@ class Metrics:
         )
 
     async def monitor(self) -> None:
-        """Log how the process is: now, every few minutes, and when this is cancelled because the server stops."""
+        """Log the state of the process: now, every few minutes, and when this is cancelled because the server stops."""
         try:
             when = "start"
             while True:
@@ -109,7 +109,7 @@ def _render(name: str, kind: str, description: str, samples: Iterable[tuple[str,
 
 
 def measure_memory() -> int:
-    """Return the resident memory of the process in bytes; where the system does not tell, its peak."""
+    """Return the resident memory of the process in bytes; its peak if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

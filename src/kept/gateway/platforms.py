@@ -1,4 +1,4 @@
-"""Chat platforms: the port that each of them implements, and what passes through it."""
+"""Chat platforms: the port that each of them implements, and its values."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _MOST_FILE_CHARACTERS = 100_000
-"""How much of all text files of a message a model is shown."""
+"""How many characters of the text files of a message the model is shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Somebody pressed a button that stops the answer to a message."""
+    """A person pressed the button that stops the answer to a message."""
 
     chat: Chat
     delivery: str
-    """The message whose answer is stopped; a later turn of the chat goes on."""
+    """The message whose answer is stopped; a later turn of the chat continues."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ Incoming: TypeAlias = PlatformMessage | Stopped | Moved
 
 
 class Shown:
-    """Which messages on the platform hold the parts of a reply; what is set survives a crash."""
+    """The platform messages that contain the parts of a reply; they are stored, so that they survive a crash."""
 
     def __init__(
         self, parts: Sequence[str] = (), store: Callable[[tuple[str, ...]], Awaitable[None]] | None = None
@@ -59,7 +59,7 @@ class Shown:
         self._store = store
 
     async def set_part(self, place: int, part: str) -> None:
-        """Note which message holds a part; the places come one after the other."""
+        """Record which message contains a part; parts must be set in order."""
         self.parts[place:] = [part, *self.parts[place + 1 :]]
         if self._store is not None:
             await self._store(tuple(self.parts))
@@ -67,20 +67,20 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a chat is told in answer to one of its messages."""
+    """The reply to a message of a chat."""
 
     message: PlatformMessage
     text: str
     session_id: SessionId | None = None
     is_error: bool = False
     is_paired: bool = True
-    """False for the answer to a stranger, which holds the code."""
+    """False for the answer to a stranger, which contains the code."""
     shown: Shown = field(default_factory=Shown, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """What could be read of a file: an image or a text; neither if it cannot be shown to a model."""
+    """The content of a file: an image or a text; neither if it cannot be shown to a model."""
 
     file: File
     image: ImagePart | None = None
@@ -90,7 +90,7 @@ class FileContent:
 
 
 class Undelivered(KeptError):
-    """The platform did not take a reply; with `is_temporary` it may take it later."""
+    """The platform did not accept a reply; with `is_temporary` it may accept it later."""
 
     http_status = 502
 
@@ -111,15 +111,15 @@ class HookRequest:
 
 @dataclass(frozen=True, slots=True)
 class HookAnswer:
-    """What the sender of such a request is told."""
+    """The answer to such a request."""
 
     value: dict[str, JSON]
     status: int = 200
 
 
 Receive: TypeAlias = Callable[[Incoming], Awaitable[Reply | None]]
-"""Takes what a platform reports. When it returns, a message is stored, and the platform can be told that it arrived;
-the reply is returned to a platform that does not send."""
+"""Handles what a platform reports. When it returns, a message is stored, and its delivery can be confirmed; a platform
+that does not send gets the reply as the result."""
 
 
 class Platform(Protocol):
@@ -137,7 +137,7 @@ class Platform(Protocol):
 
     @property
     def sends(self) -> bool:
-        """Return whether replies are sent; otherwise whoever delivers a message waits for the reply."""
+        """Return whether replies are sent; otherwise the reply is the answer to the delivery."""
         ...
 
     @property
@@ -151,26 +151,26 @@ class Platform(Protocol):
         ...
 
     def connect(self, receive: Receive, tell: Callable[[str], None]) -> AbstractAsyncContextManager[None]:
-        """Be connected inside the block. A platform that must be asked hands over what it gets to `receive`.
+        """Stay connected inside the block. A platform that is polled passes what it gets to `receive`.
 
-        `tell` is for the person who started the server: connected, or why not.
+        `tell` reports to the person who started the server: connected, or why not.
         """
         ...
 
     async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
-        """Take a request to `/hooks/NAME`; raises Unauthorized, or RequestValidationError."""
+        """Handle a request to `/hooks/NAME`; raises Unauthorized, or RequestValidationError."""
         ...
 
     async def send(self, reply: Reply) -> None:
-        """Send a whole reply, except for the parts that were shown; raises Undelivered."""
+        """Send a whole reply, except for parts that were already sent; raises Undelivered."""
         ...
 
     async def show_draft(self, reply: Reply) -> None:
-        """Show how far the answer is; raises Undelivered. `send` for the same message replaces it."""
+        """Show the answer so far; raises Undelivered. `send` for the same message replaces it."""
         ...
 
     async def read_files(self, message: PlatformMessage) -> Sequence[FileContent]:
-        """Return what the files of a message hold."""
+        """Return the contents of the files of a message."""
         ...
 
 
@@ -184,7 +184,7 @@ class Draft:
     done: anyio.Event = field(default_factory=anyio.Event)
 
     async def keep_showing(self, every: float) -> None:
-        """Show the text whenever it changed; a request under way is not cut off when the answer is complete."""
+        """Show the text whenever it has changed; a running request is not cancelled when the answer is complete."""
         shown, at, refresh = None, 0.0, self.platform.refresh_seconds
         while not self.done.is_set():
             is_old = refresh is not None and time.monotonic() - at >= refresh
@@ -192,7 +192,7 @@ class Draft:
                 shown, at = self.text, time.monotonic()
                 try:
                     await self.platform.show_draft(replace(self.reply, text=shown))
-                except KeptError as error:  # the whole answer comes at the end
+                except KeptError as error:  # the whole answer is sent at the end
                     log.info("%s: %s", self.platform.name, error)
                     return
             with anyio.move_on_after(every or 0.01):
@@ -200,7 +200,7 @@ class Draft:
 
 
 def name_speaker(message: PlatformMessage, asked: str | None = None) -> str:
-    """Return what the model is told; where several people share a conversation, with the name of the speaker."""
+    """Return the text for the model; if several people share a conversation, with the name of the speaker."""
     text = message.text if asked is None else asked
     if not message.chat.is_shared:
         return text
@@ -208,12 +208,12 @@ def name_speaker(message: PlatformMessage, asked: str | None = None) -> str:
 
 
 def describe_edit(message: PlatformMessage) -> str:
-    """Return how an edit stands in a conversation."""
+    """Return the text of an edit as it is added to a conversation."""
     return f"[An earlier message was edited. It now reads:] {name_speaker(message)}"
 
 
 def join_files(message: PlatformMessage, contents: Sequence[FileContent]) -> PlatformMessage:
-    """Return a message with the texts of its files; images go to the model beside it."""
+    """Return a message with the texts of its files; images are passed to the model separately."""
     pieces, left = [message.text] if message.text else [], _MOST_FILE_CHARACTERS
     for one in contents:
         named = " ".join(part for part in (one.file.kind, one.file.name) if part)
@@ -235,7 +235,7 @@ Known: TypeAlias = Mapping[str, tuple[type, ...]]
 
 
 def check_fields(name: str, fields: Mapping[str, Any], known: Known, *, page: str) -> None:
-    """Raise ConfigError for settings of a platform that do not exist or have another type."""
+    """Raise ConfigError for settings of a platform that are unknown or have the wrong type."""
     place = f"serve.platforms.{name}"
     for key, value in fields.items():
         if key not in known:
@@ -245,7 +245,7 @@ def check_fields(name: str, fields: Mapping[str, Any], known: Known, *, page: st
 
 
 def read_secret(environ: Mapping[str, str], name: str, setting: str, variable: str, least: int) -> str:
-    """Return the secret in an environment variable that a setting names; raises ConfigError without one."""
+    """Return the secret from the environment variable that a setting names; raises ConfigError without one."""
     place = f"serve.platforms.{name}"
     secret = environ.get(variable) or "" if variable else ""
     if len(secret) >= least:

@@ -1,4 +1,4 @@
-"""What routes take from a request: the caller with the scope that the route needs, and moments in time."""
+"""Dependencies of routes: the caller with the scope that the route needs, and times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def get_caller(request: Request) -> Caller:
-    """Return who calls, as the entrance identified them."""
+    """Return the caller that the entrance identified."""
     return cast("Caller", request.state.caller)
 
 
@@ -44,10 +44,10 @@ Moment = Annotated[str | None, Query(max_length=100, description="A date, a time
 
 
 def read_moment(caller: Caller, text: str | None) -> float | None:
-    """Return a moment in epoch seconds; raises UsageError for a text that is none."""
+    """Return a time in epoch seconds; raises UsageError if the text is not a date."""
     if text is None:
         return None
     found = parse_moment(text, now=caller.app.clock.now().timestamp())
     if found is None:
-        raise UsageError(f"{text!r} is not a date that can be read", "write it like 2026-11-15T18:30 or yesterday")
+        raise UsageError(f"{text!r} is not a date that kept understands", "write it like 2026-11-15T18:30 or yesterday")
     return found

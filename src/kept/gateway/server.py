@@ -51,7 +51,7 @@ CLIENT_SECONDS = 5
 REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
-"""How often idle work is looked for; it runs when no turn ended within this time."""
+"""How often idle work is considered; it runs if no turn ended within this time."""
 _ROUTERS = (
     memory.router,
     conversations.router,
@@ -80,7 +80,7 @@ class Address:
 
 
 AnswerMcp = Callable[["Caller", bytes], bytes | None]
-"""Answers one message of an MCP client; None where there is no answer. The MCP server is another surface."""
+"""Answers one message of an MCP client; None if it needs no answer. The MCP server is another surface."""
 
 
 def build_application(
@@ -173,10 +173,10 @@ def _add_metrics(fast: FastAPI, metrics: Metrics, turns: Turns) -> None:
         gauges = (
             ("turns_running", "Turns that run now.", turns.running),
             ("open_conversations", "Conversations that are open.", turns.open),
-            ("outbox_waiting", "Writes that wait for external memories.", waiting),
+            ("outbox_waiting", "Queued writes to external memories.", waiting),
             (
                 "platform_messages_waiting",
-                "Messages of chat platforms that wait for an answer or its delivery.",
+                "Messages of chat platforms that are not answered or not delivered yet.",
                 unsent,
             ),
         )
@@ -194,7 +194,7 @@ def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
 
 
 def _tell(request: Request, told: Response) -> Response:
-    """Return a problem in the form that its client reads."""
+    """Return a problem in the form that its client expects."""
     if frame.is_screen(request.url.path) and frame.wants_page(request.headers):
         return frame.show_problem(request, json.loads(bytes(told.body)), told.status_code)
     return v1.write_problem(request.url.path, told)
@@ -233,7 +233,7 @@ def _add_errors(fast: FastAPI) -> None:
 
 
 async def _work_while_idle(app: App, turns: Turns) -> None:
-    """Close idle conversations, and do upkeep of the home when nobody has talked for a while."""
+    """Close idle conversations, and maintain the home when there were no turns for a while."""
     while True:
         await anyio.sleep(IDLE_SECONDS)
         await run_guarded("closing idle conversations", turns.close_idle)
@@ -249,7 +249,7 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
     for each in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
-        # with the protocol named, asyncio turns Nagle's algorithm off, which would hold back every answer by 40 ms
+        # with the protocol given, asyncio disables Nagle's algorithm, which would delay every answer by 40 ms
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -263,10 +263,10 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
 
 
 def refuse_open_address(app: App, host: str) -> None:
-    """Raise UsageError for an address that other machines reach while no token exists."""
+    """Raise UsageError for an address that other machines can reach while no token exists."""
     if not is_loopback_address(host) and not tokens.has_tokens(app):
         raise UsageError(
-            f"{host} can be reached from other machines, and there is no token that would keep strangers out",
+            f"{host} can be reached from other machines, but no token exists",
             "create one first: kept serve token create --name NAME",
         )
 
@@ -284,7 +284,7 @@ def serve(  # noqa: PLR0913 - how the server is started
 ) -> None:
     """Serve until the process is told to stop; `when_ready` is called once requests are answered.
 
-    `tell` is for news to the person who started it: to which chat platforms it is connected.
+    `tell` reports to the person who started it, for example which chat platforms are connected.
     """
     refuse_open_address(app, host)
     listener, address = bind(host, port, is_exact=is_exact)
@@ -308,7 +308,7 @@ def serve(  # noqa: PLR0913 - how the server is started
 
 
 class _Server(uvicorn.Server):
-    """Tells when requests are answered, and stops in order."""
+    """Reports when it is ready, and shuts down gracefully."""
 
     def __init__(
         self, config: uvicorn.Config, when_ready: Callable[[], None], drain: Callable[[], Awaitable[None]]
@@ -333,7 +333,7 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then tell."""
+        """Start, then report that it is ready."""
         await super().startup(sockets)
         if self.started:
             self._when_ready()

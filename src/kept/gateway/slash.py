@@ -25,13 +25,13 @@ COMMANDS = {
     "reset": "same as /new",
     "stop": "stop the running answer",
     "undo": "undo the last exchange",
-    "memory": "[pending | approve ID | reject ID | undo]: the two pages; all stands for every ID",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages; ID may be all",
     "search": "QUESTION: look in past conversations",
     "resume": "[ID]: continue an earlier conversation",
     "branch": "continue in a branch; this conversation stays as it is",
     "title": "[TEXT]: name this conversation",
     "compress": "[FOCUS]: make the context smaller now",
-    "skills": "[WORDS]: the skills, or those that fit the words; /NAME uses one",
+    "skills": "[WORDS]: the skills, or those that match the words; /NAME uses one",
     "model": "[NAME]: show the model; the owner can change it",
     "usage": "tokens and cost of this conversation",
     "status": "show the status",
@@ -46,7 +46,7 @@ _PASSAGE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command of a message, with what follows it."""
+    """A command with its arguments."""
 
     name: str
     rest: str = ""
@@ -54,13 +54,13 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a command has the model answer, in place of the message."""
+    """A text for the model to answer, in place of the message."""
 
     text: str
 
 
 def read_command(text: str) -> Command | None:
-    """Return the command that a message is; None for any other text. Platforms may add a name: /new@bot."""
+    """Parse a message as a command; None for any other text. Platforms may add a name: /new@bot."""
     found = _WORD.match(text.strip())
     if found is None:
         return None
@@ -69,9 +69,9 @@ def read_command(text: str) -> Command | None:
 
 
 async def run_command(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
-    """Run a command in an open conversation; None if there is none of that name, so that it is a message.
+    """Run a command in an open conversation; None if there is no such command, so that it is a message.
 
-    Raises KeptError with what the person can do.
+    Raises KeptError with the next step for the person.
     """
     run = _RUNS.get(command.name)
     if run is not None:
@@ -86,7 +86,7 @@ async def run_command(caller: Caller, agent: Agent, command: Command) -> str | A
 
 
 def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
-    """Return the text that uses a skill; Telegram knows commands without hyphens only, so _ stands for one too."""
+    """Return the text that uses a skill; Telegram commands cannot contain hyphens, so _ may replace them."""
     from kept.operations.skills import invoke_skill
 
     runs = agent.parts.model is not None
@@ -111,7 +111,7 @@ def _reset(_caller: Caller, agent: Agent, _rest: str) -> str:
 
 def _undo(_caller: Caller, agent: Agent, _rest: str) -> str:
     said = agent.undo()
-    return f"Taken back: {said}" if said is not None else "There is nothing to take back."
+    return f"Undone: {said}" if said is not None else "There is nothing to undo."
 
 
 def _help(_caller: Caller, _agent: Agent, _rest: str) -> str:
@@ -149,7 +149,7 @@ async def _compress(_caller: Caller, agent: Agent, rest: str) -> str:
         raise UsageError("without a model there is no context to compress", "connect a model first")
     outcome = await agent.compress(rest)
     if outcome.saved:
-        return "Compressed: the older part of this conversation is a summary now."
+        return "Compressed: the older part of this conversation is now a summary."
     return f"Nothing was compressed: {getattr(outcome, 'reason', 'nothing to do')}.".replace("_", " ")
 
 
@@ -213,7 +213,7 @@ def _search(caller: Caller, _agent: Agent, rest: str) -> str:
 
 def _model(caller: Caller, agent: Agent, rest: str) -> str:
     if rest:
-        if caller.user != OWNER:  # a guest must not choose what the owner pays for
+        if caller.user != OWNER:  # the owner pays for the model
             raise UsageError("only the owner of this memory can change the model", "ask the owner")
         use_model(caller, agent, rest)
     return agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory"
@@ -256,4 +256,4 @@ _RUNS: dict[str, Callable[[Caller, Agent, str], Awaitable[str]]] = {
         }.items()
     },
 }  # fmt: skip
-"""What each command does; `stop` is taken before it waits for the turn that it stops."""
+"""What each command does; `stop` is handled earlier, because it must not wait for the turn that it stops."""

@@ -27,9 +27,9 @@ T = TypeVar("T")
 Write = Callable[[str], Awaitable[None]]
 
 STREAM_EVENTS = 10_000
-"""How many events may wait for a slow client; later ones are dropped, the stored answer is complete all the same."""
+"""How many events may wait for a slow client; further ones are dropped, but the stored answer is complete."""
 WRITE_SECONDS = 60.0
-"""How long a client may take to receive a part; then it counts as gone."""
+"""How long a client may take to receive a part; after that it counts as disconnected."""
 
 
 class EventQueue:
@@ -63,7 +63,7 @@ class EventQueue:
 
 
 class StreamedAnswer(Response):
-    """An answer that `produce` writes part by part; when the client leaves, `produce` is cancelled."""
+    """An answer that `produce` writes part by part; if the client disconnects, `produce` is cancelled."""
 
     def __init__(
         self, produce: Callable[[Write], Awaitable[None]], *, headers: Mapping[str, str] | None = None
@@ -93,12 +93,12 @@ class StreamedAnswer(Response):
 
 
 async def finish_or_abandon(request: Request, work: Callable[[], Awaitable[T]]) -> T | None:
-    """Return the result of `work`; None if the client leaves first, which cancels it."""
+    """Return the result of `work`; None if the client disconnects first, which cancels it."""
     return await _run_while_connected(request.receive, lambda _leave: work())
 
 
 async def _run_while_connected(receive: Receive, work: Callable[[Callable[[], None]], Awaitable[T]]) -> T | None:
-    """Run `work`, which gets a function that gives the client up."""
+    """Run `work`, which gets a function that abandons the client."""
     results: list[T] = []
     failure: KeptError | None = None
     async with anyio.create_task_group() as group:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ALBUM_SECONDS = 1.0
-"""How long the parts of an album are waited for after the last one."""
+"""How long to wait for another part of an album after the last one."""
 _PAUSES = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Seconds between the attempts to send an answer."""
 _MOST_WAITS = 20
@@ -59,18 +59,18 @@ _PAIRING = (
 
 @dataclass(slots=True)
 class _Job:
-    """A message whose answer is being made."""
+    """A message that is being answered."""
 
     platform: Platform
     entry: Entry
     part: anyio.Event = field(default_factory=anyio.Event)
-    """Set when another part of an album came."""
+    """Set when another part of an album arrived."""
     done: anyio.Event = field(default_factory=anyio.Event)
     reply: Reply | None = None
     error: KeptError | None = None
 
     async def wait_for_parts(self) -> None:
-        """Wait until no further part of an album has come for a while."""
+        """Wait until no further part of an album has arrived for a while."""
         is_waiting = self.entry.message.is_album
         while is_waiting:
             self.part = anyio.Event()
@@ -80,7 +80,7 @@ class _Job:
 
 
 class Switchboard:
-    """Takes messages of all platforms, has them answered in order, and sees that each reply arrives once."""
+    """Receives messages of all platforms, has them answered in order, and delivers each reply once."""
 
     def __init__(self, app: App, turns: Turns, platforms: Mapping[str, Platform], tell: Callable[[str], None]) -> None:
         self._app = app
@@ -95,7 +95,7 @@ class Switchboard:
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        """Be connected to all platforms inside the block, and first take up what a crash left behind."""
+        """Process what a crash left behind, then stay connected to all platforms inside the block."""
         if not self.platforms:
             yield
             return
@@ -112,13 +112,13 @@ class Switchboard:
             group.cancel_scope.cancel()
 
     async def stop(self, seconds: float) -> None:
-        """Let the replies of ended turns be sent; what remains is sent after the next start."""
+        """Wait for the replies of ended turns to be sent; the rest is sent after the next start."""
         with anyio.move_on_after(seconds):
             for job in list(self._jobs.values()):
                 await job.done.wait()
 
     def receiver(self, platform: Platform) -> Receive:
-        """Return the function that takes what this platform reports."""
+        """Return the function that handles what this platform reports."""
 
         async def receive(incoming: Incoming) -> Reply | None:
             return await self.receive(platform, incoming)
@@ -131,10 +131,10 @@ class Switchboard:
             await run_guarded("removing old messages of platforms", remove)
             await anyio.sleep(_CLEAN_SECONDS)
 
-    # what comes in
+    # incoming
 
     async def receive(self, platform: Platform, incoming: Incoming) -> Reply | None:
-        """Take what a platform reports.
+        """Handle what a platform reports.
 
         Returns the reply to a message if the platform waits for it, else None as soon as the message is stored.
         """
@@ -172,19 +172,19 @@ class Switchboard:
     async def _place(
         self, platform: Platform, message: PlatformMessage, user: UserId
     ) -> tuple[PlatformMessage, Caller]:
-        """Return the message with its chat as it is known here, and the caller whose memory it talks with."""
+        """Return the message with its resolved chat, and the caller whose memory it uses."""
         chat, admin = message.chat, self._app.caller()
         if chat.chat_type == "dm":
             return message, self._app.caller(user)
         first = await offload(conversation_keys.find_origin, admin, platform.name, chat.chat)
         is_shared = platform.shares_groups or bool(chat.thread)
         chat = replace(chat, is_shared=is_shared, first=first)
-        if is_shared:  # a conversation of several people must not know what only one of them told
+        if is_shared:  # a shared conversation must not have access to one person's memory
             user = await offload(pairing.ensure_user, admin, f"{platform.name}:{chat.chat_type}:{chat.origin}")
         return replace(message, chat=chat), self._app.caller(user)
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
-        """Tell a stranger the code; nothing of the message is stored."""
+        """Send the code to a stranger; the message is not stored."""
         caller, chat = self._app.caller(), message.chat
         code = await offload(pairing.issue_code, caller, platform.name, chat.user, message.name)
         text = _PAIRING.format(code=code) if code is not None else ""
@@ -214,7 +214,7 @@ class Switchboard:
             log.warning("%s: %s", platform.name, error)
 
     async def _wait(self, entry: Entry) -> Reply:
-        """Return the reply to a message; one that was answered before gets the same again."""
+        """Return the reply to a message; an answered message gets the same reply again."""
         job = self._jobs.get(entry.name)
         if job is None:
             return Reply(entry.message, entry.answer, entry.session_id)
@@ -229,7 +229,7 @@ class Switchboard:
     def _begin(self, platform: Platform, entry: Entry) -> None:
         job = self._jobs[entry.name] = _Job(platform, entry)
         key = (entry.user, conversation_keys.build_key(entry.message.chat))
-        # those that wait are answered in the order of their chat, also if they arrived in another one
+        # queued messages are answered in the order of their chat, even if they arrived in another one
         heapq.heappush(self._waiting.setdefault(key, []), (entry.message.number, next(self._arrivals), job))
         self._start(self._work, key)
 
@@ -238,7 +238,7 @@ class Switchboard:
         self._group.start_soon(run_guarded, "the work on a message of a platform", partial(work, *arguments))
 
     async def _work(self, key: tuple[UserId, str]) -> None:
-        """Work on the first message that waits in a chat, and tell whoever waits for it, also when it fails."""
+        """Process the first queued message of a chat, and notify whoever waits for it, even if it fails."""
         caller, job = self._app.caller(key[0]), None
         try:
             async with self._turns.hold(caller, key[1]):
@@ -257,11 +257,11 @@ class Switchboard:
         return job
 
     async def _answer_job(self, caller: Caller, key: tuple[UserId, str], job: _Job) -> None:
-        """Have a message answered; an answer that was stored before a crash stays."""
+        """Answer a message; an answer that was stored before a crash is kept."""
         self._running[key] = job.entry.message.delivery
         try:
             if job.entry.state is not State.ANSWERED:
-                async with self._turns.lead(caller, key[1]) as fence:
+                async with self._turns.hold_lease(caller, key[1]) as fence:
                     await self._answer(caller, job, fence)
             job.reply = self._reply(caller, job, job.entry.answer)
         except Stopping as error:  # the message is stored, and is answered after the next start
@@ -297,7 +297,7 @@ class Switchboard:
                 return
             await offload(platform_messages.save_entry, caller, replace(job.entry, state=state))
         except KeptError:
-            log.warning("the reply to a message of %s could not be settled", job.platform.name, exc_info=True)
+            log.warning("the reply to a message of %s could not be recorded", job.platform.name, exc_info=True)
 
     async def _deliver(self, platform: Platform, reply: Reply) -> State:
         waits, pauses = 0, list(_PAUSES)
@@ -330,7 +330,7 @@ class Switchboard:
         await offload(platform_messages.save_entry, caller, job.entry)
 
     async def _respond(self, caller: Caller, job: _Job, slot: Slot, *, is_due: bool) -> str:
-        """Return the answer to a message, which may be a command, an edit, or what the model is asked."""
+        """Return the answer to a message, which may be a command, an edit, or a message for the model."""
         message = job.entry.message
         if message.edits:
             await offload(slot.agent.add_message, describe_edit(message))
@@ -359,7 +359,7 @@ class Switchboard:
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
         text, images = name_speaker(message, asked), [one.image for one in contents if one.image is not None]
-        # known before the turn begins: after a crash the message is looked for in this session
+        # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)
         job.entry = replace(job.entry, message=message, state=State.RUNNING, session_id=session_id)

@@ -36,20 +36,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_OPEN = 500
-"""How many conversations stay open; the one that was used longest ago is closed first."""
+"""How many conversations stay open; the least recently used is closed first."""
 LEAD_SECONDS = 120.0
-"""How long a turn waits for one of the same conversation at another host."""
+"""How long a turn waits for one of the same conversation on another host."""
 LOOK_SECONDS = 0.25
 INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to store what it has when the server stops."""
 
 
 class Stopping(StorageError):
-    """The server is about to stop and begins no turn."""
+    """The server is stopping and starts no new turn."""
 
 
 class Relay:
-    """The sink of an agent that stays open: passes events to whoever waits for the running turn."""
+    """The sink of an agent that stays open: passes events to the reader of the running turn."""
 
     def __init__(self) -> None:
         self.target: Callable[[Event], None] | None = None
@@ -71,7 +71,7 @@ class Slot:
     used: float = 0.0
     running: bool = False
     fence: int = 0
-    """The number of the lease under which it was opened; another one means that another host has answered since."""
+    """The number of the lease under which it was opened; a different one means that another host has answered since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,19 +126,19 @@ class Turns:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the server is about to stop; streams that wait for news end then."""
+        """Whether the server is stopping; streams that wait for changes end then."""
         return self._is_stopping
 
     @asynccontextmanager
     async def serve(self) -> AsyncIterator[None]:
-        """Hold the background work of all turns: titles, reviews, closing of idle conversations."""
+        """Run the background work of all turns: titles, reviews, closing idle conversations."""
         async with anyio.create_task_group() as group:
             self._background = group
             yield
             group.cancel_scope.cancel()
 
     async def stop(self, seconds: float) -> None:
-        """Begin no more turns, let the running ones end, interrupt what remains, and close every conversation."""
+        """Start no new turns, wait for running ones, interrupt the rest, and close every conversation."""
         self._is_stopping = True
         with anyio.move_on_after(seconds):
             await self._wait_for_turns()
@@ -156,14 +156,14 @@ class Turns:
                 continue
 
     async def close_idle(self) -> None:
-        """Close conversations that were not used for long."""
+        """Close conversations that have been idle for too long."""
         horizon = time.monotonic() - self._idle_seconds
         idle = [name for name, slot in self._slots.items() if slot.used < horizon and not slot.running]
         for name in idle:
             await self._close(name)
 
     async def forget(self, user: UserId, key: str) -> None:
-        """Close one conversation, so that the next turn opens it again as it is stored then."""
+        """Close one conversation, so that the next turn opens it again from the store."""
         slot = self._slots.get((user, key))
         if slot is not None and not slot.running:
             await self._close((user, key))
@@ -182,11 +182,11 @@ class Turns:
             try:
                 await offload(slot.agent.close)
             except KeptError:
-                log.warning("a conversation could not be closed in order", exc_info=True)
+                log.warning("a conversation could not be closed properly", exc_info=True)
 
     @asynccontextmanager
     async def hold(self, caller: Caller, key: str) -> AsyncIterator[None]:
-        """Keep other requests of a conversation waiting at this host."""
+        """Make other requests of a conversation wait on this host."""
         name = (caller.user, key)
         lock, waiting = self._held.get(name, (anyio.Lock(), 0))
         self._held[name] = (lock, waiting + 1)
@@ -201,8 +201,8 @@ class Turns:
                 del self._held[name]
 
     @asynccontextmanager
-    async def lead(self, caller: Caller, key: str) -> AsyncIterator[int]:
-        """Keep other hosts waiting while a history is compared and its turn runs; call it inside `hold`.
+    async def hold_lease(self, caller: Caller, key: str) -> AsyncIterator[int]:
+        """Make other hosts wait while a history is compared and its turn runs; call it inside `hold`.
 
         Yields a number that changes when another host has answered in between.
         """
@@ -224,19 +224,19 @@ class Turns:
 
     @asynccontextmanager
     async def slot(self, caller: Caller, wanted: Wanted, *, fence: int | None = None) -> AsyncIterator[Slot]:
-        """Wait until no other turn of the conversation runs, here or at another host, and yield its open agent.
+        """Wait until no other turn of the conversation runs, here or on another host, and yield its open agent.
 
-        Whoever leads the conversation already gives the number that `lead` yielded.
+        `fence` is the number that `hold_lease` yielded, if the caller already holds the lease.
         """
         if self._is_stopping:
-            raise Stopping("the server is about to stop", "try again in a moment")
+            raise Stopping("the server is stopping", "try again in a moment")
         if fence is not None:
             async with self._slot(caller, wanted, fence) as slot:
                 yield slot
             return
         async with (
             self.hold(caller, wanted.key),
-            self.lead(caller, wanted.key) as own,
+            self.hold_lease(caller, wanted.key) as own,
             self._slot(caller, wanted, own) as slot,
         ):
             yield slot
@@ -290,7 +290,7 @@ class Turns:
         async def work() -> None:
             began, outcome = time.monotonic(), "failed"
             try:
-                # a client that leaves interrupts the turn, which then stores what there is; it is never cut off
+                # if the client disconnects, the turn is interrupted and stores what it has; it is never cancelled
                 with anyio.CancelScope(shield=True):
                     turn.answer = found = await run(slot.agent)
                 outcome = "interrupted" if found.interrupted else "done"
@@ -334,12 +334,12 @@ async def _take(lease: TurnLease) -> None:
     deadline = time.monotonic() + LEAD_SECONDS
     while not await offload(lease.take):
         if time.monotonic() > deadline:
-            raise Busy("another host still answers in this conversation", "try again in a moment")
+            raise Busy("another host is still answering in this conversation", "try again in a moment")
         await anyio.sleep(LOOK_SECONDS)
 
 
 async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
-    """Renew a lease three times in its time, until it is released or lost."""
+    """Renew a lease three times per lease period, until it is released or lost."""
     while True:
         with anyio.move_on_after(TURN_SECONDS / 3):
             await stop.wait()
@@ -348,7 +348,7 @@ async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
 
 
 def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
-    """Open the agent of a conversation; nobody is there who could approve a tool call."""
+    """Open the agent of a conversation; nobody is present to approve tool calls."""
     agent = conversations.open_conversation(
         replace(caller, sink=relay),
         resume=wanted.resume,

@@ -1,7 +1,7 @@
-"""The signed webhook: a chat platform of any kind that delivers messages to `/hooks/NAME` and gets the replies.
+"""The signed webhook: any chat platform that delivers messages to `/hooks/NAME` and receives the replies.
 
-A request is signed with HMAC-SHA256 over its timestamp, a dot and its body. Replies are in the answer to the request,
-or with `reply_url` they are sent there, signed in the same way.
+A request is signed with HMAC-SHA256 over its timestamp, a dot and its body. The reply is in the answer to the request;
+with `reply_url` it is sent there, signed in the same way.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ router = APIRouter()
 TIMESTAMP = "x-kept-timestamp"
 SIGNATURE = "x-kept-signature"
 WINDOW_SECONDS = 300.0
-"""How old a signed request may be, or how far the clocks may differ; within it the id of the message tells repeats."""
+"""How old a signed request may be, or how far clocks may differ; within it, repeats are recognised by message id."""
 NOT_SIGNED = ("the delivery is not signed as agreed", "see docs/gateway.md, Chat platforms")
 _LEAST_SECRET = 16
 _SEND_SECONDS = 20.0
 _RESERVED = frozenset({"cli", "api", "chat"})
-"""Sources of sessions that are not platforms; the first has tools that nobody on a network may use."""
+"""Reserved names: sources of sessions that are not platforms; the first has tools that are not for the network."""
 _TEMPORARY = frozenset({408, 409, 425, 429})
 _SETTINGS: Known = {
     "secret_env": (str,), "reply_url": (str,), "shares_groups": (bool,), "draft_seconds": (int, float),
@@ -83,18 +83,18 @@ class Webhook:
 
     @property
     def sends(self) -> bool:
-        """Return whether replies go to an address of their own."""
+        """Return whether replies are sent to a separate address."""
         return self.reply_url is not None
 
     @asynccontextmanager
     async def connect(self, _receive: Receive, _tell: Callable[[str], None]) -> AsyncIterator[None]:
-        """Hold the connections for replies inside the block; messages come to our route."""
+        """Hold the connections for replies inside the block; messages arrive at our route."""
         if self.reply_url is None:
             yield
             return
         import httpx2
 
-        # a redirect could lead the reply to anybody
+        # a redirect could send the reply anywhere
         async with httpx2.AsyncClient(timeout=_SEND_SECONDS, follow_redirects=False, trust_env=False) as client:
             self._client = client
             yield
@@ -111,7 +111,7 @@ class Webhook:
         return PlatformMessage(found.id, found.text, chat, found.user_name)
 
     async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
-        """Take a signed delivery."""
+        """Handle a signed delivery."""
         message = self.read(request.headers, request.body, now=request.now)
         reply = await receive(message)
         if reply is None:
@@ -127,7 +127,7 @@ class Webhook:
         await self._post("message", reply)
 
     async def show_draft(self, reply: Reply) -> None:
-        """Send what there is of an answer."""
+        """Send the answer so far."""
         await self._post("draft", reply)
 
     async def _post(self, kind: str, reply: Reply) -> None:
@@ -181,7 +181,7 @@ def check_signature(secret: bytes, headers: Mapping[str, str], body: bytes, *, n
     is_number = stamp.isascii() and stamp.isdigit() and len(stamp) <= 12
     is_recent = is_number and abs(now - int(stamp)) <= WINDOW_SECONDS
     expected = sign(secret, stamp if is_number else "0", body)
-    # compared in any case, so that the time does not tell which check failed
+    # always compared, so that timing does not reveal which check failed
     is_equal = hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
     if not (is_equal and is_recent):
         raise Unauthorized(*NOT_SIGNED)
@@ -209,7 +209,9 @@ def _load_webhook(app: App, name: str, fields: dict[str, Any]) -> Platform:
     secret = read_secret(app.environ, name, "secret_env", fields.pop("secret_env", ""), _LEAST_SECRET)
     url = fields.get("reply_url")
     if url is not None and not url.startswith(("http://", "https://")):
-        raise ConfigError(f"serve.platforms.{name}.reply_url: {url!r} is no address", "it begins with https://")
+        raise ConfigError(
+            f"serve.platforms.{name}.reply_url: {url!r} is not a valid URL", "use one that begins with https://"
+        )
     return Webhook(name, secret.encode(), **fields)
 
 
@@ -228,7 +230,7 @@ KINDS: dict[str, Callable[[App, str, dict[str, Any]], Platform]] = {
 
 @router.post("/hooks/{name}", include_in_schema=False, response_model=None)
 async def receive_hook(request: Request, name: str) -> Response:
-    """Take a delivery of a platform. An unknown name and a wrong signature get the same answer."""
+    """Handle a delivery of a platform. An unknown name and a wrong signature get the same answer."""
     switchboard: Switchboard = request.app.state.switchboard
     body, now = await request.body(), request.app.state.app.clock.now().timestamp()
     platform = switchboard.platforms.get(name)

@@ -145,7 +145,7 @@ def window_at(provider: str, base_url: str, model: str) -> int | None:
 def window_behind(base_url: str, model: str) -> int | None:
     """Return the context window of `model` at a server of this machine whose program is unknown, or None.
 
-    llama.cpp tells it at `/props`, others beside the name of the model.
+    llama.cpp reports it at `/props`, others in the list of models.
     """
     root = base_url.removesuffix("/").removesuffix("/v1")
     found = _llamacpp(_json(f"{root}/props", seconds=WINDOW_SECONDS), model)
@@ -184,7 +184,7 @@ def _positive_int(value: Any) -> int | None:
 
 
 _WINDOW_FIELDS = ("max_model_len", "loaded_context_length", "context_length", "max_context_length")
-"""What servers call the window of a model in `/v1/models`; the one that is loaded before the one that is possible."""
+"""The fields for the window of a model in `/v1/models`; the loaded size before the possible one."""
 _WINDOWS: Mapping[str, tuple[str, Callable[[Any, str], int | None]]] = {
     "ollama": ("/api/ps", _ollama),
     "lmstudio": ("/api/v0/models", _lmstudio),

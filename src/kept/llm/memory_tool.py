@@ -12,7 +12,7 @@ class RunsCommands(Protocol):
     """Runs the commands of the memory tool."""
 
     def run(self, command: Mapping[str, Any]) -> str:
-        """Run one command; raises a KeptError with what the model must be told."""
+        """Run one command; raises a KeptError with a message for the model."""
         ...
 
 
@@ -35,4 +35,4 @@ class SdkMemoryTool(BetaAbstractMemoryTool):
         """Run a command as the SDK parsed it."""
         return self.call(command.to_dict())
 
-    view = create = str_replace = insert = delete = rename = execute  # one way for all six
+    view = create = str_replace = insert = delete = rename = execute  # the six commands share one implementation

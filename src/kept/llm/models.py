@@ -61,7 +61,7 @@ class Choice:
     name: str
     reason: str
     is_unreachable: bool = False
-    """Whether the settings name a server and no model, and the server tells none."""
+    """Whether the settings name a server but no model, and the server lists none."""
 
     @property
     def is_extractive(self) -> bool:
@@ -77,7 +77,7 @@ def choose(settings: ModelSettings, environment: Mapping[str, str], *, probe_ser
 def choose_from(settings: ModelSettings, found: Iterable[Offer]) -> Choice:
     """Return the configured model, else the first available one in `found`, which is read only that far.
 
-    A server that the settings name is never replaced by another one: nobody expects their words there.
+    A server that the settings name is never replaced by another one: the person did not agree to send text there.
     """
     if settings.default is not None:
         return Choice(settings.default, "`model.default` names it")
@@ -211,7 +211,7 @@ class Models:
         self._connected: dict[tuple[str, str, int, float | None], ChatModel] = {}
 
     def choice(self, name: str | None = None) -> Choice:
-        """Return the model to use; `name` overrides the settings. Raises ModelBusy where their server is silent."""
+        """Return the model to use; `name` overrides the settings. Raises ModelBusy if its server is silent."""
         if name is not None:
             return Choice(str(parse_name(name)).removesuffix("/"), "requested by name")
         chosen = choose(self._settings, self._environment, probe_servers=self._probe)

@@ -1,7 +1,7 @@
 """The messages of the Model Context Protocol, in both forms: with a handshake (until 2025) and stateless (2026).
 
-The client's request decides: from 2026 on every request carries the version, the client and its capabilities in
-`_meta`; before, `initialize` told them once. A server that answers each request by what it carries needs no modes.
+The client's request decides: from 2026 on every request has the version, the client and its capabilities in
+`_meta`; before, `initialize` sent them once. A server that answers each request in its own form needs no modes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SERVER = "io.modelcontextprotocol/serverInfo"
 _CACHED = frozenset(
     ("server/discover", "tools/list", "resources/list", "resources/templates/list", "resources/read", "prompts/list")
 )
-"""Methods whose stateless results say how long they may be cached: not at all, because other agents write too."""
+"""Methods whose stateless results forbid caching, because other agents write too."""
 _MOST_NAME_CHARS = 40
 
 
@@ -64,7 +64,7 @@ class Message:
 
     @property
     def client(self) -> str | None:
-        """Return the name of the client program as far as the message tells it."""
+        """Return the name of the client program, if the message contains it."""
         told = self.params.get("clientInfo") if self.method == "initialize" else None
         if self.is_stateless:
             told = self._meta.get(_CLIENT)
@@ -101,7 +101,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What the server says about itself."""
+    """Name, version and instructions of the server."""
 
     name: str
     version: str
@@ -133,7 +133,7 @@ def parse(line: bytes) -> Message | None:
 
 
 def request_id(line: bytes) -> int | str | None:
-    """Return the id of a line that `parse` refused, as far as it has one."""
+    """Return the id of a line that `parse` refused, if it has one."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Resources and prompts: the pages, the ledger, recent sessions and skills to attach; recall and review to start."""
+"""Resources (pages, ledger, recent sessions, skills) and prompts (recall, review)."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def fill_prompt(caller: Caller, name: str, arguments: Mapping[str, Any], *, clie
             raise ProtocolError(INVALID_PARAMS, "recall needs the argument topic")
         found = operations.tools.run_shared_tool(caller, "session_search", {"query": topic}, client=client)
         shown = found.as_json() if isinstance(found, Refused) else found
-        # one pass: what was found may itself contain braces
+        # one pass: the passages may themselves contain braces
         head, tail = text.split("{found}")
         text = f"{head.replace('{topic}', topic.strip())}{dumps(shown)}{tail}"
     message: JSON = {"role": "user", "content": {"type": "text", "text": text}}

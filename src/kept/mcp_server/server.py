@@ -1,4 +1,4 @@
-"""The server over standard input and output: reads requests, answers them in worker threads, ends with its input."""
+"""The server on standard input and output: reads requests until the end of input, answers them in worker threads."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MOST_LINE_BYTES = 16 << 20
-"""A longer line is no request of a model; it is skipped, so that it cannot fill the memory."""
+"""A longer line cannot be a model's request; it is skipped, so that it cannot fill the memory."""
 WORKERS = 4
 QUIET_SECONDS, IDLE_SECONDS = 2.0, 30.0
-"""Without a request for the former, waiting captures are stored; then again after the latter."""
+"""Spooled captures are stored after this many quiet seconds, and again after the second interval."""
 DRAIN_SECONDS = 20.0
 END_SECONDS = 5.0
-"""How long running calls may go on after the client has closed the pipe."""
+"""How long running calls may continue after the client has closed the pipe."""
 LEAVE_SECONDS = END_SECONDS + 2
-"""How long an end by a signal may take."""
+"""How long the shutdown after a signal may take."""
 
 OpenCaller = Callable[[], AbstractContextManager["Caller"]]
 
@@ -144,7 +144,7 @@ class Server:
             self._target.flush()
 
     def _store_captures(self, stopping: threading.Event) -> None:
-        """Store conversations of connected agents that wait in the spool: at the start, and whenever it is quiet."""
+        """Store spooled conversations of connected agents: at the start, and whenever it is quiet."""
         wait = QUIET_SECONDS
         while not stopping.wait(wait):
             is_quiet = monotonic() - self._last_request >= QUIET_SECONDS and not self._running
@@ -156,14 +156,14 @@ class Server:
             try:
                 capture.drain_spool(self._home.caller(), deadline=monotonic() + DRAIN_SECONDS)
             except KeptError as error:
-                log.warning("waiting conversations are not stored yet: %s", error)
+                log.warning("spooled conversations are not stored yet: %s", error)
             except Exception:  # background task: a broken transcript must not end the server
-                log.exception("waiting conversations could not be stored")
+                log.exception("spooled conversations could not be stored")
 
 
 @cache
 def identify() -> Identity:
-    """Return what this server says about itself."""
+    """Return name, version and instructions of this server."""
     instructions = resource_text("kept.mcp_server", "texts", "instructions.md").strip()
     return Identity("kept", __version__, instructions, {"tools": {}, "resources": {}, "prompts": {}})
 
@@ -265,7 +265,7 @@ def one_line(error: KeptError) -> str:
 def serve(open_caller: OpenCaller) -> None:
     """Serve the client at standard input and output until it closes the pipe, or a signal ends the process.
 
-    Whatever else writes to standard output goes to standard error instead: a plugin, a library, a child process.
+    Other output of plugins, libraries and child processes is redirected to standard error.
     """
     source, target = (os.fdopen(os.dup(number), mode) for number, mode in ((0, "rb"), (1, "wb")))
     _replace_standard_streams()
@@ -288,8 +288,8 @@ def _replace_standard_streams() -> None:
 def _end_after_signal() -> None:
     """End the process some seconds after a signal, whatever the main thread does.
 
-    Python runs `_leave` between two instructions of the main thread: a signal just before a blocking read is noticed
-    when the next line comes, and an exception inside a finaliser is swallowed.
+    Python runs `_leave` between two instructions of the main thread: a signal just before a blocking read is handled
+    only when the next line arrives, and an exception inside a finaliser is swallowed.
     """
     noticed, told = os.pipe()
     os.set_blocking(told, False)

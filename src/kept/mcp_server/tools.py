@@ -1,4 +1,4 @@
-"""The eight tools: what clients are told about them, and the operations that they call."""
+"""The eight tools: their descriptions for clients, and the operations that they call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_ERROR_CHARS = 600
 
 Arguments: TypeAlias = Mapping[str, JSON]
 Answer: TypeAlias = Mapping[str, JSON] | str | Refused
-"""A JSON object, a plain text, or why not."""
+"""A JSON object, a plain text, or a refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def describe(open_caller: Callable[[], Caller]) -> list[JSON]:
 
 
 def call(open_caller: Callable[[], Caller], name: str, arguments: Arguments, *, client: str) -> dict[str, JSON]:
-    """Run a tool and return its result; whatever goes wrong is a result with one line that says what to do."""
+    """Run a tool and return its result; a failure is a result with one line that says what to do."""
     offer = _offers().get(name)
     if offer is None:
         return _failure(f"there is no tool {name[:80]!r}; next: use one of {', '.join(_offers())}")
@@ -98,7 +98,7 @@ def _result(answer: Answer) -> dict[str, JSON]:
     text = dumps(value)
     return {
         "content": [{"type": "text", "text": text}],
-        # some clients show the model only this, others only the text: both are the whole answer
+        # some clients show the model only this, others only the text: both contain the whole answer
         "structuredContent": value,
         "isError": value.get("success") is False,
     }
@@ -110,7 +110,7 @@ def _failure(text: str) -> dict[str, JSON]:
 
 _CLIENTS = {"claude-ai": "claude-desktop", "claude": "claude-code", "codex": "codex", "opencode": "opencode",
             "gemini": "gemini", "cursor": "cursor", "visual studio code": "vscode", "vscode": "vscode"}  # fmt: skip
-"""The beginnings of names that clients call themselves, and what `kept connect` calls them."""
+"""The beginnings of the names that clients send, and their names in `kept connect`."""
 
 
 def known_client(name: str) -> str:
@@ -164,7 +164,7 @@ def _view_skill(caller: Caller, arguments: Arguments, client: str) -> Answer:
 
 
 def _notes(found: Mapping[str, JSON]) -> str:
-    """Return what a model must know beside the text: version, folder, files, what is missing, warnings."""
+    """Return what a model must know besides the text: version, folder, files, missing requirements, warnings."""
     linked, ready = found.get("linked_files"), found.get("readiness")
     files = [name for group in linked.values() for name in group] if isinstance(linked, dict) else []
     missing = ""
@@ -287,7 +287,7 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
             _remember_turn, repeatable=True,
         ),
         Offer(
-            "forget", "Forget for good", _description("forget"),
+            "forget", "Forget permanently", _description("forget"),
             _object(
                 {
                     "session_id": _text("The conversation to forget."),

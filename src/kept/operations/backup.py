@@ -1,4 +1,4 @@
-"""Backups of a home: one archive with pages, ledger, conversations, skills and settings of one moment."""
+"""Backups of a home: one archive, a consistent snapshot of pages, ledger, conversations, skills and settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RETRY_SECONDS = 3_600
 
 @dataclass(frozen=True, slots=True)
 class BackupReport:
-    """A backup that was made, or one that was read and found to be whole."""
+    """A backup that was written, or one that was read and verified."""
 
     file: Path
     created: str
@@ -45,12 +45,12 @@ class BackupReport:
     archive_bytes: int
     encrypted: bool
     parts: dict[str, int]
-    """How much of what is in it: pages, sessions, messages, skills, settings, users."""
+    """The number of pages, sessions, messages, skills, settings and users in it."""
     left_out: tuple[LeftOut, ...] = ()
     redacted: tuple[str, ...] = ()
     """Settings that are in it without their credentials."""
     problems: tuple[str, ...] = ()
-    """Files that could not be copied as they should, and why."""
+    """Files that could not be copied correctly, and why."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the file, what is in it, and what was left out."""
@@ -74,10 +74,10 @@ class BackupReport:
 def create_backup(
     caller: Caller, path: Path, *, overwrite: bool = False, passphrase: str | None = None
 ) -> BackupReport | Refused:
-    """Write everything of the caller to one archive: of the owner the whole profile with its users.
+    """Write all data of the caller to one archive; for the owner, the whole profile with its users.
 
-    It is safe while others write. `path` may be a folder, which gets a new file. The archive has its name only when
-    it is complete; an error leaves nothing.
+    It is safe while others write. `path` may be a folder, which gets a new file. The archive gets its name only when
+    it is complete; an error leaves nothing behind.
     """
     from kept.operations.backup_files import Staging, stage_files
     from kept.storage.files import explain_errors, remove_stale_temps
@@ -109,7 +109,7 @@ def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
 
 
 def take_backup(caller: Caller) -> BackupReport | Refused:
-    """Take a backup into the folder of the settings; the newest `backup.keep` of them stay."""
+    """Take a backup into the configured folder; the newest `backup.keep` of them stay."""
     made = _take(caller, _SCHEDULED, kind=_SCHEDULED)
     if isinstance(made, Refused):
         _record(caller, "failed", made.error)
@@ -156,7 +156,7 @@ def find_backups(folder: Path, kind: str = "") -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class TakenBackup:
-    """A backup in the folder of the settings."""
+    """A backup in the configured folder."""
 
     file: Path
     size: int
@@ -168,14 +168,14 @@ class TakenBackup:
 
 
 def list_backups(caller: Caller) -> list[TakenBackup]:
-    """Return the backups that were taken into the folder of the settings, the newest first."""
+    """Return the backups in the configured folder, newest first."""
     caller.require(Scope.ADMIN)
     found = [(path, path.stat()) for path in find_backups(_find_folder(caller))]
     return [TakenBackup(path, stat.st_size, stat.st_mtime) for path, stat in reversed(found)]
 
 
 def find_backup(caller: Caller, name: str) -> Path:
-    """Return the backup of this name in the folder of the settings; raises NotFound."""
+    """Return the backup of this name in the configured folder; raises NotFound."""
     found = next((one.file for one in list_backups(caller) if one.file.name == name), None)
     if found is None:
         raise NotFound(
@@ -192,7 +192,7 @@ def list_outside_backups(caller: Caller) -> list[Path]:
     return sorted({path for path in known if not path.is_relative_to(home)})
 
 
-# backups that are taken by themselves
+# automatic backups
 
 
 def is_due(app: App) -> bool:
@@ -233,7 +233,7 @@ def read_history(caller: Caller) -> dict[str, dict[str, Any]]:
 
 
 def _record(caller: Caller, event: str, what: str) -> None:
-    """Remember a backup of the home, or its failure; a home that cannot be written remembers nothing."""
+    """Record a backup of the home, or its failure; does nothing if the home cannot be written."""
     from kept.storage.files import make_folder, write_atomically
 
     entry = {"time": caller.app.clock.now().timestamp(), "error" if event == "failed" else "file": what}
@@ -250,7 +250,7 @@ def _refuse_target(path: Path, *, overwrite: bool) -> Refused | None:
     if not path.parent.is_dir():
         return Refused(Reason.INVALID, f"there is no folder {str(path.parent)!r}", "create it, or choose another file")
     if path.exists() and not path.is_file():
-        return Refused(Reason.INVALID, f"{str(path)!r} is no ordinary file", "choose another file")
+        return Refused(Reason.INVALID, f"{str(path)!r} is not a regular file", "choose another file")
     if path.exists() and not overwrite:
         return Refused(Reason.PRESENT, f"{str(path)!r} exists already", "choose another file, or give --overwrite")
     return None
@@ -280,13 +280,13 @@ def _write(caller: Caller, path: Path, staging: Staging, *, created: str, passph
         writer = ArchiveWriter(file, description, sink=listeners)
         for name, copy in sorted(staging.files.items()):
             writer.add(name, copy, mode=staging.modes[name])
-            copy.unlink()  # the folder is never much larger than the largest file that waits
+            copy.unlink()  # the folder never grows much beyond the largest remaining file
         writer.finish(details)
     return _report(path, Contents(description, tuple(writer.members), details), encrypted=passphrase is not None)
 
 
 def _count_parts(staging: Staging) -> dict[str, int]:
-    """Return how much of what is in the backup."""
+    """Count the pages, sessions, messages, skills, settings and users in the backup."""
     from kept.storage.archive import HOME
     from kept.storage.columns import count_rows
 

@@ -1,4 +1,4 @@
-"""The files of a backup: found by the table of places, and copied as they are at one moment."""
+"""The files of a backup: found by the table of places, and copied as one consistent snapshot."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _OF_THE_HOME = "it belongs to the home and its owner"
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What a backup does not contain, and why."""
+    """A kind of file that a backup does not contain, and why."""
 
     what: str
     why: str
@@ -77,7 +77,7 @@ class SourceFile:
 
     @property
     def is_live_database(self) -> bool:
-        """Whether one of our stores writes it; such a file must not be opened by hand, which would drop its locks."""
+        """Whether one of our stores writes it; opening and closing such a file here would drop its locks."""
         return self.place.on_forget is OnForget.ROWS
 
 
@@ -119,11 +119,11 @@ class Staging:
 
 
 def stage_files(caller: Caller, staging: Staging) -> None:
-    """Copy everything of the caller's home as it is at one moment.
+    """Copy everything of the caller's home as one consistent snapshot.
 
-    At that moment the locks of all pages and skills are held and a read transaction is open on every database. So a
-    page agrees with the ledger, and what was committed to a database before that moment is in its copy. The locks
-    are released when pages and skills are copied; the databases follow from their snapshots while others write.
+    While all pages and skills are locked, a read transaction is opened on every database. So a page agrees with the
+    ledger, and a database copy contains everything committed before that. The locks are released when pages and
+    skills are copied; the databases are then copied from their snapshots while others write.
     """
     with ExitStack() as open_snapshots:
         with _hold_locks(caller):
@@ -145,7 +145,7 @@ def stage_files(caller: Caller, staging: Staging) -> None:
 
 
 def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> None:
-    """Copy what a server has, as the files that a home without one has: a backup is restored into either."""
+    """Copy the data on a server in the form of a home without one: a backup can be restored into either."""
     from kept.config.home import Home  # the name is only a type elsewhere
     from kept.operations.storage_rows import copy_to_files
     from kept.operations.users import list_users
@@ -157,26 +157,26 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
         name = path.relative_to(home.path).as_posix()
         place = find_place(name)
         if place is not None and not place.left_out:
-            # a file that is left from before the move must not hide what the server has
+            # a file left over from before the migration must not hide the server's data
             path.replace(staging.files.get(f"{HOME}{name}") or staging.place(f"{HOME}{name}"))
             staging.schemas |= {name: newest_schema(path.name)} if path.suffix == ".db" else {}
     _drop_address(home, staging)
 
 
 def _drop_address(home: Home, staging: Staging) -> None:
-    """Leave the server out of the settings: a home that is restored from this must not write to it unasked."""
+    """Remove the server from the copied settings: a home restored from them must not write to it unasked."""
     from kept.config.file import unset_value
 
     copy = staging.files.get(f"{HOME}{home.config_file.name}")
     if copy is not None:
         copy.rename(home.config_file)
         if unset_value(home, "storage.url"):
-            staging.left_out["the setting storage.url", "what the server holds is in the backup"] += 1
+            staging.left_out["the setting storage.url", "the data on the server is in the backup"] += 1
         home.config_file.rename(copy)
 
 
 def newest_schema(name: str) -> int:
-    """Return the version of a database file of this name that this kept writes; 0 if it is none of ours."""
+    """Return the schema version that this kept writes to a database of this name; 0 if it is not ours."""
     from kept.storage.connections import sql_migrations
 
     packages = {"ledger.db": "kept.memory", "holographic.db": "kept.providers.holographic"}
@@ -283,7 +283,7 @@ def _open_snapshots(sources: list[SourceFile], staging: Staging, open_snapshots:
         except Unreadable as error:  # its bytes are copied as they are
             staging.problems.append(f"{source.name}: {error.message}")
         except StorageError:
-            continue  # it has gone meanwhile, or cannot be read: copying it says why
+            continue  # removed meanwhile, or unreadable: copying it reports why
     return found
 
 
@@ -295,7 +295,7 @@ def _copy_databases(caller: Caller, snapshots: dict[str, Snapshot], staging: Sta
         copy = staging.place(f"{HOME}{name}")
         for size in snapshot.copy_to(copy):
             done += size
-            if done < total:  # the end is told once
+            if done < total:  # the end is reported once
                 caller.space.listeners(Progressed("copying databases", done, total))
         if not caller.is_owner and not name.startswith("users/"):
             keep_rows(copy, FACTS_OF_USER if name == _FACTS else ROWS_OF_USER, user=caller.user)

@@ -1,4 +1,4 @@
-"""Capture of conversations in other programs: transcripts, single turns, and what waits in the spool."""
+"""Capture of conversations in other programs: transcripts, single turns, and the spool."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Captured:
     """The sessions that the transcript belongs to, the newest last."""
     added: int = 0
     replaced: int = 0
-    """Messages that took the place of an incomplete form."""
+    """Messages that replaced an incomplete form."""
     skipped: int = 0
     """Rows that were left out: machine context, private text, broken lines."""
     waiting_bytes: int = 0
-    """What of the transcripts is not stored yet: a line that is still written, or what did not fit the deadline."""
+    """Bytes of the transcripts that are not stored yet: an unfinished line, or what did not fit the deadline."""
     left: dict[str, int] = field(default_factory=dict)
     """How many rows were left out, by reason."""
     is_complete: bool = True
@@ -68,7 +68,7 @@ class Captured:
 def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: float | None = None) -> Captured | Refused:
     """Store what is new in a transcript and those of its sub-agents.
 
-    `deadline` is a moment of `time.monotonic()`. What does not fit it, or cannot be stored now, waits in the spool.
+    `deadline` is a value of `time.monotonic()`. What does not fit it, or cannot be stored now, goes to the spool.
     """
     from kept.importers.port import Unusable
     from kept.importers.spool import WaitingTranscript
@@ -88,14 +88,14 @@ def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: flo
         return _spool_refused(caller, waiting, error)
     if not is_complete:
         _spool(caller).add(waiting)
-        log.warning("%s: %d bytes did not fit the time limit and wait", path, capture.tally.waiting_bytes)
+        log.warning("%s: %d bytes did not fit the time limit and are stored later", path, capture.tally.waiting_bytes)
     elif capture.tally.grown and deadline is None:
         _prune(caller)
     return replace(summarise(capture.tally), is_complete=is_complete)
 
 
 def _prune(caller: Caller) -> None:
-    """Keep the limits of captured conversations; what fails now is done after a later capture."""
+    """Enforce the limits of captured conversations; a failure is retried after a later capture."""
     from kept.operations.capture_limits import prune_captures
 
     try:
@@ -149,7 +149,7 @@ def capture_turn(  # noqa: PLR0913 # the texts and ids of one event
 ) -> Captured | Refused:
     """Store one turn from the texts of an event; a transcript with the same turn replaces it later.
 
-    `is_reported` says that the model of the client told it: nobody knows whether the person said so.
+    `is_reported` means that the client's model supplied the texts, so they may not be the person's words.
     """
     from kept.importers.spool import WaitingTurn
 
@@ -180,7 +180,7 @@ _TURN_MESSAGES = 50
 def read_running_turn(caller: Caller, client: str) -> Context:
     """Return what the model of a connected agent has read in its running turn, from its transcript.
 
-    Nothing where no transcript is written, or none that belongs to the folder of this process: then nobody knows.
+    Empty if no transcript is written, or none that belongs to the folder of this process.
     """
     from kept.core.taint import Context
     from kept.importers.port import find_source
@@ -244,7 +244,7 @@ def find_session(caller: Caller, client: str, external_session: str) -> SessionI
 
 
 def drain_spool(caller: Caller, *, deadline: float | None = None) -> Captured:
-    """Capture what waits in the spool, the oldest first, up to the deadline; what cannot be stored yet stays there."""
+    """Capture the items in the spool, oldest first, up to the deadline; those that cannot be stored yet stay there."""
     caller.require(Scope.WRITE)
     total = Captured()
     spool = _spool(caller)
@@ -351,5 +351,5 @@ def _spool(caller: Caller) -> Spool:
 def _spool_refused(caller: Caller, waiting: Waiting, error: StorageError) -> Refused:
     log.warning("cannot capture now: %s", error)
     is_kept = _spool(caller).add(waiting)
-    remedy = "it waits in the spool and is captured with the next event" if is_kept else error.remedy
+    remedy = "it is in the spool and is captured with the next event" if is_kept else error.remedy
     return Refused(Reason.UNAVAILABLE, error.message, remedy, {"busy": isinstance(error, Busy), "spooled": is_kept})

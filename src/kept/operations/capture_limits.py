@@ -1,4 +1,4 @@
-"""Limits of what is captured from other programs, and how much of it there is."""
+"""Limits on conversations captured from other programs, and their current size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClientCaptures:
     sessions: int
     last_captured: float
     waiting_bytes: int
-    """What of its transcripts is not stored yet."""
+    """Bytes of its transcripts that are not stored yet."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the counts and the time of the last capture."""
@@ -44,11 +44,11 @@ class ClientCaptures:
 
 @dataclass(frozen=True, slots=True)
 class CaptureStatus:
-    """What was captured from all clients, what waits, and what the limits moved to the trash."""
+    """What was captured from all clients, the size of the spool, and what the limits moved to the trash."""
 
     clients: tuple[ClientCaptures, ...]
     spooled: int
-    """Transcripts and turns that wait in the spool."""
+    """Transcripts and turns in the spool."""
     days: int | None
     most_bytes: int | None
     pruned_at: float | None
@@ -145,7 +145,7 @@ def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -
         if gone:
             caller.space.sessions.upkeep.delete(gone)
         for session_id in gone:
-            # a conversation that goes on after it was pruned gets a new session
+            # a conversation that continues after it was pruned gets a new session
             unit.execute(SQL.release, {"user": caller.user, "session": session_id})
         unit.execute(SQL.write_pruned, {"key": _key(caller), "value": dumps(record)})
 

@@ -1,4 +1,4 @@
-"""What changed in the memory since a person last looked: groups of edits to keep or undo, and what waits for them."""
+"""Changes to the memory since a person's last visit: groups of edits to keep or undo, and pending decisions."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from kept.operations.connect_status import ClientStatus
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
-"""Edits that the person made: there is nothing to look through."""
+"""Edits that the person made, which need no review."""
 MOST_GROUPS = 20
 _READ = "SELECT value FROM state_meta WHERE key = ?"
 _WRITE = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
 _MOST_KEPT = 1_000
-"""How many groups are remembered as kept one by one; `keep_all` makes the list empty again."""
+"""How many groups are recorded as kept one by one; `keep_all` empties the list."""
 QUIET_DAYS = 3
-"""An agent that was captured before and is silent for longer is named."""
+"""An agent that was captured before and is silent for longer than this is reported."""
 _DAY = 86_400.0
 _QUARTER = 900.0
-"""Days begin at a quarter of an hour in every zone, so that edits of one quarter are of one day."""
+"""In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ChangeGroup:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The groups that nobody has looked through yet, newest first."""
+    """The groups that nobody has reviewed yet, newest first."""
 
     groups: tuple[ChangeGroup, ...]
     total: int
@@ -81,14 +81,14 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a person has looked through: everything up to a row of the ledger, and single groups after it."""
+    """What a person has reviewed: everything up to a row of the ledger, and single groups after it."""
 
     ledger_id: int = 0
     kept: tuple[str, ...] = ()
 
 
 def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
-    """Return what others wrote since the person last looked; edits that are undone are left out."""
+    """Return what others wrote since the person's last review, without undone edits."""
     from kept.memory.edits import undone_ids
     from kept.memory.history import History
 
@@ -109,7 +109,7 @@ def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a person has looked through and keeps."""
+    """What a person has reviewed and keeps."""
 
     ledger_id: int
     groups: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class Kept:
 
 
 def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
-    """Take a group out of the list of changes, or put it back; nothing on the pages changes."""
+    """Remove a group from the list of changes, or put it back; the pages do not change."""
     caller.require(Scope.WRITE)
     seen = _read_seen(caller)
     others = tuple(one for one in seen.kept if one != group_id)
@@ -129,7 +129,7 @@ def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
 
 
 def keep_all(caller: Caller, up_to: int) -> Kept:
-    """Take everything up to one edit of the ledger out of the list; edits made meanwhile stay in it."""
+    """Remove everything up to one edit of the ledger from the list; later edits stay in it."""
     caller.require(Scope.WRITE)
     seen = _read_seen(caller)
     return _write_seen(caller, _Seen(max(up_to, seen.ledger_id)))
@@ -208,7 +208,7 @@ def read_step(caller: Caller, target: Target, number: int | None = None) -> Page
 
 
 def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
-    """Make a page what it was after a step; a new edit, so that it can be undone."""
+    """Restore a page to its state after a step, as a new edit that can be undone."""
     from kept.memory.edits import Author
     from kept.memory.rewrite import edit_page
 
@@ -221,7 +221,7 @@ def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refus
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What waits for the person."""
+    """What needs the person's attention."""
 
     pending: tuple[Pending, ...]
     skills: int = 0
@@ -229,15 +229,15 @@ class Needs:
     providers: Mapping[str, str] = field(default_factory=dict)
     """External memories that fail, with the reason."""
     agents: Mapping[str, str] = field(default_factory=dict)
-    """Connected agents of which nothing arrives, with the next step."""
+    """Connected agents from which nothing arrives, with the next step."""
 
     @property
     def count(self) -> int:
-        """Return how many things wait."""
+        """Return how many items need attention."""
         return len(self.pending) + self.skills + len(self.providers) + len(self.agents)
 
     def as_json(self) -> dict[str, JSON]:
-        """Return what waits, by kind."""
+        """Return the items by kind."""
         return {
             "pending": [one.as_json() for one in self.pending],
             "skills": self.skills,
@@ -247,7 +247,7 @@ class Needs:
 
 
 def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
-    """Return what waits for a decision or a repair; `agents` is the state of the connected agents, if it is known."""
+    """Return what needs a decision or a repair; `agents` is the state of the connected agents, if known."""
     from kept.operations import skills
 
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
@@ -260,7 +260,7 @@ def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
 
 
 def _find_failing(caller: Caller) -> dict[str, str]:
-    """Return the external memories whose last calls failed; reads the record of calls, and asks nobody."""
+    """Return the external memories whose last calls failed, from the record of calls."""
     from kept.providers.manager import chosen_names
 
     chosen = caller.app.settings.memory.provider
@@ -315,5 +315,5 @@ def read_pulse(caller: Caller) -> Pulse:
 
 
 def count_waiting(caller: Caller) -> int:
-    """Return how many writes wait for approval; counts names, because every screen shows the number."""
+    """Return how many writes are pending; counts file names, because every screen shows the number."""
     return caller.space.approvals.count() + caller.space.skill_tools.pending.count()

@@ -1,4 +1,4 @@
-"""What OpenClaw leaves behind after a migration: found, and renamed so that nothing uses it any more."""
+"""Cleanup after a migration from OpenClaw: rename its folders, so that nothing uses them any more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Renaming:
 
     @property
     def undo(self) -> str:
-        """Return the command that takes the renaming back."""
+        """Return the command that undoes the renaming."""
         from shlex import quote
 
         return f"mv {quote(str(self.new))} {quote(str(self.old))}"
@@ -65,11 +65,11 @@ def preview_cleanup(caller: Caller, place: Path | None = None) -> Cleanup | Refu
     found = [path.absolute() for path in looked if path.is_dir() and not path.name.endswith(SUFFIX)]
     if not found:
         places = ", ".join(str(path) for path in looked)
-        return Refused(Reason.NO_MATCH, f"OpenClaw left nothing in {places}", "give the folder with --source")
+        return Refused(Reason.NO_MATCH, f"there is no folder of OpenClaw in {places}", "give the folder with --source")
     own = caller.app.home.path.absolute()
     inside = next((path for path in found if own.is_relative_to(path)), None)
     if inside is not None:
-        return Refused(Reason.INVALID, f"{str(inside)!r} holds kept's own home", "move kept's home elsewhere first")
+        return Refused(Reason.INVALID, f"{str(inside)!r} contains kept's own home", "move kept's home elsewhere first")
     warnings = []
     for path in found:
         try:
@@ -78,7 +78,7 @@ def preview_cleanup(caller: Caller, place: Path | None = None) -> Cleanup | Refu
             config = {}
         running = find_running(config)
         if running is not None:
-            warnings.append(f"{running}: stop it first, or it creates {path} anew")
+            warnings.append(f"{running}: stop it first, or it creates {path} again")
     renamings = tuple(Renaming(path, _choose_name(path), _measure(path)) for path in found)
     return Cleanup(renamings, tuple(dict.fromkeys(warnings)))
 

@@ -1,9 +1,9 @@
 """Histories of clients: a client sends its whole conversation with every request, and only what is new is stored.
 
-For each conversation of a client stand the messages that it has sent and was given, by hash, with the stored message of
-each. The longest common beginning of that list and of a new request stays; what follows is new. A request that ends
-within the list takes the rest back (rewind); one that differs inside continues in a branch. A turn that failed, or that
-the client or the process did not survive, is in the session only and is read from there.
+For each conversation, a list has the hash of every message that the client has sent or received, with the stored
+message. A request is compared with that list: the longest common beginning stays, and the rest is new. A request that
+ends within the list rewinds the rest; one that differs within it continues in a branch. A turn that failed or was
+interrupted is in the session only and is read from there.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
 _TURN_MESSAGES = 50
-"""How many stored messages are looked at for what a turn that goes on has read."""
+"""How many stored messages are checked for what a continued turn has read."""
 _LEAST_ALIKE = 2
-"""A history of one message may be anybody's."""
+"""A history of one message could belong to any conversation."""
 _TELLING_ALIKE = 4
-"""With so many equal messages at its end, a history may begin with others: a summary."""
+"""With this many equal messages at its end, a history may have a different beginning: a summary."""
 _MOST_KEYS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class ClientMessage:
-    """One message of a client's history, and the stored message that it is."""
+    """One message of a client's history, and the corresponding stored message."""
 
     hash: bytes
     message_id: MessageId
@@ -59,8 +59,8 @@ class Keeping:
     clean: Callable[[Sequence[Message]], list[Message | None]] = _keep_all
     """Returns what is stored of each message of a conversation, None where that is nothing."""
     is_led_elsewhere: bool = False
-    """Whether the client alone leads the conversation, and we only listen. Then a shorter history branches instead of
-    taking back what people said later, and a history without its beginning is recognised by its end."""
+    """Whether the client alone runs the conversation and kept only records it. Then a shorter history branches instead
+    of rewinding later messages, and a history without its beginning is recognised by its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Prepared:
 
 
 def hash_message(message: Message) -> bytes:
-    """Return what two equal messages of a client have in common; spaces around a text do not count."""
+    """Return a hash that is the same for equal messages of a client; surrounding spaces do not count."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
     text = "" if message.tool_calls else message.text.strip()  # clients change the text beside a call
     images = [[one.media_type, hashlib.sha256(one.data.encode()).hexdigest()] for one in message.images]
@@ -136,7 +136,7 @@ class Match:
     session_id: SessionId
     stored: Sequence[ClientMessage]
     recorded: int
-    """How many of the stored messages are in the record of the client's messages."""
+    """How many of the stored messages are recorded in the client's list."""
     common: int
     """How many of them the history continues."""
     repeated: int
@@ -162,7 +162,7 @@ def _match_beginning(caller: Caller, key: str, history: Sequence[Message], new: 
 def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
     """Return the conversation whose newest messages end this history, which may lack its beginning.
 
-    Programs send the last messages of a long conversation only, or a summary in the place of the first ones.
+    Some programs send only the last messages of a long conversation, or a summary in place of the first ones.
     """
     hashes = [hash_message(message) for message in history]
     if len(hashes) < _LEAST_ALIKE:
@@ -175,7 +175,7 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
         end, alike = ends[-1], 0
         while alike < min(end, len(hashes)) and recorded[end - 1 - alike].hash == hashes[-1 - alike]:
             alike += 1
-        # the beginning of another conversation may be an exchange with which a program begins all of them
+        # a program may begin all of its conversations with the same exchange
         is_beginning = alike == end and end < len(recorded)
         if not is_beginning and (alike == len(hashes) or alike >= _TELLING_ALIKE):
             return Match(key, found.session_id, recorded, len(recorded), end, len(hashes))
@@ -193,7 +193,7 @@ def _find_keys(caller: Caller, digest: bytes) -> list[str]:
 
 
 def begin_conversation(caller: Caller, key: str, session_id: SessionId) -> None:
-    """Let a key name a new session before its first turn, so that the turn is found if the process dies in it."""
+    """Assign a new session to a key before its first turn, so that the turn is found if the process dies in it."""
     caller.require(Scope.WRITE)
     write_history(caller, key, session_id, ())
 
@@ -203,7 +203,7 @@ def _read_unrecorded(
 ) -> list[ClientMessage]:
     """Return the messages of a turn that was not recorded, as the client saw them: the person's, then one answer.
 
-    One that the client has as well gets the client's hash: of an answer that was broken off it has only the beginning.
+    A message that the client has too gets the client's hash: of an interrupted answer it may have only the beginning.
     """
     store = caller.space.sessions
     tip = store.tip(session_id)
@@ -243,9 +243,9 @@ def _recognise(stored: Message, said: Message) -> Message:
 def _go_back(
     caller: Caller, session_id: SessionId, stored: Sequence[ClientMessage], common: int, *, in_place: bool
 ) -> SessionId:
-    """Take back what follows the common part; return the session to continue: the same one, or a branch of it."""
+    """Rewind what follows the common part; return the session to continue: the same one, or a branch of it."""
     store = caller.space.sessions
-    # of a message that is not stored itself, the list names the one before it
+    # for a message that is not stored, the list names the one before it
     reached = stored[common - 1].message_id if common else MessageId(0)
     number = next((one.message_id for one in stored[common:] if one.message_id > reached), reached)
     first = store.message(number)
@@ -343,7 +343,7 @@ def _read_history(caller: Caller, key: str) -> list[ClientMessage]:
 def record_turn(
     caller: Caller, key: str, session_id: SessionId, known: Sequence[ClientMessage], turn: Sequence[ClientMessage]
 ) -> None:
-    """Note what the client has sent and was given in a turn, after the history that was known before."""
+    """Record what the client has sent and received in a turn, after the known history."""
     caller.require(Scope.WRITE)
     write_history(caller, key, session_id, turn, start=len(known))
 

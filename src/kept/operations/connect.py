@@ -1,4 +1,4 @@
-"""Connect other agents to this home: plan, write, repair, take out again, pause."""
+"""Connect other agents to this home: plan, write, repair, disconnect, pause."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class ConnectOptions:
     """How clients are connected; None follows the settings."""
 
     project: Path | None = None
-    """The project whose files are written instead of the person's."""
+    """The project whose files are written instead of the user's."""
     recall: Recall | None = None
     capture: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ClientPlan:
-    """What connecting one client, or taking it out, changes."""
+    """What connecting or disconnecting one client changes."""
 
     connection: Connection
     changes: tuple[FileChange, ...]
@@ -59,7 +59,7 @@ class ClientPlan:
 
 @dataclass(frozen=True, slots=True)
 class ConnectPlan:
-    """What connecting clients, or taking them out, changes."""
+    """What connecting or disconnecting clients changes."""
 
     clients: tuple[ClientPlan, ...]
 
@@ -124,7 +124,7 @@ def connect(caller: Caller, names: Sequence[str], options: ConnectOptions | None
 
 
 def plan_repair(caller: Caller) -> ConnectPlan | Refused:
-    """Return what writing every recorded connection anew would change, after kept or a client has moved."""
+    """Return what rewriting every recorded connection would change, after kept or a client has moved."""
     from kept.importers.connect.clients import CLIENTS
 
     record = load_record(caller.space.home.connections)
@@ -142,7 +142,7 @@ def plan_repair(caller: Caller) -> ConnectPlan | Refused:
 
 
 def repair(caller: Caller) -> ConnectPlan | Refused:
-    """Write every recorded connection anew, with the place where kept is now."""
+    """Rewrite every recorded connection with the current path of kept."""
     caller.require(Scope.ADMIN)
     with hold_lock(caller.space.home.connections / "record.lock"):
         plan = plan_repair(caller)
@@ -153,7 +153,7 @@ def repair(caller: Caller) -> ConnectPlan | Refused:
 
 
 def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
-    """Return what taking the clients out would change: everywhere, or in one project only."""
+    """Return what disconnecting the clients would change: everywhere, or in one project only."""
     from kept.importers.connect.files import plan_removal
     from kept.importers.connect.parts import NotEditable
 
@@ -176,7 +176,7 @@ def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | Non
 
 
 def disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
-    """Take everything out that was written: files nobody edited since are restored to the byte."""
+    """Remove everything that was written; files that nobody has edited since are restored byte for byte."""
     from kept.importers.connect.files import carry_out, remove_folders
 
     caller.require(Scope.ADMIN)
@@ -223,7 +223,7 @@ def _plan(caller: Caller, client: Client, options: ConnectOptions, record: Recor
     from kept.importers.connect.parts import NotEditable
 
     if options.project is not None and not client.has_projects:
-        return Refused(Reason.INVALID, f"{client.name} has no settings of a project", "leave out --project")
+        return Refused(Reason.INVALID, f"{client.name} has no project settings", "leave out --project")
     wiring = Wiring(kept_command(caller), options.project)
     known = record.connections.get(Connection(client.name, (), str(options.project) if options.project else None).key)
     recorded: dict[Path, FileRecord] = {file.path: file for file in known.files} if known is not None else {}
@@ -251,7 +251,7 @@ def _refuse_file(error: Exception) -> Refused:
 
 
 def _write(caller: Caller, plan: ClientPlan) -> None:
-    """Back up and record each file before it is written, so that an interrupted run can be taken out too."""
+    """Back up and record each file before it is written, so that an interrupted run can be undone too."""
     from kept.importers.connect.files import back_up, carry_out, remove_folders
 
     folder = caller.space.home.connections

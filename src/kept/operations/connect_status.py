@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kept.operations.capture_limits import ClientCaptures
 
 _MANY_BYTES = 5_000_000
-"""More than an event stores within its deadline; less needs no word."""
+"""More than an event stores within its deadline; less is not reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ConnectStatus:
     clients: tuple[ClientStatus, ...]
     is_paused: bool
     note: str = ""
-    """What the limits of captured conversations have removed, or why the store cannot tell."""
+    """What the limits of captured conversations have removed, or why that is unknown."""
 
     def as_json(self) -> list[JSON]:
         """Return one object per client."""
@@ -139,7 +139,7 @@ def _next_step(
         (paused, "kept connect resume"),
         (trusted is False, client.next_step),
         (bool(health.errors), "kept doctor; the log names the cause"),
-        (client.has_hooks and health.last_event is None, f"start {client.name} once; nothing came from it yet"),
+        (client.has_hooks and health.last_event is None, f"start {client.name} once; it has sent no event yet"),
     )
     return next((step for applies, step in steps if applies), "")
 
@@ -148,7 +148,7 @@ def _problems(connection: Connection) -> list[str]:
     """Return what would keep the hooks of a connection from running."""
     program = Path(connection.command[0]) if connection.command else Path()
     if not os.access(program, os.X_OK):
-        return [f"{str(program)!r} is not there any more"]
+        return [f"{str(program)!r} no longer exists"]
     missing = [file.path for file in connection.files if not file.path.exists()]
     if connection.project is not None and not Path(connection.project).is_dir():
         return []  # the project is gone, and with it everything that could run
@@ -191,7 +191,7 @@ def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
 
 
 def _read_lags(caller: Caller) -> dict[str, float]:
-    """Return for each client with something in the spool how many seconds the oldest has waited."""
+    """Return, for each client with items in the spool, the age of the oldest in seconds."""
     from kept.importers.spool import Spool
 
     now, found = time.time(), dict[str, float]()

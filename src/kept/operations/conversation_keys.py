@@ -30,14 +30,14 @@ class Chat:
 
     platform: str
     chat_type: str
-    """`dm` for a chat of two, otherwise for example `group`, `channel` or `api`."""
+    """`dm` for a private chat, otherwise for example `group`, `channel` or `api`."""
     chat: str = ""
     thread: str = ""
     user: str = ""
     is_shared: bool = False
     """Whether the people of a group share one conversation."""
     first: str = ""
-    """The id that the chat had before it moved; empty for one that never did."""
+    """The id that the chat had before it moved; empty if it never did."""
 
     @property
     def origin(self) -> str:
@@ -46,7 +46,7 @@ class Chat:
 
 
 def build_key(chat: Chat) -> str:
-    """Return the key of a chat; groups are apart by person unless they share one, threads are always shared."""
+    """Return the key of a chat: one per person in a group, unless the group shares one; threads are always shared."""
     if chat.chat_type == "dm":
         return _join("agent:main", chat.platform, "dm", chat.origin or chat.user, chat.thread)
     person = "" if chat.thread or chat.is_shared else chat.user
@@ -90,7 +90,7 @@ def find_key(caller: Caller, session_id: SessionId) -> str | None:
 
 
 def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
-    """Let a key continue this session from now on."""
+    """Make a key continue this session from now on."""
     caller.require(Scope.WRITE)
     now = caller.app.clock.now().timestamp()
     with caller.database.writing() as unit:
@@ -105,7 +105,7 @@ TurnLease: TypeAlias = "FencedLease"
 
 
 def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:
-    """Return the lease of a conversation among the hosts that share a server; None where files hold the home."""
+    """Return the lease of a conversation among the hosts that share a server; None if the home is stored in files."""
     if caller.app.server is None:
         return None
     from kept.storage.leases import FencedLease
@@ -114,7 +114,7 @@ def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:
 
 
 def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:
-    """Let a chat that got another id on its platform keep its conversations and its memory."""
+    """Keep the conversations and memory of a chat that got another id on its platform."""
     caller.require(Scope.ADMIN)
     origin = find_origin(caller, platform, before) or before
     if origin == after:
@@ -127,7 +127,7 @@ def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:
 
 
 def find_origin(caller: Caller, platform: str, chat: str) -> str:
-    """Return the first id of a chat that moved; empty for one that never did."""
+    """Return the first id of a chat that moved; empty if it never did."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
         rows = list(unit.execute("SELECT origin FROM moved_chats WHERE platform = ? AND chat = ?", (platform, chat)))

@@ -64,7 +64,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
 ) -> Agent:
     """Open a conversation for the caller; its events go to the caller's sink.
 
-    With a message at hand, plugins are loaded after it is stored; without one now, so that trouble is said early.
+    With a message, plugins are loaded after it is stored; without one they are loaded now, so that errors appear early.
     """
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
@@ -147,7 +147,7 @@ def _run_curator(caller: Caller, curator: Curator) -> None:
     if archived:
         caller.space.listeners(
             Warned(
-                f"archived because they were not used for long: {', '.join(archived)}",
+                f"archived because they were unused: {', '.join(archived)}",
                 "kept curator report; undo: rollback",
             )
         )

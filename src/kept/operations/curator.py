@@ -125,7 +125,7 @@ def archive_skill(caller: Caller, name: str) -> Changed | Refused:
 
 
 def restore_skill(caller: Caller, name: str) -> Changed | Refused:
-    """Bring one skill back from the archive."""
+    """Restore one skill from the archive."""
     return _writable(caller).restore(name)
 
 
@@ -137,7 +137,7 @@ def back_up(caller: Caller) -> str:
 def roll_back(caller: Caller, backup: str | None = None) -> RollbackResult:
     """Restore all skills from a backup, by default the newest; the present state is backed up first.
 
-    If the same rollback was interrupted before, opening the skills has just completed it; going back once more would
+    If the same rollback was interrupted before, opening the skills has just completed it; rolling back again would
     undo it.
     """
     curator = _writable(caller)

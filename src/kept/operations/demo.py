@@ -1,4 +1,4 @@
-"""An invented history for `kept serve --demo`: three agents over six weeks, written through the real operations."""
+"""Sample data for `kept serve --demo`: three agents over six weeks, written through the real operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MODELS = {"claude-code": "claude-sonnet-5", "codex": "gpt-5.5-codex", "opencode
 _ANSWER_SECONDS = 40
 _TOPIC = frozenset({"module", "error", "place", "file", "cause", "remedy", "dish", "town", "person"})
 _LOOKED_THROUGH = 26
-"""The day of the person's last visit: what was written later waits on Home."""
+"""The day of the person's last visit: Home shows what was written later."""
 _SKILL = """---
 name: release-harbor
 description: Release the harbor service: notes, flag, migration, checks after the deployment.
@@ -46,7 +46,7 @@ description: Release the harbor service: notes, flag, migration, checks after th
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was invented."""
+    """How much sample data was written."""
 
     sessions: int
     messages: int
@@ -152,7 +152,7 @@ def _invent_long_session(
 
 
 def _choose_words(plan: Mapping[str, Any], chance: random.Random, *, keep: Mapping[str, str]) -> dict[str, str]:
-    """Return a word for each place of a text; what a conversation is about stays the same in all of its turns."""
+    """Return a word for each placeholder of a text; the topic stays the same in all turns of a conversation."""
     fresh = {word: chance.choice(texts) for word, texts in plan["words"].items()}
     return fresh | {word: text for word, text in keep.items() if word in _TOPIC}
 
@@ -214,7 +214,7 @@ def _write_entries(
 def _invent_receipts(
     caller: Caller, clock: FixedClock, plan: Mapping[str, Any], chance: random.Random, lines: list[dict[str, JSON]]
 ) -> int:
-    """Record a start for each session, and now and then what a prompt brought to light."""
+    """Record a receipt for the start of each session, and for some prompts."""
     from kept.operations.receipts import record_receipt
     from kept.operations.search import Filters, search
     from kept.sessions.receipts import ShownMessage, ShownPage
@@ -244,7 +244,7 @@ def _invent_receipts(
 
 
 def _leave_pending(caller: Caller) -> None:
-    """Leave two writes to a person: one that needs approval, and one that the scanner holds."""
+    """Stage two pending writes: one that needs approval, and one that the scanner holds."""
     approvals = caller.space.approvals
     approvals.stage(
         Target.USER, (Add("Would like to be reminded of the trip in April."),), Author(origin="review"), why="uncertain"

@@ -119,12 +119,12 @@ def check_writable(home: Path, *inside: Path) -> Check:
     refused = [path for path in (nearest, *inside) if path.exists() and not os.access(path, os.W_OK)]
     if not refused:
         return ok_check("home", str(home))
-    said = f"{refused[0]} cannot be written: existing data is read, nothing new is stored"
+    said = f"{refused[0]} cannot be written: existing data can be read, but nothing new is stored"
     return Check("home", Health.ERROR, said, "check its owner and permissions, or choose another folder with --home")
 
 
 def check_special_files(home: Path) -> Iterator[Check]:
-    """Name every pipe and device in the home: nothing here is one, and a part that needs the file cannot read it."""
+    """Report every pipe and device in the home: kept creates none, and none can be read in place of a file."""
     for folder, _, names in os.walk(home):
         for name in names:
             path = Path(folder, name)
@@ -220,7 +220,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
 
 
 def _check_server(caller: Caller) -> Check | None:
-    """Check that the server of this home answers and may be used; None if the home is stored in files."""
+    """Check that the server of this home answers and can be used; None if the home is stored in files."""
     server = caller.app.server
     if server is None:
         return None

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kept.sessions.receipts import Receipt
 
 MOST_RECEIPTS = 500
-"""How many of the newest session starts are counted; more would say nothing new about an entry."""
+"""How many of the newest session starts are counted; more would not change the picture."""
 _ALIKE = 0.6
 """Share of common words from which two entries count as near duplicates."""
 _LEAST_COMMON = 3
@@ -31,7 +31,7 @@ _LEAST_COMMON = 3
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of a page; moments are None where the ledger does not know the entry."""
+    """One entry of a page; times are None if the entry is not in the ledger."""
 
     target: Target
     text: str
@@ -43,10 +43,10 @@ class Entry:
     """How often an agent was given it at the start of a session, as far as receipts go back."""
     last_shown: float | None
     is_masked: bool
-    """Whether models see a marker in its place, because a rule of the scanner matches."""
+    """Whether models see a marker instead, because a scanner rule matches."""
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the entry with what is known of it."""
+        """Return the entry with its metadata."""
         return {
             "text": self.text,
             "origin": self.origin,
@@ -159,7 +159,7 @@ def _shows(receipt: Receipt, target: Target) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One edit in the life of an entry."""
+    """One edit in the history of an entry."""
 
     record: EditRecord
     is_undone: bool
@@ -190,7 +190,7 @@ class EntryHistory:
 
 
 def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
-    """Return the life of the entry that says, or once said, `text`: its versions and what became of it."""
+    """Return the history of the entry whose text is, or once was, `text`."""
     from kept.memory.edits import undone_ids
     from kept.memory.history import History
 
@@ -213,7 +213,7 @@ def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
 
 @dataclass(frozen=True, slots=True)
 class EntryCheck:
-    """What would happen to a text that is added: whether it fits, what the scanner says, what is much like it."""
+    """The result of checking a text before it is added: whether it fits, the scanner's verdict, similar entries."""
 
     target: Target
     chars: int
@@ -266,9 +266,9 @@ def _find_similar(text: str, entries: Iterable[str]) -> list[str]:
 
 
 def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outcome | Refused:
-    """Replace the entry that says exactly `before`; an empty text removes it.
+    """Replace the entry whose text is exactly `before`; an empty text removes it.
 
-    Refused with MOVED_ON if no entry says that any more: somebody else changed it, and must not be overwritten.
+    Refused with MOVED_ON if no entry has that text any more: somebody else's change must not be overwritten.
     """
     from kept.memory.rewrite import replace_exactly
 
@@ -279,7 +279,7 @@ def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outc
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """An entry that was moved to the other page; one undo of the group takes it back."""
+    """An entry that was moved to another page; undoing the group moves it back."""
 
     source: Target
     target: Target
@@ -291,7 +291,7 @@ class Moved:
 
 
 def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Moved | Refused:
-    """Move an entry to another page, as one group; refused without any change where it does not fit there."""
+    """Move an entry to another page, as one group; refused without any change if it does not fit there."""
     from kept.memory.rewrite import replace_exactly
 
     caller.require(Scope.WRITE)
@@ -308,7 +308,7 @@ def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Mov
 
 @dataclass(frozen=True, slots=True)
 class ArchivedEntries:
-    """Entries that were taken off their pages; one undo of the group brings them all back."""
+    """Entries that were moved to the archive; undoing the group restores all of them."""
 
     count: int
     group_id: str
@@ -319,7 +319,7 @@ class ArchivedEntries:
 
 
 def archive_entries(caller: Caller, chosen: Sequence[tuple[Target, str]]) -> ArchivedEntries | Refused:
-    """Take entries off their pages, as one group; they stay in the archive."""
+    """Move entries from their pages to the archive, as one group."""
     from kept.memory.rewrite import replace_exactly
 
     caller.require(Scope.WRITE)

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from kept.sessions.settings import EmbeddingSettings
 
 DEFAULT_CASES = 100
-"""Cases of each kind: with them a difference of a tenth is more than chance."""
+"""Cases of each kind: enough for a difference of 0.1 to be significant."""
 _MOST_MESSAGES = 20_000
-"""The newest messages of which the test set is made: reading more takes longer and changes little."""
+"""How many of the newest messages the test set is made from: more take longer and change little."""
 _MOST_SESSIONS = 5_000
 _LIMIT = 10
-"""Conversations that a search is asked for, as surfaces do."""
+"""How many conversations each search requests, as surfaces do."""
 _FIVE = 5
 _OF_SEARCH = "sessions."
 _FILE = "eval/last.json"
@@ -45,7 +45,7 @@ class Outcome:
     """How the search answered one question."""
 
     rank: int
-    """The place of the first right answer, from 1; 0 where it is not among those shown."""
+    """The rank of the first right answer, from 1; 0 if it is not shown."""
     abstained: bool
     seconds: float
 
@@ -101,7 +101,7 @@ class LastRun:
     in_both: int
     """Cases of this run that the last one had too."""
     gained: int
-    """Of these, how many have their answer in the first place only now."""
+    """How many of these have their answer in the first place now, but did not then."""
     lost: int
     changed_settings: tuple[str, ...] = ()
 
@@ -158,12 +158,12 @@ def evaluate(caller: Caller, *, compare: str | None = None, cases: int = DEFAULT
     history = _read_history(caller)
     chosen = build_cases(history, most=cases)
     if not chosen:
-        why = "none is asked again, refers back, or states something in a whole sentence"
-        what = f"no question can be made of the {len(history.lines):,} stored messages: {why}"
+        why = "none repeats a question, refers back, or states something in a whole sentence"
+        what = f"no test question can be derived from the {len(history.lines):,} stored messages: {why}"
         return Refused(
             Reason.NO_MATCH,
             what if history.lines else "no conversation is stored yet, so there is nothing to ask",
-            "talk for a while, or bring conversations along: `kept import` lists what is on this machine",
+            "use kept for a while, or import conversations: `kept import` lists what is on this machine",
         )
     notes: list[str] = []
     now = caller.app.clock.now().timestamp()
@@ -191,7 +191,7 @@ def _check_assignment(text: str) -> tuple[str, str]:
     if not equals:
         raise UsageError(f"{text!r} is not SETTING=VALUE", "write it like sessions.embeddings.provider=local")
     if key not in keys:
-        what = f"{key!r} is no setting of the search{nearest(key, keys)}"
+        what = f"{key!r} is not a setting of the search{nearest(key, keys)}"
         raise UsageError(what, "`kept config show sessions` lists them")
     values: dict[str, Any] = {}
     put(values, key, from_text(key, value))
@@ -227,11 +227,11 @@ def _read_history(caller: Caller) -> History:
 
 @contextmanager
 def _open_sessions(caller: Caller, changed: Mapping[str, str], notes: list[str]) -> Iterator[Sessions]:
-    """Open the caller's conversations with changed settings; vectors of another machine are never asked for."""
+    """Open the caller's conversations with changed settings; a remote embeddings endpoint is never called."""
     from kept.app.root import open_app
     from kept.config.load import ENV_PREFIX, load
 
-    def hear(event: Event) -> None:
+    def collect(event: Event) -> None:
         if isinstance(event, Warned):
             notes.append(f"{event.message}{f' ({event.remedy})' if event.remedy else ''}")
 
@@ -244,7 +244,7 @@ def _open_sessions(caller: Caller, changed: Mapping[str, str], notes: list[str])
     if host is not None:
         notes.append(f"the vectors of {host} are left out: eval sends nothing to another machine")
         environ["KEPT_SESSIONS__EMBEDDINGS__PROVIDER"] = "off"
-    app = open_app(str(home.root), home.profile, environ=environ, clock=caller.app.clock, sink=hear)
+    app = open_app(str(home.root), home.profile, environ=environ, clock=caller.app.clock, sink=collect)
     try:
         yield app.space(caller.user).sessions
     finally:
@@ -252,7 +252,7 @@ def _open_sessions(caller: Caller, changed: Mapping[str, str], notes: list[str])
 
 
 def _find_remote(settings: EmbeddingSettings, environ: Mapping[str, str]) -> str | None:
-    """Return the host that would be sent the questions, or None if none of another machine would."""
+    """Return the remote host to which the questions would be sent, or None."""
     from urllib.parse import urlsplit
 
     from kept.llm.endpoints import is_loopback
@@ -264,7 +264,7 @@ def _find_remote(settings: EmbeddingSettings, environ: Mapping[str, str]) -> str
 
 
 def _measure(caller: Caller, store: Sessions, cases: Sequence[Case], *, task: str) -> Figures:
-    """Ask every question once, after one that loads what the first search of a process loads."""
+    """Ask every question once, after a warm-up search."""
     lineage = store.lineage()
     hidden = {case.hidden: tuple(lineage.family(case.hidden)) for case in cases if case.hidden is not None}
     _ask(store, cases[0], ())

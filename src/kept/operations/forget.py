@@ -1,4 +1,4 @@
-"""Permanent forgetting: propose, carry out so that an interruption is completed later, and leave a report."""
+"""Permanent forgetting: plan, carry out, complete after an interruption, and write a report."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ForgetProposal:
 
 @dataclass(frozen=True, slots=True)
 class ForgetOutcome:
-    """What was removed, with everything that was not touched or could not be verified."""
+    """What was removed, and everything that was not changed or could not be verified."""
 
     report: FullForgetReport
     input_history: bool
@@ -64,12 +64,12 @@ class ForgetOutcome:
 
     @property
     def bytes_gone(self) -> bool:
-        """Whether the bytes have left the database's write-ahead log too."""
+        """Whether the bytes were also removed from the database's write-ahead log."""
         return self.report.sessions.bytes_gone
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was searched is free of the content, and every provider confirmed the same."""
+        """Whether no searched place contains the content, and every provider confirmed the same."""
         gone = all(answer.is_gone for answer in self.report.providers)
         return not self.left and self.bytes_gone and gone and not self.report.files_left
 
@@ -84,7 +84,7 @@ class ForgetOutcome:
 
 
 def plan_forget_session(caller: Caller, name: str) -> ForgetProposal | Refused:
-    """Plan to forget a conversation with every compaction of it, also from the trash."""
+    """Plan to forget a conversation with all its compactions, even if it is in the trash."""
     sessions = caller.space.sessions
     exact = sessions.forgetting.plan_sessions([SessionId(name)])
     plan = exact if exact.sessions else sessions.forgetting.plan_sessions([sessions.resolve(name)])
@@ -117,7 +117,7 @@ def plan_forget_origin(caller: Caller, origin: str) -> ForgetProposal | Refused:
     names = sorted(name for name in known if covers(origin, name))
     if not names:
         shown = ", ".join(sorted(known)[:_MOST_SHOWN])
-        remedy = f"name one of these: {shown}" if known else "everything here was said by you or by an agent"
+        remedy = f"name one of these: {shown}" if known else "all text here comes from you or an agent"
         return Refused(Reason.NO_MATCH, f"nothing came from {origin!r}", remedy)
     return _propose(caller, caller.space.sessions.forgetting.plan_origin(names), origin=origin)
 
@@ -160,7 +160,7 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
 
 
 def finish_interrupted(owner: Caller) -> int:
-    """Complete every forget of this home whose process was killed; return how many. Another running one is left."""
+    """Complete every forget of this home whose process was killed; return how many. Running ones are left alone."""
     done = 0
     folder = owner.app.home.unfinished_forgets
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -172,7 +172,7 @@ def finish_interrupted(owner: Caller) -> int:
         except Busy:
             continue
         except KeptError as error:
-            owner.sink(Warned(f"a forget that was interrupted could not be completed: {error.message}", error.remedy))
+            owner.sink(Warned(f"an interrupted forget could not be completed: {error.message}", error.remedy))
             log.warning("an interrupted forget could not be completed", exc_info=True)
     _remove_if_empty(folder)
     return done
@@ -191,7 +191,7 @@ def _finish(owner: Caller, note: SealedNote) -> int:
 
 
 def _order(caller: Caller, plan: FullForgetPlan) -> dict[str, JSON]:
-    """Return what a later process needs to repeat the plan; it contains the words and is stored sealed only."""
+    """Return what a later process needs to repeat the plan; it contains the words and is stored only encrypted."""
     return {
         "user": caller.user,
         "sessions": list(plan.sessions.sessions),
@@ -206,7 +206,7 @@ def _order(caller: Caller, plan: FullForgetPlan) -> dict[str, JSON]:
 
 
 def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
-    """Return the plan for what an interrupted run left; a step that was done finds nothing more to do."""
+    """Return the plan for the rest of an interrupted run; completed steps find nothing to do."""
     forgetting = caller.space.sessions.forgetting
     sessions = [SessionId(one) for one in order["sessions"]]
     origin = order.get("origin")
@@ -222,7 +222,7 @@ def _plan_again(caller: Caller, order: Mapping[str, Any]) -> FullForgetPlan:
         plan = forgetting.plan_sessions(sessions)
     known = [(Target(target), text) for target, text in order["entries"]]
     whole = Forgetter(caller).plan(plan, everything=bool(order["everything"]), known=known, origin=origin)
-    # sessions that are gone already still name rows of the ledger, queued writes and facts
+    # ledger rows, queued writes and facts still refer to sessions that are already removed
     named = replace(plan, sessions=tuple(dict.fromkeys([*plan.sessions, *sessions])))
     return replace(
         whole, sessions=named, passages=tuple(order["passages"]), source=order["source"], project=order["project"]
@@ -249,7 +249,7 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """Remove the folder of notes, which every command looks for; another user's note may be in it."""
+    """Remove the folder of notes, which every command checks, unless another user's note is in it."""
     with suppress(OSError):
         folder.rmdir()
 
@@ -265,7 +265,7 @@ def _lock_of(note: Path) -> Path:
 
 
 def _remove_input_history(caller: Caller) -> bool:
-    """Remove what was typed in chats, which the arrow keys would show again; return whether there was any."""
+    """Remove the input history of chats, which the arrow keys would show; return whether there was any."""
     history = caller.space.home.chat_history
     existed = history.exists()
     with explain_errors("remove", history):

@@ -1,4 +1,4 @@
-"""Forgetting in two calls, for surfaces without a person at a terminal: a plan with a token, then the token."""
+"""Forgetting in two calls, for surfaces without a terminal: a plan with a token, then the token as confirmation."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from kept.operations.forget import ForgetOutcome, ForgetProposal
 
 TOKEN_SECONDS = 600
-"""How long a plan can be confirmed: long enough to ask the person, too short to be forgotten itself."""
+"""How long a plan can be confirmed: long enough to ask the person."""
 _SECRET = random_hex(32).encode()
-"""Of this process: a token of another one, or an invented one, confirms nothing."""
+"""The key of this process: tokens of other processes, and forged ones, are invalid."""
 _MOST_LISTED = 20
 
 
@@ -59,7 +59,7 @@ def forget_confirmed(
     stamp, _, signature = token.partition(".")
     expires = int(stamp) if stamp.isascii() and stamp.isdigit() and len(stamp) < 16 else 0
     if not hmac.compare_digest(signature, _sign(caller, proposal, (session, query, expires))):
-        return _refuse("the token is not of this plan, or what would be removed has changed since")
+        return _refuse("the token does not belong to this plan, or what would be removed has changed since")
     if caller.app.clock.now().timestamp() > expires:
         return _refuse("the token has expired")
     return forget(caller, proposal)

@@ -1,4 +1,4 @@
-"""Forgetting in the files of a home: find those that hold a text, and treat each as the table of places says."""
+"""Forgetting in the files of a home: find those that contain a text, and clean each as the table of places says."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _FORGOTTEN = b"[forgotten]"
 _COPIES = frozenset({OnForget.REMOVE, OnForget.REMOVE_COPY, OnForget.OVERWRITE})
-"""Kinds of files that are treated even if they only hold a passage of a forgotten conversation."""
+"""Kinds of files that are cleaned even if they only contain a passage of a forgotten conversation."""
 _NOT_OWN = frozenset({"users", "profiles"})
 _FIXED_NAMES = frozenset({"SKILL.md", "files", "references", "templates", "scripts", "assets"})
 _REMEDIES = {
     OnForget.REMOVE_COPY: "ask the owner of this home to remove it",
     OnForget.ROWS: "run `kept doctor`, then forget again",
-    OnForget.SKILL: "it is no text, so edit or remove it yourself",
+    OnForget.SKILL: "it is not text, so edit or remove it yourself",
 }
 _EDIT = "edit or remove it yourself"
 
@@ -50,9 +50,9 @@ class HeldFile:
 
     @property
     def remedy(self) -> str:
-        """Return what a person can do about a file that was not touched."""
+        """Return what a person can do about a file that was not changed."""
         if self.by_name:
-            return "its name holds the words: rename it, or remove the file or folder"
+            return "its name contains the words: rename it, or remove the file or folder"
         return _EDIT if self.place is None else _REMEDIES.get(self.place.on_forget, _EDIT)
 
     def as_json(self) -> dict[str, JSON]:
@@ -62,7 +62,7 @@ class HeldFile:
 
 
 def iterate_files(caller: Caller) -> Iterator[HeldFile]:
-    """Yield every file in which the user's text may be, also those of the home that all users share."""
+    """Yield every file that may contain the user's text, including those that all users share."""
     home = caller.space.home
     yield from _walk(caller, home.own)
     if not caller.is_owner:
@@ -117,9 +117,9 @@ def _holds_passage(file: HeldFile, passages: Texts) -> bool:
 def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts, passages: Texts) -> list[str]:
     """Return what forget does not change.
 
-    Copies of a database and backups are listed in any case: a damaged copy may hold a text in pieces, and a backup is
-    compressed. Files that hold a passage of a forgotten conversation, other profiles and skills of other folders are
-    listed if they hold the words. The transcripts of other programs are theirs.
+    Copies of a database and backups are always listed: a damaged copy may contain a text in fragments, and a backup is
+    compressed. Files with a passage of a forgotten conversation, other profiles and skills in other folders are
+    listed if they contain the words. Transcripts of other programs belong to those programs.
     """
     going = {file.name for file in treated}
     files = [file for file in iterate_files(caller) if file.name not in going]
@@ -132,7 +132,7 @@ def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts,
 
 
 def _is_own_text(file: HeldFile) -> bool:
-    """Whether a passage of a forgotten conversation may stand here in its own right, so that it stays."""
+    """Whether a passage of a forgotten conversation may be here independently, so that it stays."""
     return file.place is None or file.place.on_forget in {OnForget.SKILL, OnForget.LINES, OnForget.ENTRIES}
 
 
@@ -165,7 +165,7 @@ def _outside(caller: Caller) -> Iterator[Path]:
 
 
 def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
-    """Remove what was captured from a client and is not stored yet; return how much."""
+    """Remove spooled items of a client that are not stored yet; return how many."""
     from kept.importers.spool import Spool, WaitingTurn
 
     spool, count = Spool(caller.space.home.spool), 0
@@ -182,11 +182,11 @@ def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
 
 
 def treat_file(caller: Caller, file: HeldFile, texts: Texts) -> None:
-    """Remove the texts from one file; what stays is found by the search afterwards."""
+    """Remove the texts from one file; the verification afterwards finds anything that remains."""
     try:
         _treat(caller, file, texts)
     except KeptError:
-        return  # the search afterwards names the file
+        return  # the verification afterwards reports the file
 
 
 def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
@@ -222,7 +222,7 @@ def _remove_lines(path: Path, texts: Texts) -> None:
 
 
 def _remove_entries(path: Path, texts: Texts) -> None:
-    """Remove entries that the memory store could not remove: of a page that it refuses to write, or does not know."""
+    """Remove entries that the memory store could not: from a page that it refuses to write, or does not know."""
     from kept.memory.page import ENTRY_DELIMITER, parse
 
     with hold_lock(path.with_name(f"{path.name}.lock")):

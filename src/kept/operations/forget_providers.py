@@ -1,4 +1,4 @@
-"""Forgetting at external memories: those in use, and those that were used before."""
+"""Forgetting in external memories: those in use, and those that were used before."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kept.providers.manager import ProviderManager
 
 _LOCAL = {"holographic": "holographic.db", "mem0": "mem0"}
-"""Providers that keep their data in the home, with its file or folder: they are told even if unused."""
+"""Providers that keep their data in the home, with its file or folder: they are called even if unused."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ _LONG_ID = 12
 """A shorter id of an imported session occurs in files by chance."""
 _LONG_PASSAGE = 40
 _TELLING_BYTES = 8
-"""Fewer bytes occur in a database by chance, between numbers and ids."""
+"""Shorter texts occur in a database by chance, among numbers and ids."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +59,40 @@ class FullForgetPlan:
     files: tuple[HeldFile, ...] = ()
     """Other files that hold the text."""
     providers: tuple[ForgetAnswer, ...] = ()
-    """What the external memories say that they hold."""
+    """What the external memories report that they contain."""
     passages: tuple[str, ...] = field(default=(), repr=False)
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
     everything: bool = False
     source: str | None = None
-    """The client whose sessions are forgotten; what was captured from it and waits in the spool goes too."""
+    """The client whose sessions are forgotten; its items in the spool are removed too."""
     project: str | None = None
     origin: str | None = None
-    """The source of which everything is forgotten."""
+    """The source from which everything is forgotten."""
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether there is nothing to forget."""
+        """Whether there is nothing to forget."""
         held = any(answer.holds for answer in self.providers) or any(not file.problem for file in self.files)
         return self.sessions.is_empty and not (self.entries or self.pending or self.skills or held)
 
     @property
     def texts(self) -> Texts:
-        """Return the words that must be gone everywhere."""
+        """Return the words that must be removed everywhere."""
         return Texts(self.sessions.texts)
 
     @property
     def memory_texts(self) -> list[str]:
-        """Return the words and the entries, which must be gone from memory and its copies."""
+        """Return the words and the entries, which must be removed from memory and its copies."""
         return [*self.sessions.texts, *(text for _, text in (*self.entries, *self.gone_entries))]
 
     @property
     def long_passages(self) -> Texts:
-        """Return the passages that are too long to stand somewhere by chance."""
+        """Return the passages that are too long to occur elsewhere by chance."""
         return Texts(text for text in self.passages if len(text) >= _LONG_PASSAGE)
 
     @property
     def request(self) -> ForgetRequest:
-        """Return what providers are told."""
+        """Return the request for the providers."""
         ids = tuple(map(str, self.sessions.sessions))
         return ForgetRequest(texts=tuple(self.memory_texts), session_ids=ids, everything=self.everything)
 
@@ -156,7 +156,7 @@ class FullForgetReport:
 
 
 class Forgetter:
-    """Works for the user of one caller."""
+    """Plans and carries out forgetting for one user."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -176,7 +176,7 @@ class Forgetter:
     ) -> FullForgetPlan:
         """Extend the session store's plan to the other tiers; `everything` includes all data of the user there.
 
-        `known` are entries that an interrupted run had found: the ledger may no longer name them.
+        `known` are entries that an interrupted run had found: the ledger may no longer contain them.
         """
         traced = {*known, *(self._all_entries() if everything else self._find_entries(plan))}
         traced |= self._find_entries_from(origin) if origin else set()
@@ -226,7 +226,7 @@ class Forgetter:
         return {(row.target, row.step.after) for row in rows if row.session_id in going and row.step.after}
 
     def _find_entries_from(self, origin: str) -> set[tuple[Target, str]]:
-        """Return the entries that came from a source, with what an agent made of them later."""
+        """Return the entries that came from a source, and those that an agent derived from them."""
         found: set[tuple[Target, str]] = set()
         for row in self._memory.ledger.rows(everywhere=True):
             text = row.step.after or (row.step.before if row.step.action == "archive" else None)
@@ -246,21 +246,21 @@ class Forgetter:
         ]
 
     def _find_learnt(self, origin: str) -> list[SkillPassages]:
-        """Return the skills that came from a source, and those that a waiting change would write."""
+        """Return the skills that came from a source, and those that a pending change would write."""
         waiting = {one.change.name for one in self._find_skill_changes(origin)}
         learnt = find_learnt(self._editor, _from(origin))
         return learnt + [SkillPassages(name, (), 0, 0) for name in waiting.difference(one.name for one in learnt)]
 
     def _find_skill_changes(self, origin: str) -> list[PendingChange]:
-        """Return the changes of skills that wait and came from a source."""
+        """Return the pending changes of skills that came from a source."""
         waiting = self._skills.pending.waiting()
         return [one for one in waiting if one.source and covers(origin, SourceName(one.source))]
 
     def carry_out(self, plan: FullForgetPlan) -> FullForgetReport:
         """Remove everything in the plan, then verify it; may be repeated after an interruption.
 
-        Queued writes go first and providers second, so that nothing is delivered again; then pages and ledger, so
-        that nothing is mirrored or shown again; files last, because the steps before may write to logs and copies.
+        Queued writes are removed first and providers cleaned second, so that nothing is delivered again; then pages and
+        ledger, so that nothing is mirrored or shown again; files last, because earlier steps may write logs and copies.
         """
         texts = plan.texts
         queued = self._unqueue(plan)
@@ -278,7 +278,7 @@ class Forgetter:
         other = scrub_rows(self._caller, STATE_COLUMNS, texts) if texts else 0
         other += remove_injections(self._caller)
         if plan.everything:
-            other += self._sessions.receipts.forget_all()  # also those that no session was given
+            other += self._sessions.receipts.forget_all()  # including those without a session
             other += remove_user_rows(self._caller)
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()

@@ -1,4 +1,4 @@
-"""The events of connected agents: what is stored of a turn, and what the agent is given."""
+"""The events of connected agents: store their turns, and give the agent what it needs from memory."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 _MARGIN_SECONDS = 0.15
 """A capture ends this long before the deadline, so that its transaction is closed in time."""
 _SCANNED_BYTES = 32_000_000
-"""How much of the end of a transcript is searched for the block; in a longer one it may be given twice."""
+"""How much of the end of a transcript is searched for the block; an earlier block is not found and given again."""
 _COMPACTED = b'"compact_boundary"'
 _RECENT_SECONDS = 2 * 86_400.0
-"""Transcripts that were last written to before that are complete, or older than the connection."""
+"""Transcripts that have not changed for longer are complete, or older than the connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What the client is told, and the receipt of it."""
+    """The answer to the client, and its receipt."""
 
     output: dict[str, Any]
     receipt: NewReceipt
@@ -42,16 +42,16 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class _Mode:
-    """What a client is given and what is stored of it."""
+    """Which recall and capture apply to a client."""
 
     recall: str
     capture: bool
 
 
 def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> dict[str, Any] | None:
-    """Store what the event announces and return what the agent is given; None where that is nothing.
+    """Store the turn of an event and return what the agent is given; None if that is nothing.
 
-    `deadline` is a moment of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
+    `deadline` is a value of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
     Nothing is given without a receipt: a person could not see it, and the next prompt would give it again.
     """
     _note_event(caller, event)
@@ -87,7 +87,7 @@ def plan_answer(caller: Caller, event: HookEvent) -> dict[str, Any] | None:
 
 
 def _record(caller: Caller, event: HookEvent, receipt: NewReceipt, deadline: float) -> bool:
-    """Store a receipt; whether the answer may be given."""
+    """Store a receipt; return whether the answer may be given."""
     wait = max(0.0, deadline - _MARGIN_SECONDS - time.monotonic())
     is_stored = caller.space.sessions.receipts.add(receipt, wait_seconds=wait) is not None
     if is_stored or caller.app.settings.sessions.receipt_days == 0:
@@ -99,7 +99,7 @@ def _record(caller: Caller, event: HookEvent, receipt: NewReceipt, deadline: flo
 
 
 def _find_mode(caller: Caller, event: HookEvent) -> _Mode | None:
-    """Return what applies to this client and project; None if the agent is left alone."""
+    """Return the mode for this client and project; None if the event is to be ignored."""
     record = load_record(caller.space.home.connections)
     if record.is_paused or _is_excluded(caller, event.folder):
         return None
@@ -120,7 +120,7 @@ def _is_excluded(caller: Caller, folder: str | None) -> bool:
 def _mode_of(caller: Caller, record: Record, client: str, folder: str | None) -> _Mode:
     settings = caller.app.settings.connect
     connections = [one for one in record.of_client(client) if _applies(one.project, folder)]
-    own = connections[-1] if connections else None  # the one of the project, if there is one
+    own = connections[-1] if connections else None  # that of the project, if there is one
     recall = own.recall if own is not None and own.recall is not None else settings.recall
     capture = own.capture if own is not None and own.capture is not None else settings.capture
     return _Mode(recall, capture)
@@ -220,14 +220,14 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
 
 
 def _external_id(event: HookEvent) -> SessionId | None:
-    """Return the client's own id of the session, under which receipts are found before anything of it is stored."""
+    """Return the client's own id of the session, which identifies receipts until the session is stored."""
     from kept.core.ids import SessionId
 
     return SessionId(event.session) if event.session else None
 
 
 def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
-    """Store the new part of the transcript, or the texts of the event where there is none; then what has waited."""
+    """Store the new part of the transcript, or the texts of the event if there is none; then drain the spool."""
     from kept.operations.capture import capture_transcript, drain_spool
 
     path = find_transcript(caller, event)
@@ -287,7 +287,7 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
 
 
 def put_off(caller: Caller, event: HookEvent) -> None:
-    """Put a turn that could not be stored in time into the spool; the next event, or `catch_up`, stores it."""
+    """Spool a turn that could not be stored in time; the next event, or `catch_up`, stores it."""
     from kept.importers.spool import Spool, WaitingTranscript, WaitingTurn
 
     if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} or not _is_captured(caller, event):
@@ -322,11 +322,11 @@ def _is_captured(caller: Caller, event: HookEvent) -> bool:
 
 _DUE = "catch-up-due"
 _PAUSE_SECONDS = 60.0
-"""Sessions that start one after another need no search through the transcripts each."""
+"""How often transcripts are searched when sessions start in quick succession."""
 
 
 def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
-    """Whether a process of its own should now store what earlier events left; starting one uses the turn up."""
+    """Whether to start a process now that stores what earlier events left; a True restarts the pause."""
     if event.kind not in {Kind.START, Kind.END}:
         return False
     folder = caller.space.home.connections
@@ -342,7 +342,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 
 
 def catch_up(caller: Caller, client: str) -> None:
-    """Store what waits in the spool, and what events that never arrived have left in the transcripts of a client."""
+    """Store the items in the spool, and turns in a client's transcripts whose events never arrived."""
     from kept.operations.capture import capture_transcript, drain_spool
     from kept.operations.capture_limits import prune_captures
 
@@ -361,7 +361,7 @@ def catch_up(caller: Caller, client: str) -> None:
 
 
 def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
-    """Return the transcripts that were written to since the client was connected, of the last days only."""
+    """Return the transcripts that changed since the client was connected, within the last days only."""
     from kept.importers.port import find_source
 
     reader = find_source(client)
@@ -376,6 +376,6 @@ def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list
 
 
 def report_bad_event(caller: Caller, client: str, message: str) -> None:
-    """Log input that is no event, and note it for `connect status`."""
+    """Log input that is not an event, and note it for `connect status`."""
     log.warning("hook %s: %s", client, message)
     note_error(caller, client, message)

@@ -1,4 +1,4 @@
-"""What a source has besides conversations, applied here: skills, settings, secrets, documents and leftovers."""
+"""Import of everything but conversations: skills, settings, secrets, documents and leftovers of a source."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class AssetTally:
-    """What became of the assets of a source."""
+    """How each asset of a source was handled."""
 
     entries: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("added", "archived", "held", "blocked"), 0))
     skills: dict[str, int] = field(
         default_factory=lambda: dict.fromkeys(("added", "updated", "unchanged", "conflicts", "blocked"), 0)
     )
     others: dict[str, dict[str, int]] = field(default_factory=dict)
-    """The same for settings, secrets and documents, as far as the source has some."""
+    """The same for settings, secrets and documents, if the source has any."""
     merged: int = 0
     """Entries that replaced or removed what an earlier import wrote."""
     present: int = 0
@@ -68,14 +68,14 @@ class AssetImport:
     folder: Path
     """Where report, overflow and leftovers of this import go."""
     known: Mapping[tuple[str, str], Sequence[Part]]
-    """What earlier imports of the source brought, by kind and name."""
+    """What earlier imports of the source added, by kind and name."""
     overwrite: bool = False
     skill_conflict: str = "skip"
     is_preview: bool = False
     tally: AssetTally = field(default_factory=AssetTally)
 
     def run(self, assets: Sequence[Asset]) -> None:
-        """Apply all of them; what fails is a problem of that one."""
+        """Apply all assets; a failure is reported as a problem of its asset."""
         from kept.operations.import_memory import import_memory
 
         import_memory(self, [asset for asset in assets if isinstance(asset, MemoryFile)])
@@ -113,7 +113,7 @@ class AssetImport:
                 Journal(self.caller.user).put(unit, self.source, kind, name, parts)
 
     def find_known(self, kind: str, name: str) -> Part | None:
-        """Return what an earlier import brought under a name."""
+        """Return what an earlier import added under a name."""
         return next(iter(self.known.get((kind, name), ())), None)
 
     # skills
@@ -129,13 +129,13 @@ class AssetImport:
         if outcome == "conflicts":
             self.tally.conflicts.append((f"skill {asset.name}", "there is another skill with this name"))
 
-    # settings, secrets and documents: a value with a hash, set here, changed here since, or new
+    # settings, secrets and documents: each has a value and a hash
 
     def _decide(self, kind: str, name: str, new: str, current: str | None) -> str:
         """Return whether a value is added, updated, unchanged, or in conflict with what is here."""
         known = self.find_known(kind, name)
         if current == new or (known is not None and known.mark == mark_text(new)):
-            return "unchanged"  # also what a person removed after an earlier import
+            return "unchanged"  # also if a person removed it after an earlier import
         if current is None:
             return "added"
         is_ours = known is not None and known.state == "added" and known.mark == mark_text(current)
@@ -226,7 +226,7 @@ def mark_text(text: str) -> str:
 
 
 def _describe_content(content: bytes | Path) -> str:
-    """Return what changes when the content does."""
+    """Return a text that differs if the content does."""
     if isinstance(content, bytes):
         return hashlib.sha256(content).hexdigest()
     files = sorted(path for path in content.rglob("*") if path.is_file()) if content.is_dir() else [content]

@@ -1,4 +1,4 @@
-"""Memory files of a source merged into the pages: parsed, compared with the last import, scanned, fitted."""
+"""Import of memory files into the pages: parse, compare with the last import, scan, merge."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
     from kept.operations.import_assets import AssetImport
 
 _OURS = frozenset((Fate.ADDED, Fate.REPLACED))
-"""What an earlier import put on the page, and a later one may change."""
+"""Fates of entries that an earlier import put on the page and a later one may change."""
 
 
 @dataclass(slots=True)
 class _File:
-    """A memory file: what its entries are to become, compared with the last import."""
+    """A memory file: the changes of its entries compared with the last import."""
 
     source: MemoryFile
     incoming: list[Incoming] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     parts: list[Part | None] = field(default_factory=list)
-    """What will be known of each entry; None where that is decided by the merge, in the order of `incoming`."""
+    """The record of each entry; None if the merge decides it, in the order of `incoming`."""
     conflicts: int = 0
 
 
 @dataclass(slots=True)
 class _Page:
-    """One page and the files that go there."""
+    """One page and the files that are merged into it."""
 
     store: MemoryStore
     target: Target
@@ -49,7 +49,7 @@ class _Page:
 
 
 def import_memory(run: AssetImport, files: Sequence[MemoryFile]) -> None:
-    """Merge memory files into their pages; a page that cannot be written is a problem of its files."""
+    """Merge memory files into their pages; a page that cannot be written is reported for its files."""
     for page in _group(run, files):
         try:
             refused = _import_page(run, page)
@@ -60,7 +60,7 @@ def import_memory(run: AssetImport, files: Sequence[MemoryFile]) -> None:
 
 
 def _group(run: AssetImport, files: Sequence[MemoryFile]) -> list[_Page]:
-    """Return the pages that the files go to; files of excluded projects go nowhere."""
+    """Return the pages with their files; files of excluded projects are dropped."""
     from kept.importers.conversations import is_excluded
 
     space, settings = run.caller.space, run.caller.app.settings
@@ -72,7 +72,7 @@ def _group(run: AssetImport, files: Sequence[MemoryFile]) -> list[_Page]:
         store, target = space.memory.for_project(None), file.target
         if target is Target.PROJECT:
             store = space.memory_in(file.folder)
-            target = Target.MEMORY if store.project is None else target  # the person's home is no project
+            target = Target.MEMORY if store.project is None else target  # the person's home folder is not a project
         pages.setdefault((target, store.project), _Page(store, target)).files.append(file)
     return list(pages.values())
 
@@ -105,7 +105,7 @@ def _list_archived(page: _Page) -> frozenset[str]:
 
 
 def _compare(run: AssetImport, file: MemoryFile, live: Page) -> _File:
-    """Return what the entries of a file are to become: new ones, changed ones, and those that are gone."""
+    """Return which entries of a file are new, changed or removed."""
     from kept.importers.markdown import parse_entries
 
     found = _File(file)
@@ -129,11 +129,11 @@ def _compare(run: AssetImport, file: MemoryFile, live: Page) -> _File:
 
 
 def _take_entry(run: AssetImport, found: _File, text: str, before: Part | None, on_page: Mapping[str, str]) -> None:
-    """Decide about one entry that the last import did not have; `before` is what it had in this place."""
+    """Decide what to do with an entry that the last import did not have; `before` is its predecessor there."""
     is_ours = before is not None and before.state in _OURS
     replaces = on_page.get(before.mark) if before is not None and is_ours else None
     if is_ours and replaces is None and mark_text(text) not in on_page and not run.overwrite:
-        # somebody changed or removed the entry here, so the source must not bring its own version
+        # somebody changed or removed the entry here, so the source's version must not replace it
         found.conflicts += 1
         found.parts.append(before)
         return
@@ -144,7 +144,7 @@ def _take_entry(run: AssetImport, found: _File, text: str, before: Part | None, 
 def _settle(
     run: AssetImport, page: _Page, compared: Sequence[_File], merged: Merged, refused: Mapping[str, Refused]
 ) -> None:
-    """Count what became of every entry, let held ones wait for approval, and note it for the next import."""
+    """Count the outcome of every entry, stage held ones for approval, and record it for the next import."""
     fates = iter(merged.fates)
     for file in compared:
         decided = [(one, next(fates)) for one in file.incoming]

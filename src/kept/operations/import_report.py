@@ -30,7 +30,7 @@ class ImportReport:
     """How many conversations are new, updated, unchanged or skipped."""
     messages: dict[str, int]
     replaced: int
-    """Messages that took the place of an incomplete form."""
+    """Messages that replaced an incomplete form."""
     left: dict[str, int]
     """How many rows were left out, by reason."""
     conflicts: tuple[tuple[str, str], ...]
@@ -69,7 +69,7 @@ class ImportReport:
 
     @property
     def is_refused(self) -> bool:
-        """Whether nothing at all could be read: a file that is no export, or one that cannot be trusted."""
+        """Whether nothing could be read: the file is not an export, or cannot be trusted."""
         is_read = self.sessions["unchanged"] or self.left or self.assets.present
         return bool(self.problems) and self.is_empty and not is_read
 

@@ -1,4 +1,4 @@
-"""Skills of a source copied into the library, through the guard; and taken out again."""
+"""Import of skills into the library, checked by the guard; and their removal."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _free_name(editor: SkillEditor, name: str, names: Sequence[str]) -> str:
 
 
 def _refuse_dangerous(files: Mapping[str, bytes]) -> Refused | None:
-    """Return why the guard refuses files that nobody looks at before they are used."""
+    """Return why the guard refuses the files; nobody reviews them before they are used."""
     from kept.skills.guard import Policy, Trust, inspect, policy
 
     report = inspect(dict(files))
@@ -137,7 +137,7 @@ def is_unchanged(caller: Caller, part: Part) -> bool:
 
 
 def remove_skill(caller: Caller, part: Part) -> Refused | None:
-    """Remove a skill that an import brought, or put back what it replaced."""
+    """Remove a skill that an import added, or restore what it replaced."""
     from kept.skills.changes import Author
     from kept.skills.editor import undo
 

@@ -1,4 +1,4 @@
-"""What other programs have on this machine that can be imported, and how a person wants it."""
+"""Sources on this machine that can be imported, and the choices for an import."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ SKILL_CONFLICTS = ("skip", "overwrite", "rename")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportChoices:
-    """How an import is to be made."""
+    """The choices for an import."""
 
     overwrite: bool = False
-    """Whether what was changed on both sides is replaced by what the source has."""
+    """Whether the source's version replaces what was changed on both sides."""
     skill_conflict: str = "skip"
     """What happens to a skill whose name is taken: `skip`, `overwrite` or `rename`."""
     with_backup: bool = True
@@ -55,7 +55,7 @@ class FoundSource:
 
     @property
     def has_news(self) -> bool:
-        """Whether something was not read yet, as far as that is known without reading it."""
+        """Whether there is something new, as far as that is known without reading it."""
         return bool(self.new or self.new_memory_files or len(self.assets) > self.memory_files)
 
     def as_json(self) -> dict[str, JSON]:
@@ -94,7 +94,7 @@ def find_sources(
 ) -> FoundSources | Refused:
     """Return what is on this machine, of one program or of all; `place` replaces the usual ones.
 
-    With `since`, only transcripts that changed at that moment or later. `options` are those of `Source.options`.
+    With `since`, only transcripts that changed then or later. `options` are those of `Source.options`.
     """
     from kept.importers.port import SOURCES, find_source
 

@@ -1,4 +1,4 @@
-"""Imports that were made, and undoing one: conversations, entries, skills and everything else that it brought."""
+"""Past imports, and undoing one: conversations, entries, skills and everything else that it added."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kept.memory.store import MemoryStore
 
 _STEP = 1_000
-"""How many messages one transaction removes, so that others can write between them."""
+"""How many messages one transaction removes, so that others can write in between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def list_imports(caller: Caller) -> ImportList:
 
 @dataclass(slots=True)
 class UndoneImport:
-    """What undoing an import took back, or with `is_preview` would take back."""
+    """What undoing an import removed, or with `is_preview` would remove."""
 
     import_id: str
     source: str
@@ -57,7 +57,7 @@ class UndoneImport:
     others: int = 0
     """Settings, secrets and documents."""
     kept: list[tuple[str, str]] = field(default_factory=list)
-    """What was changed here since, and stays."""
+    """Items that were changed here since the import, and stay."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the counts, and what stays."""
@@ -75,9 +75,9 @@ class UndoneImport:
 
 
 def undo_import(caller: Caller, import_id: str, *, is_preview: bool = False) -> UndoneImport | Refused:
-    """Take back everything that an import brought and nobody changed since.
+    """Remove everything that an import added and nobody has changed since.
 
-    An interrupted undo is repeated from the start; what was taken back is not found again.
+    An interrupted undo is repeated from the start; completed steps find nothing to do.
     """
     if not is_preview:
         caller.require(Scope.WRITE)
@@ -100,7 +100,7 @@ def undo_import(caller: Caller, import_id: str, *, is_preview: bool = False) -> 
 
 
 def _find_run(caller: Caller, import_id: str) -> ImportRun | Refused:
-    """Return the import with this id, or the only one whose id begins so."""
+    """Return the import with this id, or the only one whose id begins with it."""
     runs = [run for run in list_imports(caller).runs if import_id and run.id.startswith(import_id)]
     exact = [run for run in runs if run.id == import_id] or runs
     if len(exact) != 1:
@@ -109,7 +109,7 @@ def _find_run(caller: Caller, import_id: str) -> ImportRun | Refused:
     (run,) = exact
     if run.undone is not None:
         moment = iso(from_epoch(run.undone))
-        remedy = f"`kept import {run.source}` brings it again"
+        remedy = f"`kept import {run.source}` imports it again"
         return Refused(Reason.MOVED_ON, f"the import {run.id} was undone already, at {moment}", remedy)
     return run
 
@@ -261,11 +261,11 @@ def _undo_conversations(caller: Caller, run: ImportRun, result: UndoneImport) ->
     gone = _undo_sessions(caller, run, created)
     result.sessions = len(gone)
     stay = [session_id for session_id in created if session_id not in gone]
-    result.kept += [(f"session {session_id}", "has messages that the import did not bring") for session_id in stay]
+    result.kept += [(f"session {session_id}", "has messages that the import did not add") for session_id in stay]
 
 
 def _undo_sessions(caller: Caller, run: ImportRun, created: list[SessionId]) -> set[SessionId]:
-    """Remove the sessions that are empty now and the usage that was counted; let transcripts be read again."""
+    """Remove sessions that are empty now and their usage; reset positions, so that transcripts can be read again."""
     journal = Journal(caller.user)
     with caller.database.writing() as unit:
         usage = journal.take_usage(unit, run.number)

@@ -40,7 +40,7 @@ class _Course:
     tell: Callable[[Progressed], None]
     done: int = 0
     unchanged: int = 0
-    """Transcripts that hold nothing new since they were last read."""
+    """Transcripts with nothing new since they were last read."""
     problems: list[tuple[str, str]] = field(default_factory=list)
 
     def advance(self, path: Path) -> None:
@@ -97,7 +97,7 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
 
 
 def _has_something(caller: Caller) -> bool:
-    """Whether the home holds anything that could be lost."""
+    """Whether the home contains anything that could be lost."""
     home = caller.space.home
     return caller.space.sessions.totals()[0] > 0 or home.memories.exists() or home.skills.exists()
 
@@ -215,7 +215,7 @@ class Watch:
             except Unusable as error:
                 log.warning("%s", error)
             except StorageError as error:
-                log.warning("%s: cannot be stored now and is tried again: %s", path, error)
+                log.warning("%s: cannot be stored now, will be retried: %s", path, error)
                 continue
             self._stamps[path] = stamp
             if capture.tally.added > before:

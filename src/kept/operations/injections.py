@@ -1,9 +1,9 @@
 """Injections: what the proxy adds to the requests of a conversation, frozen.
 
-The block goes into every request of a conversation and never changes there. Passages stay with the message for which
-they were found. Both are kept by a hash of the messages up to their place, so that each later request gets the same
-bytes in the same places: the endpoint's cache depends on it. A conversation is told from others with the same beginning
-by its first answer.
+The block is added to every request of a conversation and never changes within it. Passages stay with the message for
+which they were found. Both are stored under a hash of the messages before them, so that each later request gets the
+same bytes in the same places: the endpoint's cache depends on it. The first answer distinguishes a conversation from
+others with the same beginning.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
 _BLOCK = b"block:"
 _CHAIN = "answer:"
 _SHARED = "blocks"
-"""The key of the texts of blocks. Most conversations have the same one, so their rows name it by its hash."""
+"""The key of the texts of blocks. Most conversations share one text, so their rows refer to it by its hash."""
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
 _START_SECONDS = 300.0
-"""How long the block of a beginning is given again to the same beginning; after that it is a new conversation."""
+"""How long the same beginning gets the same block; after that it counts as a new conversation."""
 _KEPT_SECONDS = 60 * 86_400.0
-"""How long additions are kept; a conversation that goes on after that gets them anew."""
+"""How long additions are kept; a conversation that continues after that gets new ones."""
 _PRUNED_AT_ONCE = 200
 _MOST_ANSWERS = 50
-"""In how many answers of a history the first one is looked for; a longer one is known by its end."""
+"""How many answers of a history are checked for the first one; a longer history is recognised by its end."""
 _LEAST_WAIT_SECONDS = 0.01
 _INSERT = (
     "INSERT INTO injections (user_id, key, place, session_id, text, created) VALUES (?, ?, ?, ?, ?, ?) "
@@ -54,7 +54,7 @@ class ProxiedConversation:
     """A conversation as a client sends it."""
 
     key: str
-    """Names it together with its beginning."""
+    """Identifies it together with its beginning."""
     client: str
     messages: tuple[Message, ...]
     model: str = ""
@@ -84,7 +84,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Found:
-    """What a request gets, and what of that must be written down."""
+    """What is added to a request, and what of that must be stored."""
 
     session_id: SessionId
     block: str = ""
@@ -105,10 +105,10 @@ def list_places(messages: Sequence[Message]) -> list[bytes]:
 
 
 def find_additions(caller: Caller, said: ProxiedConversation, *, recall: str, deadline: float) -> Additions:
-    """Return what a request is given: what its conversation was given before, and what fits its newest message.
+    """Return the additions to a request: those of earlier requests, and new ones for its newest message.
 
-    `deadline` is a moment of `time.monotonic()`; raises Busy where new additions cannot be written down by then,
-    because nothing is given that would not be given again, or without a receipt.
+    `deadline` is a value of `time.monotonic()`; raises Busy if new additions cannot be stored by then, because
+    nothing may be added that could not be repeated or has no receipt.
     """
     caller.require(Scope.READ)
     rows = _read_rows(caller, _row_key(said))
@@ -131,8 +131,8 @@ def _row_key(said: ProxiedConversation) -> str:
 def find_opening(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, _Row] | None = None) -> int:
     """Return how many messages come before the first answer that came through here: all of them in a new conversation.
 
-    Answers before that one were made up by the client, or given elsewhere. Some programs begin every conversation with
-    the same exchange, so these tell no conversation from another.
+    Answers before that one were invented by the client, or given elsewhere. Some programs begin every conversation with
+    the same exchange, so these do not identify a conversation.
     """
     rows = _read_rows(caller, said.key) if rows is None else rows
     places = list_places(said.messages)
@@ -194,7 +194,7 @@ def _continue_block(
 
 
 def _load_block(caller: Caller, row: _Row | None) -> _Found | None:
-    """Return the block that a row names; None without a row, or if the text is gone."""
+    """Return the block that a row refers to; None without a row, or if the text was removed."""
     if row is None:
         return None
     if not row.text:
@@ -214,7 +214,7 @@ def _find_row(caller: Caller, key: str) -> _Row | None:
 
 
 def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall: str) -> _Found:
-    """Return the block as the memory is now; where there is nothing to say, that stays so for the conversation."""
+    """Build the block from the current memory; an empty block stays empty for the whole conversation."""
     from kept.sessions.recall import tokens
     from kept.sessions.receipts import NewReceipt, ShownPage
 
@@ -236,7 +236,7 @@ def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall
 
 
 def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
-    """Add the passages for the newest message, if the search is sure of any."""
+    """Add the passages for the newest message, if the search is confident of any."""
     from kept.importers.wording import remove_machine_blocks
     from kept.sessions.receipts import NewReceipt, ShownMessage
 
@@ -277,17 +277,17 @@ def _read_rows(caller: Caller, key: str, place: bytes | None = None) -> dict[byt
 
 
 def _write_down(caller: Caller, said: ProxiedConversation, found: _Found, deadline: float) -> None:
-    """Write new additions and their receipts in one transaction; raises Busy if that does not fit the deadline."""
+    """Store new additions and their receipts in one transaction; raises Busy if that takes too long."""
     receipts = caller.space.sessions.receipts
     wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
     with caller.database.limit_wait(wait), caller.database.writing() as unit:
         for receipt in found.receipts:
             is_stored = receipts.add(receipt, wait_seconds=wait) is not None
             if not is_stored and caller.app.settings.sessions.receipt_days:
-                raise Busy("no receipt of the additions could be stored", "the request goes on without them")
+                raise Busy("no receipt of the additions could be stored", "the request is forwarded without them")
         _insert(caller, unit, _row_key(said), found.session_id, found.new)
         if time.monotonic() >= deadline:
-            raise Busy("the additions came too late", "the request goes on without them")
+            raise Busy("the additions were not ready in time", "the request is forwarded without them")
 
 
 def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, texts: Mapping[bytes, str]) -> None:
@@ -305,7 +305,7 @@ def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, t
 
 
 def remove_injections(caller: Caller) -> int:
-    """Remove all additions of the user, because any may show what is to be forgotten; return how many there were."""
+    """Remove all additions of the user, because any may contain forgotten text; return how many there were."""
     caller.require(Scope.WRITE)
     with caller.database.writing() as unit:
         ((count,),) = list(unit.execute("SELECT count(*) FROM injections WHERE user_id = ?", (caller.user,)))
@@ -316,7 +316,7 @@ def remove_injections(caller: Caller) -> int:
 def freeze_block(
     caller: Caller, said: ProxiedConversation, answer: Sequence[Message], block: str, session_id: SessionId
 ) -> None:
-    """Keep the block of a new conversation together with its first answer, by which it is known from now on."""
+    """Store the block of a new conversation under its first answer, which identifies it from now on."""
     opening = len(said.messages)
     if said.chain or find_opening(caller, said) < opening or not answer:
         return
@@ -326,6 +326,6 @@ def freeze_block(
 
 
 def freeze_chain(caller: Caller, response_id: str, block: str, session_id: SessionId) -> None:
-    """Keep the block and the session for a request that names the answer which it continues."""
+    """Store the block and the session for a later request that names the answer it continues."""
     with caller.database.writing() as unit:
         _insert(caller, unit, f"{_CHAIN}{response_id}", session_id, {_BLOCK: block})

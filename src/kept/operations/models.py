@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TEST_TOKENS = 512
-"""Enough for one word after the reasoning of a model that thinks first."""
+"""Enough for one word after the reasoning of a thinking model."""
 NO_SESSION = SessionId("(no session)")
-"""Under this name the usage lists calls that belong to no session."""
+"""The name under which usage lists calls that belong to no session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def count_call(caller: Caller, response: ChatResponse, *, task: str) -> None:
     try:
         caller.space.sessions.add_usage(NO_SESSION, task=task, model=response.model, usage=response.usage, cost=cost)
     except StorageError:
-        log.warning("a model call could not be counted", exc_info=True)  # the answer is given all the same
+        log.warning("a model call could not be counted", exc_info=True)  # the answer is returned anyway
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ async def _ask(model: ChatModel) -> tuple[ChatResponse, float]:
 
 
 def name_model(caller: Caller) -> str:
-    """Return the name of the model that answers; empty while the assistant answers from the memory alone."""
+    """Return the name of the model that answers; empty if the assistant answers from memory alone."""
     from kept.llm.models import choose_from
 
     choice = choose_from(caller.app.settings.model, caller.app.models.offers())

@@ -77,7 +77,7 @@ def render_snapshot(caller: Caller, target: Target | None = None, *, project: st
 
 
 def list_pages(caller: Caller, target: Target | None = None) -> list[Target]:
-    """Return the named page, or all that there are here; raises UsageError for a project's page without a project."""
+    """Return the named page, or all that exist here; raises UsageError for a project's page without a project."""
     from kept.memory.history import targets
 
     return targets(caller.space.memory, target)
@@ -101,7 +101,7 @@ def read_log(
 
 @dataclass(frozen=True, slots=True)
 class MaskedLog:
-    """Edits as a model may see them: a text that holds a threat is replaced by a marker."""
+    """Edits as a model may see them: a text with a threat is replaced by a marker."""
 
     rows: tuple[Mapping[str, JSON], ...]
 
@@ -182,24 +182,24 @@ def list_pending(caller: Caller, target: Target | None = None) -> list[Pending]:
 
 
 def choose_pending(caller: Caller, which: str, target: Target | None = None) -> list[str] | Refused:
-    """Return the ids that `which` means: itself, or all waiting writes for `all`."""
+    """Return the ids that `which` selects: itself, or all pending writes for `all`."""
     return caller.space.approvals.choose(which, target)
 
 
 def approve(caller: Caller, pending_id: str) -> Outcome | Refused:
-    """Check a waiting write again and apply it."""
+    """Check a pending write again and apply it."""
     caller.require(Scope.WRITE)
     return caller.space.approvals.approve(pending_id)
 
 
 def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
-    """Reject a waiting write; its text goes to the archive."""
+    """Reject a pending write; its text goes to the archive."""
     caller.require(Scope.WRITE)
     return caller.space.approvals.reject(pending_id)
 
 
 def decide_pending(caller: Caller, pending_id: str, *, approves: bool) -> str:
-    """Approve or reject a waiting write, and return what became of it as a line for a chat."""
+    """Approve or reject a pending write, and return the result as a line for a chat."""
     from kept.core.errors import Refused
     from kept.memory.approval import Rejected
 
@@ -282,7 +282,7 @@ def replace_page(
 
 
 def count_entries(caller: Caller, target: Target | None = None) -> int:
-    """Return how many entries one page or all hold."""
+    """Return how many entries are on one page or all."""
     return sum(len(caller.space.memory.page(page).entries) for page in list_pages(caller, target))
 
 

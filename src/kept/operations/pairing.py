@@ -1,4 +1,4 @@
-"""People of chat platforms: the code that lets a stranger in, and which user each of them is."""
+"""Pairing of people on chat platforms with users: codes for strangers, and the user of each person."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
 
 _LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
-"""Without those that are read as another one."""
+"""Without characters that are easily confused."""
 _CODE_LENGTH = 8
 _VALID_SECONDS = 3_600.0
 _TELL_EVERY_SECONDS = 60.0
-"""A stranger who writes on gets the code again after this time, not with every message."""
+"""A stranger who keeps writing gets the code again after this time, not with every message."""
 _MOST_WAITING = 100
 """How many strangers of a platform can have a code; others get no answer, so that nobody fills the table."""
 _MOST_NAME = 100
@@ -30,7 +30,7 @@ _MOST_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody on a platform, and the user whose memory they talk with."""
+    """A person on a platform, and the user whose memory they use."""
 
     platform: str
     person: str
@@ -51,7 +51,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """Somebody on a platform who waits to be let in."""
+    """A person on a platform who is not paired yet."""
 
     platform: str
     person: str
@@ -72,7 +72,7 @@ class Stranger:
 
 @dataclass(frozen=True, slots=True)
 class Pairings:
-    """Who is let in, and who waits."""
+    """Paired people, and strangers with a code."""
 
     people: tuple[Person, ...]
     waiting: tuple[Stranger, ...]
@@ -83,7 +83,7 @@ class Pairings:
 
 
 def find_user(caller: Caller, platform: str, person: str) -> UserId | None:
-    """Return the user that a person of a platform is; None for a stranger, or if the user was removed."""
+    """Return the user of a person on a platform; None for a stranger, or if the user was removed."""
     caller.require(Scope.ADMIN)
     with caller.app.database.reading() as unit:
         sql = "SELECT user_id FROM platform_people WHERE platform = ? AND person = ?"
@@ -99,7 +99,7 @@ def find_user(caller: Caller, platform: str, person: str) -> UserId | None:
 
 
 def issue_code(caller: Caller, platform: str, person: str, name: str = "") -> str | None:
-    """Return the code to tell a stranger; None if it was told just now, or if too many wait."""
+    """Return the code to send to a stranger; None if it was sent just now, or if too many have one."""
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.writing() as unit:
@@ -129,7 +129,7 @@ def _make_code() -> str:
 
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:
-    """Let the stranger with this code in, as `user_id` or as a new user of their own."""
+    """Pair the stranger with this code, as `user_id` or as a new user."""
     caller.require(Scope.ADMIN)
     wanted = code.upper().replace("-", "").replace(" ", "")
     now = caller.app.clock.now().timestamp()
@@ -138,8 +138,8 @@ def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person
         rows = list(unit.execute(sql, (wanted, now - _VALID_SECONDS)))
     if not rows:
         raise NotFound(
-            f"nobody waits with the code {code[:40]!r}",
-            "a code is valid for an hour; `kept serve pair list` shows who waits",
+            f"nobody has the code {code[:40]!r}",
+            "a code is valid for an hour; `kept serve pair list` shows the valid ones",
         )
     platform, person, name = (str(part) for part in rows[0])
     user = _choose_user(caller, user_id, f"{platform}:{person}")
@@ -155,7 +155,7 @@ def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person
 
 
 def _choose_user(caller: Caller, user_id: str | None, own: str) -> UserId:
-    """Return the named user, who must exist; without a name a user of the person's own, created if needed."""
+    """Return the named user, who must exist; without a name the person's own user, created if needed."""
     if user_id is not None:
         user = check_user_id(user_id)
         if user != OWNER:
@@ -175,7 +175,7 @@ def ensure_user(caller: Caller, name: str) -> UserId:
 
 
 def list_pairings(caller: Caller) -> Pairings:
-    """Return who is let in and who waits with a valid code."""
+    """Return paired people, and strangers with a valid code."""
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.reading() as unit:
@@ -190,7 +190,7 @@ def list_pairings(caller: Caller) -> Pairings:
 
 
 def remove_person(caller: Caller, platform: str, person: str) -> Person:
-    """Let a person in no longer; what they said stays with their user."""
+    """Remove the pairing of a person; their conversations stay with their user."""
     caller.require(Scope.ADMIN)
     if not platform or not person:
         raise UsageError("name the platform and the person", "`kept serve pair list` shows them")

@@ -1,7 +1,7 @@
-"""Messages of chat platforms on their way: stored before they are answered, so that each is answered once.
+"""The inbox of chat platforms: messages are stored before they are answered, so that each is answered once.
 
-received → running → answered → sent, or failed. A message that is delivered again finds its row. After a crash the
-rows that are not finished are taken up again.
+received → running → answered → sent, or failed. A redelivered message is recognised by its row. After a crash,
+unfinished rows are processed again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kept.core.ports import UnitOfWork
 
 _KEEP_TEXT_SECONDS = 3_600.0
-"""How long the text of an answered message is here, so that a redelivery gets the same answer."""
+"""How long the text of an answered message is kept, so that a redelivery gets the same answer."""
 _KEEP_SECONDS = 86_400.0
 """How long an answered message is recognised; platforms deliver again for at most a day."""
 _SELECT = "SELECT platform, delivery, user_id, state, message, answer, session_id, received FROM platform_messages"
@@ -32,7 +32,7 @@ _SELECT_UNFINISHED = f"{_SELECT} WHERE state IN ('received', 'running', 'answere
 
 
 class State(StrEnum):
-    """How far a message is."""
+    """The state of a message."""
 
     RECEIVED = "received"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class State(StrEnum):
     """The answer is stored and was not sent yet."""
     SENT = "sent"
     FAILED = "failed"
-    """The platform did not take the answer."""
+    """The platform did not accept the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class File:
 
     id: str
     kind: str
-    """What people call it: photo, document, voice message."""
+    """The kind of file: photo, document, voice message."""
     name: str = ""
     media_type: str = ""
     size: int | None = None
@@ -60,7 +60,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class PlatformMessage:
-    """What somebody said on a platform."""
+    """A message of a person on a platform."""
 
     delivery: str
     """The platform's id of this message; the same id again is the same message."""
@@ -70,9 +70,9 @@ class PlatformMessage:
     """The name of the person, as the platform shows it."""
     files: tuple[File, ...] = ()
     number: int = 0
-    """Its place in the chat: messages that wait are answered in this order. 0 where they arrive in order."""
+    """Its position in the chat: queued messages are answered in this order. 0 if they arrive in order."""
     is_album: bool = False
-    """Whether it is one part of several that come as messages with the same `delivery`, within moments."""
+    """Whether it is one of several parts that arrive as messages with the same `delivery`, within moments."""
     edits: str = ""
     """The `delivery` of the message whose text this one replaces; it starts no turn."""
 
@@ -87,19 +87,19 @@ class Entry:
     answer: str = ""
     session_id: SessionId | None = None
     shown: tuple[str, ...] = ()
-    """The ids of the messages on the platform that hold the parts of the answer so far."""
+    """The ids of the platform messages that contain the parts of the answer so far."""
     received: float = 0.0
 
     @property
     def name(self) -> tuple[str, str]:
-        """Return what the entry is found by."""
+        """Return the key of the entry."""
         return (self.message.chat.platform, self.message.delivery)
 
 
 def accept_message(caller: Caller, message: PlatformMessage) -> tuple[Entry, bool]:
     """Store a message of the caller; return its entry, and whether it is new.
 
-    A part of an album joins the parts that wait; after their turn has begun it is a message of its own.
+    A part of an album joins the queued parts; after their turn has begun it is a separate message.
     """
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
@@ -132,10 +132,10 @@ def _join_parts(first: PlatformMessage, second: PlatformMessage) -> PlatformMess
 
 
 def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
-    """Store the new text of an earlier message of the caller; None if nothing is left to do.
+    """Store the new text of an earlier message of the caller; None if there is nothing more to do.
 
-    A message that still waits is changed in its place. An entry is returned for one that was answered: the edit
-    belongs into its conversation. A message that is not known was not for us, and neither is its edit.
+    A queued message is changed in place. For an answered message an entry is returned, so that the edit can be added
+    to its conversation. An unknown message was not for us, and neither is its edit.
     """
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
@@ -152,7 +152,7 @@ def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
 
 
 def begin_message(caller: Caller, entry: Entry) -> Entry:
-    """Mark a message as running and return it as it was stored before: no part or edit changes it from now on."""
+    """Mark a message as running and return its stored form; no part or edit changes it from now on."""
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
         found = _find(unit, *entry.name)

@@ -1,4 +1,4 @@
-"""Plugins of all kinds in one place: providers, context engines and packages of skills."""
+"""Plugins of all kinds: providers, context engines and packages of skills."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ABILITIES = {
     "handle_tool_call": "offers tools to the agent",
     "forget_content": "can delete what it stored",
     "get_commands": "adds commands",
-    "post_setup": "has a set-up dialogue of its own",
+    "post_setup": "has its own set-up dialogue",
     "compress": "decides what leaves the context",
     "write": "writes summaries of conversations",
 }
@@ -57,10 +57,10 @@ class Plugin:
     description: str = ""
     version: str = ""
     own_name: str = ""
-    """The name that it gives itself, where that is another."""
+    """The name that it gives itself, if different."""
 
     def as_json(self) -> dict[str, JSON]:
-        """Return what is known of it."""
+        """Return the plugin."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -179,7 +179,7 @@ def _find(caller: Caller, name: str) -> Plugin:
     if fitting:
         return fitting[0]
     near = get_close_matches(name, [each.name for each in plugins], 1)
-    hint = f"did you mean {near[0]!r}?" if near else "`kept plugins list` shows those that there are"
+    hint = f"did you mean {near[0]!r}?" if near else "`kept plugins list` shows the names"
     raise NotFound(f"there is no plugin {name!r}", hint)
 
 
@@ -199,7 +199,7 @@ def _list_providers(caller: Caller) -> Iterator[Plugin]:
     for folder in folders(app.home.plugins):
         other = found.get(folder.name)
         if folder.name != ENGINE_FOLDER and (other is None or other.kind != "folder"):
-            note = f"its name is that of the {other.kind} provider" if other else _explain_folder(folder)
+            note = f"the {other.kind} provider has the same name" if other else _explain_folder(folder)
             yield Plugin(folder.name, "provider", "folder", str(folder), "hidden" if other else "broken", note)
 
 
@@ -281,5 +281,5 @@ def _describe_process(caller: Caller, plugin: Plugin) -> str:
         return "nowhere: skills are text; the agent runs their scripts only with your approval"
     found = discover(caller.app.home.plugins).get(plugin.name)
     if plugin.kind == "provider" and found is not None and caller.app.plugin_source().policy.isolates(found):
-        return "in a process of its own, with the rights of your account"
+        return "in a separate process, with the rights of your account"
     return "inside kept, with the rights of your account"

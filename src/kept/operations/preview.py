@@ -1,4 +1,4 @@
-"""What an agent would be given now, for a project and a prompt: the exact text, its cost, and what is new in it."""
+"""Preview of what an agent would be given for a project and a prompt: the exact text, its tokens, and what is new."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 STARTS = {"cursor": "sessionStart"}
 PROMPTS = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}
-"""How clients call their events where they differ from the usual names."""
+"""Names of events of clients that differ from the usual ones."""
 _SESSION = "preview"
-"""The session of the invented event; no session here has this name, so nothing counts as given already."""
+"""The session of the synthetic event; no stored session has this name, so nothing counts as already given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Given:
     text: str
     """What the model reads."""
     line: str
-    """The line that `kept hook` prints, to the byte."""
+    """The line that `kept hook` prints, byte for byte."""
 
     @property
     def token_count(self) -> int:
@@ -59,7 +59,7 @@ class Preview:
     new: tuple[str, ...]
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the texts, their tokens, and the difference to the last time."""
+        """Return the texts, their tokens, and the difference from the last time."""
         return {
             "client": self.client,
             "project": self.project,
@@ -164,7 +164,7 @@ def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
 
 
 def _compare(caller: Caller, client: str) -> tuple[float | None, tuple[str, ...], tuple[str, ...]]:
-    """Return when the client last got the pages, and the entries that have gone and come since."""
+    """Return when the client last got the pages, and the entries that were removed and added since."""
     from kept.operations.pages import read_pages_at
 
     found = caller.space.sessions.receipts.recent(limit=1, kind="start", client=client)

@@ -1,4 +1,4 @@
-"""Profiles, which are separate homes under one root: create, copy, rename, export, delete; and their settings."""
+"""Profiles (separate homes under one root): create, copy, rename, export, delete; and their settings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _LEFT_OUT = re.compile(r"^\.env(\.|$)|\.lock$|\.db-(wal|shm|journal)$|^\.clone-|\.kept-tmp-")
 """Secrets, locks and temporary files, which no copy contains."""
 _PASSWORD = re.compile(r"(://[^/?#\s:@]*:).*@")
-"""Up to the last @, because a password may hold one."""
+"""Up to the last @, because a password may contain one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def find_deletable(root: Path, name: str) -> Home:
 
 @contextmanager
 def _keep_active(root: Path, name: str, *, instead: str) -> Iterator[None]:
-    """Make `instead` active, if `name` is, in the instant in which the folder of `name` is moved."""
+    """Make `instead` active, if `name` is, at the moment when the folder of `name` is moved."""
     if active_profile(root) == name:
         choose_profile(root, *((instead, name) if instead != DEFAULT_PROFILE else (name, instead)))
     try:
@@ -195,7 +195,7 @@ class SettingsView:
 
 
 def hide_password(value: JSON) -> JSON:
-    """Return a setting as it may be shown: without the password of an address."""
+    """Return a setting without the password in a URL."""
     return _PASSWORD.sub(r"\1***@", value) if isinstance(value, str) else value
 
 

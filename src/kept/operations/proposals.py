@@ -1,4 +1,4 @@
-"""Standing facts: preferences, instructions and facts that were said in past conversations, proposed for the pages."""
+"""Standing facts: lasting preferences, instructions and facts from past conversations, proposed for the pages."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from kept.memory.edits import Add, Replace, Target
 
 MOST: Final = 20
-"""Proposals of one run: more are not read."""
+"""The most proposals of one run."""
 _WAITING: Final = 5
-"""Proposals that may wait when nobody asked for them."""
+"""The most unrequested proposals that may be pending."""
 _RECENT_SECONDS: Final = 2 * 86_400.0
-"""Idle work looks at conversations of the last days; `kept memory propose` at all of them."""
+"""Idle work covers the conversations of the last days, `kept memory propose` all of them."""
 _MOST_SESSIONS: Final = 5_000
 _MOST_CHARACTERS: Final = 300
 """A longer statement is a paste or a story."""
 _MOST_CHANGES: Final = 200
-"""The newest messages that are compared with the entries which they may correct."""
+"""How many of the newest messages are compared with the entries that they may correct."""
 SAID_BEFORE: Final = "said in a past conversation"
-"""Why such a write waits."""
+"""Why such a write is pending."""
 _MOMENTARY: Final = re.compile(
     r"^i (?:\w+ )?(?:like|love|hate|dislike) (?:the|that|this|these|those|your|how|it|what|both|all)\b"
     r"|^i(?:['’]m| am) (?:a (?:bit|little|huge|big)|the one|\w+ing)\b|^i(?:['’]d| would) (?:love|like|prefer) to\b"
@@ -45,12 +45,12 @@ _MOMENTARY: Final = re.compile(
     r"|^我(?:很|也)?(?:喜欢|爱)(?:这|那|你)",
     re.IGNORECASE,
 )
-"""A liking of what was just shown; it says nothing later."""
+"""Approval of something just shown, which means nothing later."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandingFact:
-    """A statement of the person that still means something without its conversation."""
+    """A statement of the person that makes sense without its conversation."""
 
     statement: Statement
     message_id: MessageId
@@ -63,10 +63,10 @@ class StandingFact:
     """The entry that it corrects."""
     pending: Pending | None = None
     is_change: bool = False
-    """Whether it does not look like a fact that lasts, but says that something changed."""
+    """Whether it only says that something changed, and does not look like a lasting fact."""
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the fact, where it was said, and the id under which it waits."""
+        """Return the fact, where it was said, and the id of the pending write."""
         return {
             "text": self.statement.text,
             "target": self.statement.target.value,
@@ -97,21 +97,23 @@ class Proposed:
 def propose_facts(
     caller: Caller, *, limit: int = MOST, after: float | None = None, dry_run: bool = False
 ) -> Proposed | Refused:
-    """Stage standing facts of past conversations as writes that wait for approval; needs no model.
+    """Stage standing facts of past conversations as pending writes; needs no model.
 
-    What is on a page, waits, or was rejected or removed before is not proposed again. A fact that a later one corrects
-    is left out. Those that were said most often come first.
+    A fact that is on a page, is pending, or was rejected or removed before is not proposed again. A fact that a later
+    one corrects is left out. Facts that were said most often come first.
     """
     caller.require(Scope.WRITE)
     if not caller.space.memory.targets:
-        return Refused(Reason.DISABLED, "both pages are switched off", "see memory.memory_enabled")
+        return Refused(
+            Reason.DISABLED, "both pages are switched off", "switch one on: kept config set memory.memory_enabled true"
+        )
     found = _choose(caller, _read_facts(caller, after))
     chosen = [_stage(caller, one, dry_run=dry_run) for one in found[:limit]]
     return Proposed(tuple(one for one in chosen if one is not None), max(0, len(found) - limit), dry_run)
 
 
 def propose_recent_facts(caller: Caller) -> None:
-    """Propose what was said in the last days, as long as few such proposals wait; a part of idle work."""
+    """Propose facts of the last days, as long as few such proposals are pending; part of idle work."""
     if not caller.app.settings.review.enabled:
         return
     waiting = sum(one.why == SAID_BEFORE for one in caller.space.approvals.waiting())
@@ -151,7 +153,7 @@ def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
 
 
 def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]:
-    """Return each fact once, in its newest wording, without what is known, waits, was rejected or is corrected."""
+    """Return each fact once, in its newest wording, without facts that are known, pending, rejected or corrected."""
     from kept.core.values import replace
     from kept.sessions.search.corrections import Statement as Said
     from kept.sessions.search.corrections import find_superseded
@@ -196,7 +198,7 @@ def _key(text: str) -> frozenset[str]:
 
 
 def _list_known(caller: Caller) -> set[frozenset[str]]:
-    """Return the words of every text that is or was on a page, waits, or was rejected."""
+    """Return the words of every text that is or was on a page, is pending, or was rejected."""
     from kept.memory.history import History
 
     memory = caller.space.memory
@@ -211,7 +213,7 @@ def _list_known(caller: Caller) -> set[frozenset[str]]:
 
 
 def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact | None:
-    """Let a fact wait for approval; None where no page can take it."""
+    """Stage a fact for approval; None if no page can take it."""
     from kept.core.values import replace
     from kept.memory.edits import Author
 
@@ -229,7 +231,7 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
 
 
 def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replace]:
-    """Return the edit that keeps a fact: in place of the entry that it corrects, or beside the others."""
+    """Return the edit that saves a fact: it replaces the entry that it corrects, or is added."""
     from kept.memory.edits import Add, Replace
     from kept.memory.history import History
     from kept.sessions.search.corrections import Statement as Said

@@ -55,7 +55,7 @@ class PluginCheck:
 
 
 def check_provider(caller: Caller, name: str) -> PluginCheck:
-    """Load a provider before anything is installed for it; raises unless all that it lacks is a package."""
+    """Load a provider before anything is installed for it; raises unless only packages are missing."""
     from kept.providers.loading import LoadFailed
     from kept.providers.manifest import Manifest, missing
     from kept.providers.plugins import find_plugin, manifest_of
@@ -80,7 +80,7 @@ def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, J
     caller.require(Scope.ADMIN)
     home, environ = caller.app.home, caller.app.environ
     fields = with_stored(declared_fields(provider), load_values(home.path, provider.name))
-    # a secret may be given by the name of its variable too
+    # a secret may also be given by the name of its variable
     names = {field.env_var: field.key for field in fields if field.env_var}
     given = {names.get(key, key): value for key, value in given.items()}
     unknown = sorted(set(given) - {field.key for field in fields})
@@ -246,7 +246,7 @@ def drop_command(item: Item) -> str:
 
 
 def iso_or_none(seconds: float | None) -> str | None:
-    """Return a moment in ISO form, None for none."""
+    """Return a time in ISO form, or None."""
     return None if seconds is None else iso(from_epoch(seconds))
 
 
@@ -286,14 +286,14 @@ class OutboxView:
 
 
 def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:
-    """Return the writes that wait for delivery."""
+    """Return the queued writes."""
     outbox = caller.space.outbox
     lanes = tuple(lane for lane in outbox.lanes() if provider in {None, lane.provider})
     return OutboxView(lanes, tuple(outbox.items(provider)), outbox.now())
 
 
 def count_outbox(caller: Caller) -> int:
-    """Return how many writes of all users wait for delivery."""
+    """Return how many writes of all users are queued."""
     caller.require(Scope.ADMIN)
     users = {caller.user, *caller.space.sessions.users()}
     return sum(lane.waiting + lane.refused for user in users for lane in caller.app.space(user).outbox.lanes())
@@ -319,7 +319,7 @@ def measure_providers(caller: Caller, *, days: int) -> list[ProviderStats]:
 
 
 def list_commands(caller: Caller) -> list[OfferedCommand] | Refused:
-    """Return the commands that the providers in use bring."""
+    """Return the commands of the providers in use."""
     from kept.providers.manager import chosen_names
     from kept.providers.plugins import find_commands
 
@@ -348,7 +348,9 @@ def _find_command(name: str, found: Sequence[OfferedCommand]) -> OfferedCommand:
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
-        raise UsageError(f"{name!r} is a command of several providers", f"say {fitting[0].full_name}, for instance")
+        raise UsageError(
+            f"{name!r} is a command of several providers", f"give the full name, such as {fitting[0].full_name}"
+        )
     near = get_close_matches(name, [each.command.name for each in found], 1)
     all_names = ", ".join(each.full_name for each in found) or "none"
     hint = f"did you mean {near[0]!r}?" if near else f"there are: {all_names}"

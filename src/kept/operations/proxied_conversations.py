@@ -1,6 +1,6 @@
-"""Conversations that the proxy forwards: what of an exchange is stored, and under which session.
+"""Conversations that the proxy forwards: which messages are stored, and in which session.
 
-What is added to their requests is in `operations/injections.py`.
+`operations/injections.py` has what is added to their requests.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class ProxiedAnswer:
     response_id: str = ""
     """Its id, if the endpoint stores the conversation and the next request may name it."""
     is_broken_off: bool = False
-    """Whether the client left, or the connection broke, before its end."""
+    """Whether the client disconnected, or the connection broke, before its end."""
 
 
 def is_left_alone(caller: Caller, client: str) -> bool:
-    """Whether this client gets its memory by hooks, which would store and show everything twice, or all are paused."""
+    """Whether the proxy must not add or store anything: this client has hooks, or all agents are paused."""
     from kept.importers.connect.record import load_record
 
     record = load_record(caller.space.home.connections)
@@ -53,7 +53,7 @@ def is_left_alone(caller: Caller, client: str) -> bool:
 def record_proxied(
     caller: Caller, said: ProxiedConversation, given: Additions | None, answer: ProxiedAnswer
 ) -> SessionId | None:
-    """Store the messages of an exchange that are new, without what was added to them; None if that is nothing."""
+    """Store the new messages of an exchange, without what was added to them; None if there are none."""
     caller.require(Scope.WRITE)
     whole = [*said.messages, *answer.messages]
     keeping = Keeping(said.client, said.model or None, given.session_id if given else None, clean_messages, True)
@@ -77,7 +77,7 @@ def record_proxied(
 
 
 def _find_key(caller: Caller, said: ProxiedConversation, whole: Sequence[Message], session_id: SessionId | None) -> str:
-    """Return the key of a conversation; one with a history whose first request comes again keeps the key it has."""
+    """Return the key of a conversation; if the first request of one with a history is repeated, it keeps its key."""
     opening = find_opening(caller, said)
     if session_id is not None and 1 < opening == len(said.messages):
         known = find_key(caller, session_id)
@@ -95,9 +95,9 @@ def _record_exchange(
     *,
     is_broken_off: bool = False,
 ) -> SessionId | None:
-    """Store what is new in a conversation that another program leads, and its answer; None if nothing may be stored.
+    """Store what is new in a conversation that another program runs, and its answer; None if nothing may be stored.
 
-    All of it is one transaction, so that nothing of it is taken for a turn that did not end.
+    All of it is one transaction, so that no part is mistaken for an unfinished turn.
     """
     history, new = split_input(messages)
     turn = [*new, *answer]
@@ -121,7 +121,7 @@ def _append_exchange(
     *,
     is_broken_off: bool = False,
 ) -> SessionId | None:
-    """Store an exchange whose request held new messages only, at the end of the promised session."""
+    """Append an exchange whose request contained only new messages to the promised session."""
     turn = [*messages, *answer]
     stored = keeping.clean(turn)
     if all(one is None for one in stored):
@@ -147,7 +147,7 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
 
 
 def clean_messages(messages: Sequence[Message]) -> list[Message | None]:
-    """Return what is stored of each message: without private text, machine context and results of our own tools."""
+    """Return the stored form of each message: without private text, machine context and results of our own tools."""
     from kept.importers.port import Said
     from kept.importers.speech import Speech
 

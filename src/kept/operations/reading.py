@@ -1,4 +1,4 @@
-"""Reading stored conversations as a person does: pages of the list and of a session, days, titles, and the lineage."""
+"""Reading of stored conversations by people: pages of the list and of a session, days, titles, and the lineage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOOKED_AT = 200
 
 @dataclass(frozen=True, slots=True)
 class StoredCount:
-    """How much of the caller is stored."""
+    """How many sessions and messages of the caller are stored."""
 
     sessions: int
     messages: int
@@ -206,7 +206,7 @@ def _cut(
 
 
 def read_end(caller: Caller, name: str, *, count: int) -> ReadingPage:
-    """Return the last messages of a session, to go on with it."""
+    """Return the last messages of a session, to continue it."""
     store = caller.space.sessions
     session = store.session(store.resolve(name))
     assert session is not None
@@ -235,7 +235,7 @@ class Station:
     title: str
     column: int
     lane: int
-    """0 is the line on which the conversation goes on; branches and delegates have lanes of their own."""
+    """0 is the line on which the conversation continues; each branch or delegate has its own lane."""
     parent: SessionId | None
     link: Link | None
 
@@ -263,7 +263,7 @@ class LineageMap:
 
 
 def map_lineage(caller: Caller, name: str) -> LineageMap:
-    """Return where a session stands among those that it came from and that came from it."""
+    """Return a session with its ancestors and descendants."""
     store = caller.space.sessions
     current = store.resolve(name)
     links = frozenset({Link.COMPRESSION, Link.BRANCH, Link.DELEGATE})

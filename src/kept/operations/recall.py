@@ -1,4 +1,4 @@
-"""What a connected agent is given: the block at the start of a session, and passages that fit a prompt."""
+"""Recall for connected agents: the block at the start of a session, and passages relevant to a prompt."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ BLOCK_CHARS = 8_000
 """The whole block. Claude Code cuts above 10,000 characters, Codex above about 2,500 tokens."""
 PASSAGE_CHARS = 700
 QUERY_CHARS = 400
-"""A longer prompt mostly holds pasted text, which says little about what is asked."""
+"""A longer prompt is mostly pasted text, which says little about the question."""
 _TITLE_CHARS = 80
 _GIVEN_RECEIPTS = 200
 _LEAST_WORDS = 2
 _COMMAND = expression(r"[/!#][A-Za-z][\w:.-]*(?:\s|$)|[!#]\s")
 _SYNTAX = expression(r'["*]|\b(?:AND|OR|NOT)\b')
-"""What the search reads as a condition; in a prompt it is plain text."""
+"""Characters that are query syntax to the search, but plain text in a prompt."""
 _PRIVATE = expression(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
@@ -50,7 +50,7 @@ class StartBlock:
 
     text: str
     mark: str
-    """Names this content; the text contains it, so that a transcript tells whether the agent has it already."""
+    """Identifies this content; it is part of the text, so a transcript shows whether the agent already has it."""
     entries: int
     pages: tuple[str, ...]
     sessions: tuple[SessionId, ...]
@@ -66,9 +66,9 @@ class StartBlock:
 def build_start_block(
     caller: Caller, project: str | None, *, current: SessionId | None = None, has_tools: bool = True
 ) -> StartBlock | None:
-    """Return the block for a session in `project`; None where there is nothing to say.
+    """Return the block for a session in `project`; None if it would be empty.
 
-    `current` is the session itself, which is not one of the past ones. `has_tools` says whether the agent can search.
+    `current` is the session itself, which is not listed among past ones. `has_tools` says whether the agent can search.
     """
     sessions, messages = _count_stored(caller)
     recent = _list_recent(caller, project, current)
@@ -87,7 +87,7 @@ def build_start_block(
 
 
 def _mark(parts: Sequence[str]) -> str:
-    """Return a name of the content; the totals are no part of it, because they grow with every turn."""
+    """Return an identifier of the content, without the totals, which grow with every turn."""
     from hashlib import blake2b
 
     whole = "\0".join(parts).encode("utf-8", "replace")
@@ -129,7 +129,7 @@ def _render_sessions(sessions: Sequence[Session]) -> str:
 
 
 def _fit_pages(pages: Sequence[str], room: int) -> list[str]:
-    """Return the pages, cut between entries where they do not fit; a short one leaves its share to the others."""
+    """Return the pages, cut between entries if they do not fit; a short page leaves its share to the others."""
     shares = dict.fromkeys(range(len(pages)), 0)
     left, waiting = room, sorted(shares, key=lambda place: len(pages[place]))
     for number, place in enumerate(waiting):
@@ -154,7 +154,7 @@ def _cut_page(page: str, room: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PromptRecall:
-    """Passages of past conversations that fit a prompt, fenced."""
+    """Passages of past conversations that are relevant to a prompt, fenced."""
 
     text: str
     shown: tuple[FoundMessage, ...]
@@ -170,19 +170,19 @@ class PromptRecall:
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """The session that is given passages: what it must not be given."""
+    """The session that receives passages, and what it must not receive."""
 
     session: SessionId | None = None
-    """Its own session here, whose whole lineage is left out."""
+    """Its own stored session, whose whole lineage is excluded."""
     project: str | None = None
     given: frozenset[MessageId] = field(default_factory=frozenset)
-    """Messages that it was given before, or that a person never wants to be recalled."""
+    """Messages that it received before, or that a person marked `never`."""
     has_tools: bool = True
-    """Whether the agent can search by itself."""
+    """Whether the agent has a search tool."""
 
 
 def find_given(caller: Caller, names: Iterable[SessionId]) -> frozenset[MessageId]:
-    """Return the messages that a session, under any of its names, must not be given: again, or ever."""
+    """Return the messages that a session, under any of its ids, already received or must never receive."""
     receipts = caller.space.sessions.receipts
     given = set(receipts.never_shown())
     for name in names:
@@ -192,7 +192,7 @@ def find_given(caller: Caller, names: Iterable[SessionId]) -> frozenset[MessageI
 
 
 def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> PromptRecall | None:
-    """Return at most three passages for which the search is sure; None when there is none, or no question."""
+    """Return at most three passages of which the search is confident; None without any, or without a question."""
     from kept.core.messages import Role
     from kept.core.search import SearchRequest
     from kept.sessions.search.discovery import find_conversations
@@ -211,7 +211,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
         exclude_messages=frozenset(int(number) for number in recipient.given),
     )
     found = find_conversations(store, request)
-    # what tools printed may be an attack, and nobody asked for it here; a filter in the search would double its time
+    # tool output may be an attack, and nobody requested it here; a filter in the search would double its time
     matches = [match for match in found.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
     if not matches:
         return None
@@ -224,7 +224,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
 
 
 def read_question(prompt: str) -> str | None:
-    """Return what of a prompt is searched for; None for a command, or with fewer than two words that say something."""
+    """Return the search query of a prompt; None for a command, or with fewer than two meaningful words."""
     text = _PRIVATE.sub(" ", prompt).strip()
     if _COMMAND.match(text):
         return None
@@ -249,7 +249,7 @@ def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: st
         who = "you" if match.message.message.role.value == "user" else "assistant"
         source = message_source(who, when(match.message.timestamp), match.session.id, match.message.id)
         if match.message.source is not None:
-            from kept.core.provenance import label  # most passages are somebody's own words
+            from kept.core.provenance import label  # most passages need no label
 
             text = f"{label(match.message.source)} {text}"
         parts.append(quote(text, source))

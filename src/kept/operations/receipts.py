@@ -36,7 +36,7 @@ def record_receipt(  # noqa: PLR0913 - one keyword per field of a receipt
     tokens: int = 0,
     milliseconds: float = 0.0,
 ) -> ReceiptId | None:
-    """Record what a model was given; call it after the answer was sent. Never raises; None if it is not stored."""
+    """Record what a model was given; call this after sending the answer. Never raises; None if it is not stored."""
     receipt = NewReceipt(
         kind=kind,
         client=client,
@@ -92,7 +92,7 @@ class ShownReceipt:
     receipt: Receipt
     excerpts: dict[MessageId, str]
     sources: dict[MessageId, SourceName]
-    """Where the texts came from that are not their author's own."""
+    """The sources of texts that are not their author's own."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the receipt; each message with its text, None if it no longer exists."""
@@ -146,7 +146,7 @@ def mark_receipt(caller: Caller, receipt: int, mark: Mark, *, message_id: int | 
         return Refused(
             Reason.INVALID,
             f"receipt {found.id} shows no message that could be left out",
-            "mark it useful or wrong; to change what pages hold, use `kept memory`",
+            "mark it useful or wrong; to change a page, use `kept memory`",
         )
     chosen = shown if message_id is None else (MessageId(message_id),)
     caller.space.sessions.receipts.mark(found.id, chosen, mark)
@@ -155,7 +155,7 @@ def mark_receipt(caller: Caller, receipt: int, mark: Mark, *, message_id: int | 
 
 @dataclass(frozen=True, slots=True)
 class Unmarked:
-    """How many marks were taken back."""
+    """How many marks were removed."""
 
     receipt_id: ReceiptId
     count: int
@@ -166,7 +166,7 @@ class Unmarked:
 
 
 def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) -> Unmarked | Refused:
-    """Take back the marks of a receipt, or of one message in it; also when the receipt itself has expired."""
+    """Remove the marks of a receipt, or of one message in it, even if the receipt itself has expired."""
     caller.require(Scope.WRITE)
     number = ReceiptId(receipt)
     count = caller.space.sessions.receipts.unmark(number, None if message_id is None else MessageId(message_id))
@@ -177,7 +177,7 @@ def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) ->
 
 @dataclass(frozen=True, slots=True)
 class OftenShown:
-    """A message that models were given again and again, and that nobody found useful."""
+    """A message that models were given often, and that nobody marked as useful."""
 
     message_id: MessageId
     session_id: SessionId
@@ -197,7 +197,7 @@ class OftenShown:
 
 
 def find_often_shown(caller: Caller, *, least: int = 5, limit: int = 50) -> list[OftenShown]:
-    """Return messages that were shown at least so often and never marked, the most frequent first."""
+    """Return messages that were shown at least `least` times and never marked, the most frequent first."""
     from kept.core.text import one_line
 
     store = caller.space.sessions

@@ -1,7 +1,7 @@
-"""Restore of a backup into an empty home or a living one: a preview, then a merge that loses nothing.
+"""Restore of a backup into an empty home or one with data: a preview, then a merge that loses nothing.
 
-The unpacked backup becomes the folder `restoring` of the home by one rename. Before that, a process that is killed
-leaves the home as it was; after that, the next command completes the restore, because every part can be repeated.
+One rename turns the unpacked backup into the folder `restoring` of the home. A process that is killed before that
+leaves the home unchanged; after that, the next command completes the restore, because every part can be repeated.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _DATABASES = ("state.db", "kept.db")
 
 @dataclass(frozen=True, slots=True)
 class RestoreOptions:
-    """What a restore does beside merging."""
+    """What a restore does in addition to merging."""
 
     settings: bool = False
-    """Replace the settings of a living home too."""
+    """Also replace the settings of a home with data."""
     include_forgotten: bool = False
-    """Also bring back skills and files that do not exist here, although something was forgotten after the backup."""
+    """Also restore skills and files that do not exist here, although something was forgotten after the backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class RestoreReport:
     parts: dict[str, dict[str, PartResult]]
     """By user, then by part: pages, skills, files, sessions."""
     forgotten_since: tuple[str, ...]
-    """The moments at which something was forgotten here after the backup was made."""
+    """The times at which something was forgotten here after the backup was made."""
     backup: Path | None = None
-    """The backup of the home as it was before."""
+    """The backup of the home before the restore."""
 
     def collect(self, name: str) -> list[str]:
         """Return the lines of all parts: `conflicts` or `held_back`."""
@@ -125,9 +125,9 @@ class Restore:
 def open_restore(
     caller: Caller, file: Path, options: RestoreOptions | None = None, *, passphrase: str | None = None
 ) -> Iterator[Restore | Refused]:
-    """Unpack a backup beside the home, compare all checksums, and find out what restoring it would do.
+    """Unpack a backup beside the home, compare all checksums, and plan the restore.
 
-    Nothing of the home is changed; what was unpacked is removed at the end.
+    The home is not changed; the unpacked files are removed at the end.
     """
     from kept.storage.archive import open_archive, read_archive
     from kept.storage.scratch import open_scratch
@@ -150,7 +150,7 @@ def open_restore(
 def _refuse(caller: Caller, restore: Restore) -> Refused | None:
     of = restore.contents.description.user
     if not caller.is_owner and of not in {OWNER, caller.user}:
-        return Refused(Reason.NOT_ALLOWED, f"the backup is of the user {of!r}", "restore it as that user or as owner")
+        return Refused(Reason.NOT_ALLOWED, f"the backup is that of {of!r}", "restore it as that user or as owner")
     for name, version in restore.contents.details.get("schemas", {}).items():
         newest = newest_schema(Path(str(name)).name)
         if isinstance(version, int) and newest and version > newest:
@@ -177,7 +177,7 @@ def apply_restore(caller: Caller, restore: Restore, *, backup: bool = True) -> R
     make_folder(home.path)
     with hold_lock(_lock(home.restoring)):
         if home.restoring.exists():
-            return Refused(Reason.UNAVAILABLE, "another restore is not finished", "run any command, which completes it")
+            return Refused(Reason.UNAVAILABLE, "another restore is not finished", "run any command to complete it")
         write_atomically(restore.folder / _PLAN, dumps(_describe(caller, restore)).encode())
         sync_folder(restore.folder)
         restore.folder.rename(home.restoring)  # from now on the restore is completed, whatever happens
@@ -225,7 +225,7 @@ def finish_interrupted(owner: Caller) -> None:
     except Busy:
         return
     except KeptError as error:
-        owner.sink(Warned(f"a restore that was interrupted could not be completed: {error.message}", error.remedy))
+        owner.sink(Warned(f"an interrupted restore could not be completed: {error.message}", error.remedy))
 
 
 def _finish(owner: Caller, folder: Path) -> None:
@@ -237,15 +237,15 @@ def _finish(owner: Caller, folder: Path) -> None:
         options = RestoreOptions(plan["settings"], plan["include_forgotten"])
         caller = owner.for_user(UserId(plan["caller"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{str(folder)!r} is no restore", "move it away; nothing else was changed") from error
+        raise StorageError(f"{str(folder)!r} is not a backup", "move it away; nothing else was changed") from error
     contents = Contents(about, (), {"outside": plan["outside"]})
     restore = Restore(folder, Path(plan["file"]), contents, options)
     _run(caller, restore, is_preview=False, is_fresh=bool(plan["is_fresh"]))
     _remove(owner, folder)
-    owner.sink(Warned(f"completed the restore of {plan['file']}, which had been interrupted"))
+    owner.sink(Warned(f"completed the interrupted restore of {plan['file']}"))
 
 
-# the course of a restore
+# the steps of a restore
 
 
 def _run(caller: Caller, restore: Restore, *, is_preview: bool, is_fresh: bool | None = None) -> RestoreReport:
@@ -310,7 +310,7 @@ def _find_forgets(caller: Caller, created: str) -> tuple[str, ...]:
     try:
         moment = datetime.fromisoformat(created)
     except ValueError as error:
-        raise UsageError(f"the backup names no moment: {created!r}", "use another backup") from error
+        raise UsageError(f"the backup has no valid date: {created!r}", "use another backup") from error
     stamp = f"{moment:%Y%m%d-%H%M%S-%f}"
     reports = caller.space.home.forget_reports
     return tuple(sorted(path.stem for path in reports.glob("[0-9]*.json") if path.stem > stamp))
@@ -351,7 +351,7 @@ def _restore_databases(
 def _copy_to_server(
     caller: Caller, server: PostgresServer, staged: Path, *, is_preview: bool
 ) -> dict[UserId, PartResult]:
-    """Copy the rows of a whole home to a server that has none, as they are; what is there already stays."""
+    """Copy the rows of a whole home unchanged to an empty server; rows that are already there stay."""
     from kept.app.store_care import open_store_of
     from kept.storage.sqlite import open_state
 
@@ -376,7 +376,7 @@ def _copy_to_server(
 
 
 def _restore_outside(caller: Caller, restore: Restore, *, is_preview: bool) -> PartResult:
-    """Place files outside the home that a provider names now and that are missing; no archive decides where."""
+    """Restore missing files outside the home, only under paths that a provider in use names."""
     import os
 
     from kept.operations.backup_files import list_provider_roots

@@ -1,6 +1,6 @@
-"""The parts of a restore: pages, conversations, skills and files of a backup, each merged into what is here.
+"""The parts of a restore: pages, conversations, skills and files of a backup, each merged into the home.
 
-Every function can be repeated: what was done is found to be the same. With `is_preview` nothing is changed.
+Every function can be repeated: restored items are recognised as unchanged. With `is_preview` nothing is changed.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kept.skills.merge import SkillMerge
 
 _OF_THIS_MACHINE = ("pending/", "spool/", "connect/", "chat_history")
-"""What is decided, delivered or connected since then must not come back: only where there is nothing yet."""
+"""Restored only if the home has none yet: decisions, deliveries and connections made since must not be reverted."""
 _MERGED = ("memories/", "skills/", "state.db", "kept.db")
-"""What has a merge of its own."""
+"""Files that are merged separately."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class Source:
     folder: Path
     own: Path
     aside: Path
-    """Where a file of the backup goes that differs from the one here."""
+    """Where to put a file of the backup that differs from the one here."""
     is_fresh: bool
     """Whether nothing was stored here before."""
     holds_new: bool = False
@@ -134,8 +134,8 @@ def _merge_pages(caller: Caller, source: Source, result: PartResult, *, is_previ
 def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_preview: bool) -> PartResult:
     """Merge the conversations of one user: by session, then by message.
 
-    A conversation that continued on both sides keeps what it is here; what the backup has more becomes a branch.
-    One that was imported here under another id stays as it is.
+    A conversation that continued on both sides stays as it is here; the backup's continuation becomes a branch.
+    A conversation that was imported here under another id stays as it is.
     """
     from kept.importers.captures import copy_captures, find_sessions
 
@@ -143,7 +143,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     with theirs.unit() as source, database.reading() as unit:
         imported, here = find_sessions(source, own.user), find_sessions(unit, own.user)
     elsewhere = {imported[source] for source in imported if here.get(source, imported[source]) != imported[source]}
-    # compare first: the import changes what is compared with
+    # compare first: the import changes the stored sessions
     changed = dict(_compare_sessions(own, theirs, result, elsewhere))
     if is_preview or not (imported or any(result.counts[name] for name in ("new", "updated", "conflicts"))):
         return result
@@ -158,7 +158,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
 def _compare_sessions(
     own: Sessions, theirs: Sessions, result: PartResult, elsewhere: set[str]
 ) -> Iterator[tuple[str, _Branch | None]]:
-    """Yield the sessions that an import must read, with the branch that takes what both sides have apart."""
+    """Yield the sessions to import, with the branch for messages that only the backup has."""
     for head, messages in _group(theirs.transfer.export(raw=True)):
         name = str(head["session_id"])
         if own.transfer.was_forgotten(dumps(head).encode()):
@@ -194,7 +194,7 @@ def _compare_sessions(
 
 @dataclass(frozen=True, slots=True)
 class _Branch:
-    """The session that takes the messages of a backup which the session here does not have."""
+    """The session for messages that only the backup has."""
 
     origin: str
     moved: frozenset[int]
@@ -237,7 +237,7 @@ def _find_missing(
 
 
 def _key(line: Mapping[str, JSON]) -> str:
-    """Return what makes a message the same: its id in the source, or its role, content and moment."""
+    """Return the identity of a message: its id in the source, or its role, content and time."""
     if line.get("external_id") is not None:
         return f"id {line['external_id']}"
     return dumps([line.get(name) for name in ("role", "content", "tool_calls", "timestamp")])
@@ -248,7 +248,7 @@ def _digest(lines: Iterable[Mapping[str, JSON]]) -> str:
 
 
 def _rewrite(theirs: Sessions, changed: Mapping[str, _Branch | None]) -> Iterator[bytes]:
-    """Yield the lines to import; what both sides have apart goes to a branch that carries what they share."""
+    """Yield the lines to import; messages that only the backup has go to a branch that includes the common part."""
     for head, messages in _group(theirs.transfer.export(raw=True)):
         name = str(head["session_id"])
         if name not in changed:
@@ -315,7 +315,7 @@ def _merge_skills(merge: SkillMerge, source: Source, result: PartResult, *, is_p
 
 
 def is_kept_out(name: str) -> bool:
-    """Whether no backup contains a file of this name; an archive that does is not trusted with it."""
+    """Whether backups never contain a file of this name, so that one in an archive is not trusted."""
     place = find_place(name)
     return place is None or bool(place.left_out)
 
@@ -324,7 +324,7 @@ def is_kept_out(name: str) -> bool:
 
 
 def restore_files(source: Source, *, with_settings: bool, is_preview: bool) -> PartResult:
-    """Place the other files of a user or of the home: new ones, and beside the own one where both differ."""
+    """Restore the other files of a user or of the home; a file that differs is put beside the existing one."""
     result = PartResult()
     for path in sorted(path for path in source.folder.rglob("*") if path.is_file()):
         name = path.relative_to(source.folder).as_posix()
@@ -358,7 +358,7 @@ def _place_setting(
 
 
 def _place_file(path: Path, target: Path, source: Source, result: PartResult, *, is_preview: bool) -> None:
-    """Place a file that does not exist here; one that differs goes aside, so that both are kept."""
+    """Restore a missing file; one that differs is put aside, so that both are kept."""
     if not target.exists():
         if source.holds_new:
             result.counts["held back"] += 1
@@ -373,7 +373,7 @@ def _place_file(path: Path, target: Path, source: Source, result: PartResult, *,
         result.counts["unchanged" if target.exists() else "conflicts"] += 1
         if target.exists():
             return
-        result.conflicts.append(f"{path.relative_to(source.folder)}: yours stays, that of the backup is {target}")
+        result.conflicts.append(f"{path.relative_to(source.folder)}: yours stays, the backup's version is {target}")
     if not is_preview:
         _move(path, target)
 
@@ -385,7 +385,7 @@ def _move(path: Path, target: Path) -> None:
 
 
 def place_folder(staged: Path, own: Path) -> None:
-    """Move a folder to its place by one rename; what is there holds nothing but locks, and goes with the backup."""
+    """Move a folder into place with one rename; a folder already there contains only locks and is removed."""
     if own.exists():
         own.rename(staged.with_name(f"{staged.name}.before"))
     _move(staged, own)

@@ -37,7 +37,7 @@ class Filters:
 
     limit: int = 10
     listed: int = 0
-    """The least number of conversations that a question about a time lists."""
+    """The minimum number of conversations listed for a question about a time."""
     after: float | None = None
     before: float | None = None
     roles: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class SearchAnswer:
     sort: Sort | None = None
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the answer with the text of the best messages, or of a time its conversations by day."""
+        """Return the answer with the text of the best messages or, for a time, its conversations by day."""
         value = {**self.as_line(), "passages": self._passages(), **self._conversations()}
         times = [hits.conversations for hits in self.profiles if hits.conversations.found.period is not None]
         if times:
@@ -100,7 +100,7 @@ class SearchAnswer:
         }
 
     def _conversations(self) -> dict[str, JSON]:
-        """Return the conversations in order of time, where that was asked for."""
+        """Return the conversations in chronological order, if requested."""
         if self.sort is None:
             return {}
         matches = [match for hits in self.profiles for match in hits.conversations.matches]
@@ -188,7 +188,7 @@ def explain_message(caller: Caller, message_id: int, query: str, filters: Filter
     hidden = store.hidden_because(number)
     if hidden is None:
         raise NotFound(f"there is no message {message_id}", "find its id with `kept sessions search` or `show`")
-    why = "its conversation is in the trash" if hidden == "trashed" else "it was taken back (rewound)"
+    why = "its conversation is in the trash" if hidden == "trashed" else "it was undone (rewound)"
     return Explanation(number, None, "excluded", f"{why}, so no search finds it", excluded_by=hidden)
 
 
@@ -218,7 +218,7 @@ def _request(caller: Caller, filters: Filters, query: str) -> SearchRequest:
 
 
 def check_roles(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the roles, several in one word where commas separate them; raises UsageError for an unknown one."""
+    """Return the roles, which may be separated by commas; raises UsageError for an unknown one."""
     known = [role.value for role in Role]
     roles = tuple(one.strip() for name in names for one in name.split(",") if one.strip())
     for role in roles:

@@ -1,4 +1,4 @@
-"""The server as a service of systemd: write its unit, and remove it again."""
+"""The server as a systemd service: write its unit, and remove it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from kept.app.root import App
     from kept.core.text import JSON
 
-_MARK = "# Written by `kept serve install-service`; it is replaced by the next one."
+_MARK = "# Written by `kept serve install-service`, which replaces it."
 _SYSTEM_FOLDER = Path("/etc/systemd/system")
 _STOP_SECONDS = 15
-"""What the server needs after its turns have ended: replies, outbox, closing of files."""
+"""Seconds that the server needs after its turns have ended: replies, outbox, closing files."""
 _NO_SYSTEMD = Refused(
     Reason.UNAVAILABLE,
-    "systemd does not run this machine: there is no systemctl",
-    "start `kept serve` with what your system uses for services; --dry-run shows the unit",
+    "this machine does not use systemd: there is no systemctl",
+    "start `kept serve` with your system's service manager; --dry-run shows the unit",
 )
 _HARDENING = (
     "UMask=0077",
@@ -38,7 +38,7 @@ _HARDENING = (
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK",
     "SystemCallArchitectures=native",
 )
-"""What needs no name spaces of its own, so that it works for the unit of a user everywhere."""
+"""Options that need no namespaces, so that they work in user units everywhere."""
 _SYSTEM_HARDENING = (
     "CapabilityBoundingSet=",
     "PrivateTmp=yes",
@@ -54,7 +54,7 @@ _SYSTEM_HARDENING = (
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A unit of systemd, where it is, and the commands that make systemd use it."""
+    """A systemd unit, its path, and the commands that start it."""
 
     path: Path
     unit: str
@@ -87,12 +87,12 @@ def install_service(caller: Caller, *, is_system: bool = False, dry_run: bool = 
     except StorageError as error:
         if not is_system:
             raise
-        raise UsageError(f"the unit of the system cannot be written: {error.message}", "run it as root") from error
+        raise UsageError(f"the system unit cannot be written: {error.message}", "run it as root") from error
     return service
 
 
 def uninstall_service(caller: Caller, *, is_system: bool = False) -> Service | Refused:
-    """Remove the unit that `install_service` wrote; a running server goes on until it is stopped."""
+    """Remove the unit that `install_service` wrote; a running server continues until it is stopped."""
     caller.require(Scope.ADMIN)
     path = _find_path(caller.app, is_system=is_system)
     refused = _refuse(path)
@@ -152,7 +152,7 @@ def _write_unit(app: App, *, is_system: bool) -> str:
             f"ExecStart={_quote_all([*command, 'serve'])}",
             "Restart=on-failure",
             "RestartSec=5",
-            "# wrong settings: another start would fail in the same way",
+            "# invalid settings: another start would fail in the same way",
             "RestartPreventExitStatus=2",
             f"TimeoutStopSec={stop_seconds}",
             *hardening,
@@ -171,7 +171,7 @@ def _find_program() -> list[str]:
 
 
 def _find_owner(home: Path) -> str:
-    """Return the user of the machine whose home it is: the server must not write files of another one into it."""
+    """Return the operating-system user who owns the home, as whom the server must run."""
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     return existing.owner()
 
@@ -183,7 +183,7 @@ def _quote_all(words: Sequence[str]) -> str:
 def _quote(word: str) -> str:
     """Return a word of a command as systemd reads it: its own specifiers, variables and quotes are escaped."""
     if any(ord(each) < 32 for each in word):
-        raise UsageError(f"{word!r} cannot be in a unit of systemd", "use a path without control characters")
+        raise UsageError(f"{word!r} cannot be in a systemd unit", "use a path without control characters")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return (
         escaped
@@ -203,5 +203,5 @@ def _control(is_system: bool) -> str:
 def _list_commands(path: Path, is_system: bool) -> tuple[str, ...]:
     control = _control(is_system)
     start = (f"{control} daemon-reload", f"{control} enable --now {path.name}")
-    # without it the services of a user end with the last login
+    # without lingering, a user's services end with the last login session
     return start if is_system else (*start, "loginctl enable-linger")

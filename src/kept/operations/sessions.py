@@ -48,7 +48,7 @@ class Listed:
 
 
 def list_sessions(caller: Caller, wanted: Listed | None = None) -> SessionList:
-    """Return the sessions that were last active, newest first; of a time those with messages of it."""
+    """Return sessions, last active first; with a time, those with messages in it."""
     chosen = wanted or Listed()
     store = caller.space.sessions
     if chosen.after is None and chosen.before is None:
@@ -207,7 +207,7 @@ class Deleted:
 
 
 def resolve_sessions(caller: Caller, names: Sequence[str]) -> list[SessionId]:
-    """Return the ids that a person means by ids, beginnings of ids or titles; raises if one matches nothing."""
+    """Resolve ids, beginnings of ids or titles to session ids; raises if one matches nothing."""
     return [caller.space.sessions.resolve(name) for name in names]
 
 
@@ -220,7 +220,7 @@ def delete_sessions(caller: Caller, names: Sequence[str]) -> Deleted:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The sessions that came back from the trash."""
+    """The sessions that were restored from the trash."""
 
     sessions: tuple[SessionId, ...]
 
@@ -230,7 +230,7 @@ class Restored:
 
 
 def restore_session(caller: Caller, name: str) -> Restored:
-    """Bring a deleted conversation back; `name` is an id, the beginning of one, or a title."""
+    """Restore a deleted conversation; `name` is an id, the beginning of one, or a title."""
     caller.require(Scope.WRITE)
     upkeep = caller.space.sessions.upkeep
     return Restored(tuple(upkeep.restore(_find_in_trash(upkeep.trash(), name))))
@@ -242,13 +242,13 @@ def _find_in_trash(trashed: Sequence[Session], name: str) -> SessionId:
     if len(found) > 1:
         raise UsageError(f"{name!r} could be {', '.join(found[:5])}", "give the whole id")
     if not found:
-        raise UsageError(f"the trash holds no session {name!r}", "`kept sessions list --trash` shows what it holds")
+        raise UsageError(f"there is no session {name!r} in the trash", "`kept sessions list --trash` lists them")
     return found[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The result of an import, and how many messages wait for their vectors."""
+    """The result of an import, and how many messages have no vectors yet."""
 
     report: ImportReport
     vectors_waiting: int
@@ -275,7 +275,7 @@ def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, tota
 
 
 def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the lines; a file that is one JSON value, over many lines or not, gives a line per conversation."""
+    """Yield the lines; a file that is a single JSON value is split into one line per conversation."""
     rest = iter(lines)
     start = [line for line in islice(rest, 1) if line]
     first = start[0].removeprefix(b"\xef\xbb\xbf").strip() if start else b""
@@ -300,7 +300,7 @@ def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
 def export_sessions(caller: Caller, names: Sequence[str] = (), *, raw: bool = False) -> Iterator[dict[str, JSON]]:
     """Return the lines of the named sessions, or of all: one for each session, then one per message.
 
-    Names are looked up at once: an unknown one is an error before the first line is written.
+    Names are looked up first: an unknown one is an error before the first line is written.
     """
     transfer = caller.space.sessions.transfer
     chosen: list[SessionId | None] = [*resolve_sessions(caller, names)] if names else [None]

@@ -100,7 +100,7 @@ def accept_skill(caller: Caller, name: str) -> Changed | Refused:
 def invoke_skill(
     caller: Caller, name: str, arguments: str, *, session_id: SessionId, runs: bool = True
 ) -> str | Refused | None:
-    """Return the text that puts a skill into one turn, and count a use; None when there is no such skill.
+    """Return the text that adds a skill to one turn, and count a use; None if there is no such skill.
 
     `runs` is whether a model will follow it: only then does the turn's outcome count for the skill.
     """
@@ -307,7 +307,7 @@ def list_pending(caller: Caller) -> PendingSkillChanges:
 
 
 def approve(caller: Caller, pending_id: str) -> Changed | Refused:
-    """Apply a waiting change."""
+    """Apply a pending change."""
     return caller.space.skill_tools.pending.approve(pending_id, _writable(caller))
 
 
@@ -323,7 +323,7 @@ class RejectedChange:
 
 
 def reject(caller: Caller, pending_id: str) -> RejectedChange | Refused:
-    """Reject a waiting change."""
+    """Reject a pending change."""
     caller.require(Scope.WRITE)
     rejected = caller.space.skill_tools.pending.reject(pending_id)
     return rejected if isinstance(rejected, Refused) else RejectedChange(rejected)

@@ -1,4 +1,4 @@
-"""What a person orders in a conversation without a model: an operation with the caller behind each order."""
+"""Requests of a person in a conversation without a model, each carried out by an operation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpokenOrders:
-    """Carries out the orders of one conversation; the port is `agent.dialogue.Actions`."""
+    """Carries out the requests of one conversation; implements `agent.dialogue.Actions`."""
 
     caller: Caller
 
@@ -54,7 +54,7 @@ class SpokenOrders:
         return _count(plans)
 
     def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
-        """Remove these texts, or everything, for good; each is planned again, because the dialogue itself names it."""
+        """Permanently remove these texts, or everything; plans again, because the dialogue now contains them too."""
         from kept.core.errors import Refused
         from kept.core.values import replace
         from kept.operations.forget import forget
@@ -65,7 +65,7 @@ class SpokenOrders:
             if isinstance(plan, Refused):
                 if texts is None or len(texts) == 1:
                     return plan
-                continue  # it went with another text that contains it
+                continue  # it was removed with another text that contains it
             plans.append(plan)
             is_complete = forget(self.caller, plan).is_complete and is_complete
         return replace(_count(plans), is_complete=is_complete)

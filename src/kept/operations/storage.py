@@ -1,4 +1,4 @@
-"""Where a home is stored: what is there, the move to a PostgreSQL server and back, and the role that serves there."""
+"""Storage of a home: its status, the migration to a PostgreSQL server and back, and the serving role there."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _URL_VARIABLE = "KEPT_STORAGE__URL"
 FILES = "sqlite"
-"""The name of the files of a home as the aim of a move."""
+"""The name that selects files as the target of a migration."""
 _MARK = "moving"
 _READ_MARK = "SELECT value FROM state_meta WHERE key = ?"
 _PUT_MARK = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -34,7 +34,7 @@ _DROP_MARK = "DELETE FROM state_meta WHERE key = ?"
 _HOME = "home"
 """The note with the id of the home that a tenant or a file belongs to; paths of two hosts may be the same."""
 _LEFT = "left"
-"""The note on a server that its home moved back to files, with what was there then."""
+"""The note on a server that its home moved back to files, with its row counts then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class StorageStatus:
 
 @dataclass(frozen=True, slots=True)
 class MoveReport:
-    """A finished move: what was copied for each user, verified table by table."""
+    """A finished migration: what was copied for each user, verified table by table."""
 
     to: str
     users: Mapping[UserId, Sequence[Copied]]
@@ -75,7 +75,7 @@ class MoveReport:
 
 
 def check_address(url: str) -> None:
-    """Raise ConfigError for a URL that names no server, with the part that is missing; connects to nothing.
+    """Raise ConfigError for an incomplete URL, naming the missing part; does not connect.
 
     Raises UsageError without the driver.
     """
@@ -96,7 +96,7 @@ def write_address(home: Home, url: str) -> Path:
     check_address(url)
     if hide_password(url) == url:
         set_value(home, "storage.url", url)
-        unset_secret(home.env_file, _URL_VARIABLE)  # it would win
+        unset_secret(home.env_file, _URL_VARIABLE)  # it would take precedence
         return home.config_file
     set_secret(home.env_file, _URL_VARIABLE, url)
     unset_value(home, "storage.url")
@@ -159,13 +159,12 @@ def update_tables(caller: Caller, url: str) -> list[int]:
 def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     """Copy everything of a home to a server, or back to files, verify it, and close the app.
 
-    The copy is used when the home is opened again.
-    An interrupted move is continued by the same call. Files that are left are renamed; a server that is left stays as
-    it was.
+    The copy is used when the home is opened again. The same call continues an interrupted migration. Files that are no
+    longer used are renamed; a server that is no longer used stays as it was.
     """
     caller.require(Scope.ADMIN)
     if not caller.is_owner:
-        raise UsageError("a home is moved as a whole", "run it as the owner")
+        raise UsageError("only the owner can migrate a home", "run it without --as")
     if to == FILES:
         return _move_to_files(caller)
     app = caller.app
@@ -194,13 +193,13 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
             add_account(server, user.id, user.created)
     report = MoveReport(str(hide_password(to)), moved, str(write_address(app.home, to)))
     app.close()  # its files are closed, so that nothing writes to them under their new names
-    _set_aside(caller)  # rows and pages that nobody changes any more must not be taken for the present ones
+    _set_aside(caller)  # old rows and pages must not be mistaken for the current ones
     _drop_mark(server)
     return report
 
 
 def _finish_move(caller: Caller, server: PostgresServer) -> MoveReport | Refused:
-    """Set the files of a finished copy aside, which an interrupted move left; refuse anything else."""
+    """Set aside the files that an interrupted migration left after a finished copy; refuse anything else."""
     app = caller.app
     assert app.server is not None
     is_same = app.server.address == server.address
@@ -211,7 +210,7 @@ def _finish_move(caller: Caller, server: PostgresServer) -> MoveReport | Refused
         return MoveReport(str(server.place), {}, "it was copied before")
     back = "" if is_same else "to move it to another server, first run `kept storage migrate --to sqlite`; "
     return Refused(
-        Reason.PRESENT, f"the home is stored at {app.server.place} already", f"{back}`kept storage status` shows it"
+        Reason.PRESENT, f"the home is already stored at {app.server.place}", f"{back}`kept storage status` shows it"
     )
 
 
@@ -227,14 +226,14 @@ def _drop_mark(server: PostgresServer) -> None:
 
 
 def _name_home(caller: Caller) -> str:
-    """Return the id of this home, which is made at its first move and stays with its file."""
+    """Return the id of this home, which is created at its first migration and stays in its file."""
     with caller.app.state_file.writing() as unit:
         unit.execute(_PUT_MARK, (_HOME, random_hex(8)))
         return next(str(value) for (value,) in unit.execute(_READ_MARK, (_HOME,)))
 
 
 def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId]) -> Refused | None:
-    """Refuse a tenant with data that this home did not bring there, or that somebody changed after it left."""
+    """Refuse a tenant with data of another home, or with changes made after this home left it."""
     moving = _read_mark(server, _MARK)
     if moving and moving in {_name_home(caller), str(caller.app.home.path)}:  # kept 0.9 named the home by its path
         return None
@@ -248,7 +247,7 @@ def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId
     with server.for_tenant().reading() as unit:
         others = [str(name) for (name,) in unit.execute("SELECT id FROM users ORDER BY id LIMIT 1")]
     taken = moving or others or not all(is_unused(server, user) for user in users)
-    return Refused(Reason.PRESENT, f"{server.place} has data of another home already", remedy) if taken else None
+    return Refused(Reason.PRESENT, f"{server.place} already has data of another home", remedy) if taken else None
 
 
 def _count_rows(server: PostgresServer, users: Sequence[UserId]) -> str:
@@ -265,7 +264,7 @@ def _count_rows(server: PostgresServer, users: Sequence[UserId]) -> str:
 def _move_to_files(caller: Caller) -> MoveReport | Refused:
     app, server = caller.app, caller.app.server
     if server is None:
-        return Refused(Reason.PRESENT, "the home is stored in files already", "`kept storage status`")
+        return Refused(Reason.PRESENT, "the home is already stored in files", "`kept storage status`")
     from kept.storage.sqlite import open_state
 
     mark = app.home.path / "moving-to-files"
@@ -290,7 +289,7 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
 
 
 def _note_departure(server: PostgresServer, database: Database, users: Sequence[UserId]) -> None:
-    """Let the home move to this server again, as long as nobody else writes there."""
+    """Record the departure, so that the home may return to this server as long as nobody else writes there."""
     home = _read_mark(server, _HOME) or random_hex(8)
     with database.writing() as unit:
         unit.execute(_PUT_MARK, (_HOME, home))
@@ -301,7 +300,7 @@ def _note_departure(server: PostgresServer, database: Database, users: Sequence[
 
 
 def _set_aside(caller: Caller) -> None:
-    """Rename the files that a move replaces, in a form that `forget` knows as copies."""
+    """Rename the files that a migration replaces, in a form that `forget` recognises as copies."""
     file, now = caller.app.home.database, caller.app.clock.now()
     stamp = f"{now:%Y%m%d-%H%M%S}"
     for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
@@ -311,4 +310,6 @@ def _set_aside(caller: Caller) -> None:
         ledger.rename(ledger.with_name(f"ledger.db.before-{stamp}"))
         for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
             page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
-        remove_documents(ledger.parent)  # the other side has them, and a write that was decided must not wait again
+        remove_documents(
+            ledger.parent
+        )  # the server has them, and a write that was decided must not become pending again

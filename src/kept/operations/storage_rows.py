@@ -1,4 +1,4 @@
-"""The rows of a home on their way between files and a PostgreSQL server, user by user and table by table."""
+"""Copying the rows of a home between files and a PostgreSQL server, user by user and table by table."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _HOME_TABLES = ("tokens", "platform_people", "pairing_codes", "platform_messages", "moved_chats")
 _NOT_MOVED = frozenset({"leases", *_HOME_TABLES})
-"""Leases end by themselves; the others belong to the home, not to a user."""
+"""Leases expire; the other tables belong to the home, not to a user."""
 _ALL = "1=1"
 _VECTORS = "message_vectors"
 _SHARED = frozenset({"blobs", "captured_messages", "prompts", "sources", "state_meta", "tombstones"})
-"""Tables in which a file stores for all users once what a server stores for each."""
+"""Tables that a file has once for all users, and a server once for each user."""
 _SEQUENCES = {
     "nodes": ("id", "nodes_id_seq"), "receipts": ("id", "receipts_id_seq"), "outbox": ("id", "outbox_id_seq"),
     "provider_calls": ("id", "provider_calls_id_seq"), "imports": ("number", "imports_number_seq"),
@@ -38,11 +38,11 @@ _DOCUMENTS: Mapping[str, tuple[str, ...]] = {
     "pending/memory": (),
     "pending/skills": (),
 }
-"""Folders of a user whose documents hosts share; without names, all that wait."""
+"""Folders of a user whose documents the hosts share; without names, all of them."""
 
 
 class Move:
-    """The data of one user on its way between a server and files: a database, and a folder of pages with its ledger."""
+    """The migration of one user's data between a server and files: database, pages and ledger."""
 
     def __init__(self, server: PostgresServer, user: UserId, memories: Path, sink: EventSink = ignore) -> None:
         from kept.storage.postgres.rows import ServerTables
@@ -71,7 +71,7 @@ class Move:
         with self._rows.writing() as server:
             server.execute(_NOTE_USER, (self._rows.key, self._user))
         advance_sequences(self._rows, _SEQUENCES)
-        # the ids of a file are those of all its users: one of them goes on where it ends
+        # a file numbers the messages of all its users together: only the owner continues after its highest id
         advance_message_ids(self._rows, highest, goes_on=self._user == OWNER)
         if self._is_index_due():
             open_sessions_at(self._rows.server, self._user).upkeep.reindex()
@@ -91,7 +91,7 @@ class Move:
         return any(one.table == "messages" and one.rows for one in self._done)
 
     def run_back(self, database: Database) -> list[Copied]:
-        """Copy the rows of the server, as they are at one moment, to files; the next search indexes them."""
+        """Copy a consistent snapshot of the server's rows to files; the next search indexes them."""
         from kept.storage.postgres.rows import FileTables
 
         rows = list_conditions() | dict.fromkeys(_SHARED, _ALL)
@@ -133,7 +133,7 @@ class Move:
             self._copy(source, target, table, exact=True)
 
     def _copy_documents(self, *, to_files: bool) -> None:
-        """Let the other side have the same pending writes, and the same counters of skills."""
+        """Copy pending writes and usage counters of skills to the other side."""
         for folder, names in _DOCUMENTS.items():
             files, rows = FolderDocuments(self._memories.parent / folder), RowDocuments(self._rows, folder)
             source, target = (rows, files) if to_files else (files, rows)
@@ -178,7 +178,7 @@ def list_conditions() -> dict[str, str]:
     from kept.app.places import BLOBS_OF_USER, ROWS_OF_USER
 
     rows = {table: ROWS_OF_USER[table] for table in reversed(ROWS_OF_USER) if table not in _NOT_MOVED}
-    # keys of removed messages name no user; they are hashes, and keep a message from coming back
+    # keys of removed messages name no user; they are hashes that prevent a message from being imported again
     captured = " OR ".join((rows["captured_messages"], "message_id NOT IN (SELECT id FROM messages)"))
     notes = "key IN ('tombstone_salt', 'rewind_run') OR substr(key, -length(:user) - 1) = ':' || :user"
     return {
@@ -227,7 +227,7 @@ def restore_documents(server: PostgresServer, user: UserId, own: Path) -> None:
 
 
 def copy_to_files(server: PostgresServer, users: Iterable[UserId], home: Home, sink: EventSink) -> None:
-    """Write what a server has of these users as the files of a home; of the owner also what belongs to the home."""
+    """Write the server's data of these users as the files of a home; for the owner, including that of the home."""
     from kept.storage.sqlite import open_state
 
     chosen = list(users)

@@ -1,4 +1,4 @@
-"""Tokens of the gateway: create, list and revoke them, and find the one that a request carries."""
+"""Tokens of the gateway: create, list and revoke them, and find the token of a request."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BROWSER_DAYS = 30.0
 _FORM_KEY = "form_key"
 _READ_KEY = "SELECT value FROM state_meta WHERE key = ?"
 _USED_EVERY_SECONDS = 60.0
-"""How often the last use is written: not with every request."""
+"""How often the last use is written, because every request would be too often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def create_token(
 
 
 def _read_scopes(names: Sequence[str], user: UserId) -> frozenset[Scope]:
-    """Return the named scopes; without names those that the user has on the command line, never `act-as`."""
+    """Return the named scopes; without names, those of the user on the command line, never `act-as`."""
     if not names:
         return (OWNER_SCOPES - {Scope.ACT_AS}) if user == OWNER else USER_SCOPES
     words = [word.strip() for name in names for word in name.split(",") if word.strip()]
@@ -133,7 +133,7 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
 def sign_in(app: App, secret: str) -> NewToken | None:
     """Return a token for a browser in exchange for any valid token; None if it is not valid.
 
-    The browser gets a token of its own, so that it can be signed out alone; it allows no more than the first one.
+    The browser gets a separate token, so that it can be signed out on its own, with at most the first one's scopes.
     """
     known = find_token(app, secret.strip())
     if known is None or Scope.READ not in known.scopes:
@@ -157,7 +157,7 @@ def read_form_key(app: App) -> bytes:
     with app.database.reading() as unit:
         rows = list(unit.execute(_READ_KEY, (_FORM_KEY,)))
     if not rows:
-        with app.database.writing() as unit:  # another process may have been quicker: the first key counts
+        with app.database.writing() as unit:  # if another process was faster, its key counts
             unit.execute(
                 "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING", (_FORM_KEY, random_hex(32))
             )
@@ -185,7 +185,7 @@ def find_token(app: App, secret: str) -> Token | None:
         return None
     with app.database.reading() as unit:
         rows = list(unit.execute(_SELECT_ONE, (parts[1],)))
-    # an unknown id costs the same comparison, so that the time tells nothing
+    # an unknown id costs the same comparison, so that timing reveals nothing
     stored = bytes(rows[0][-1]) if rows and isinstance(rows[0][-1], bytes) else b""
     if not hmac.compare_digest(stored, _hash(secret)):
         return None
@@ -204,7 +204,7 @@ def _note_use(app: App, token_id: str, now: float) -> None:
 
 
 def _hash(secret: str) -> bytes:
-    # the secret is random and long, so a slow hash would protect nothing more
+    # the secret is random and long, so a slow hash would add no protection
     return hashlib.sha256(secret.encode("utf-8", "replace")).digest()
 
 

@@ -67,7 +67,7 @@ def run_shared_tool(
 ) -> Mapping[str, JSON] | Refused:
     """Run one of `SHARED` for an agent in another program, under the same rules as kept's own agent.
 
-    Each call is a turn of its own: only kept's own agent has turns in which failed attempts add up.
+    Each call counts as a separate turn: only kept's own agent has turns in which failed attempts add up.
     """
     if name in _WRITING:
         caller.require(Scope.WRITE)

@@ -95,7 +95,7 @@ def sweep_trash(caller: Caller) -> None:
 
 
 def run_idle_work(caller: Caller) -> None:
-    """Do what waits for an idle moment: captured turns, the trash, unused skills, proposals, a backup that is due."""
+    """Do idle-time work: spooled turns, the trash, unused skills, proposals, a backup that is due."""
     from kept.operations.backup import take_scheduled_backup
     from kept.operations.capture import drain_spool
     from kept.operations.conversations import run_due_curator
@@ -133,7 +133,7 @@ def count_vectors(caller: Caller) -> Vectors:
 
 
 def count_waiting_vectors(caller: Caller) -> int:
-    """Return how many messages wait for vectors; none do while vectors are off."""
+    """Return how many messages have no vectors yet; 0 while vectors are off."""
     return 0 if caller.app.semantic_search is None else caller.space.sessions.upkeep.coverage().waiting
 
 
@@ -150,7 +150,7 @@ class Embedded:
 
 
 def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
-    """Make the vectors that are missing, newest first; a later call continues where this one was stopped."""
+    """Compute missing vectors, newest messages first; a later call continues where this one stopped."""
     caller.require(Scope.ADMIN)
     semantic = caller.app.semantic_search
     if semantic is None:
@@ -219,7 +219,7 @@ def repair_sessions(caller: Caller) -> Repaired | Refused:
     report = repair_store(caller.app)
     if report is None:
         return Refused(
-            Reason.NO_MATCH, "there is no session store to repair", "it is made when the first session is stored"
+            Reason.NO_MATCH, "there is no session store to repair", "it is created when the first session is stored"
         )
     if report.done and not report.left:
         report.done += _rebuild_vectors(caller)
@@ -262,7 +262,7 @@ def give_quarantined(caller: Caller, user_id: str, names: Sequence[str] = ()) ->
 
 
 def _rebuild_vectors(caller: Caller) -> list[str]:
-    """Make the vectors that a repair could not copy; if the model does not answer, they stay missing."""
+    """Recompute vectors that a repair could not copy; if the model does not answer, they stay missing."""
     waiting = count_waiting_vectors(caller)
     if not waiting or caller.app.semantic_search is None:
         return []

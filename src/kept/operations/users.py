@@ -65,7 +65,7 @@ def _count_sessions(caller: Caller, user: UserId) -> int:
 
 
 def _read_cards(caller: Caller) -> dict[UserId, str]:
-    """Return the users who were created, with the time: here, or at another host of the same server."""
+    """Return the users who were created here or on another host of the same server, with the time."""
     found = _read_accounts(caller)
     users = caller.app.home.users
     for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
@@ -76,7 +76,7 @@ def _read_cards(caller: Caller) -> dict[UserId, str]:
 
 
 def _read_accounts(caller: Caller, user: UserId | None = None) -> dict[UserId, str]:
-    """Return the users whom the hosts of a server have created, or one of them; none where files hold the home."""
+    """Return the users that the hosts of a server have created, or one of them; empty without a server."""
     server = caller.app.server
     if server is None:
         return {}
@@ -96,7 +96,7 @@ def require_user(caller: Caller, user_id: str) -> None:
 
 
 def create_user(caller: Caller, user_id: str) -> User | Refused:
-    """Create a user with a folder of their own; refused if the user exists."""
+    """Create a user with a folder; refused if the user exists."""
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
     home = caller.app.home.for_user(user)
@@ -110,20 +110,20 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
 
 
 def add_account(server: PostgresServer, user: UserId, created: str) -> None:
-    """Let every host of a server know a user."""
+    """Make a user known to every host of a server."""
     with server.for_tenant().writing() as unit:
         sql = "INSERT INTO accounts (user_id, id, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
         unit.execute(sql, (server.for_user(user).key, user, created))
 
 
 def remove_account(server: PostgresServer, user: UserId) -> None:
-    """Let no host know a user any more."""
+    """Remove a user from all hosts of a server."""
     with server.for_tenant().writing() as unit:
         unit.execute("DELETE FROM accounts WHERE user_id = ?", (server.for_user(user).key,))
 
 
 def write_card(caller: Caller, user: UserId, created: str) -> None:
-    """Create the folder of a user at this host."""
+    """Create the folder of a user on this host."""
     home = caller.app.home.for_user(user)
     make_folder(home.own)
     write_atomically(home.own / _CARD, (dumps({"id": user, "created": created}) + "\n").encode())
@@ -174,7 +174,7 @@ def export_graph(caller: Caller) -> UserExport:
     pages += [(str(store.project), store.entries(Target.PROJECT)) for store in memory.projects()]
     records = list(build_graph(pages).lines())
     if not records:
-        raise NotFound("the pages hold no entries", "`kept memory add TEXT` adds one")
+        raise NotFound("the pages have no entries", "`kept memory add TEXT` adds one")
     return UserExport(caller.user, iter(records), Counter(str(record["type"]) for record in records))
 
 
@@ -199,7 +199,7 @@ def export_lines(sessions: Sessions, memory: MemoryStore, approvals: Approvals) 
 
 
 def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:
-    """Yield the user's own skills with their files; bytes that are no text are in Base64 under `binary`."""
+    """Yield the user's own skills with their files; files that are not text are in Base64 under `binary`."""
     home = caller.space.home.skills
     if not home.is_dir():
         return

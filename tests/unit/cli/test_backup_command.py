@@ -117,7 +117,7 @@ def test_a_restore_that_was_killed_is_completed_by_the_next_command(run, stored,
     ran = run("memory", "show")
 
     assert "likes tea" in ran.out
-    assert "completed the restore" in ran.err
+    assert "completed the interrupted restore" in ran.err
     assert not folder.exists()
 
 

@@ -269,7 +269,7 @@ def test_hints_lead_to_the_same_home_profile_and_user(run, person, home, tmp_pat
 
     assert f"next: kept --home '{place}' -p work connect claude-code" in shown.out
     assert told[0]["next"] == f"kept --home '{place}' -p work connect claude-code"
-    assert f"`kept --home '{place}' profile create nope` makes it" in missing.err
+    assert f"`kept --home '{place}' profile create nope` creates it" in missing.err
     assert json.loads(missing.out)["next"].startswith(f"`kept --home '{place}' profile create nope`")
     assert "next: kept connect claude-code" in run("connect", "status").out
 
@@ -295,5 +295,5 @@ def test_disconnect_asks_at_a_terminal(run, person):
     ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
 
     assert (ran.returncode, everything(person)) == (1, connected)
-    assert "take this out?" in ran.stderr
+    assert "remove this?" in ran.stderr
     assert "nothing was changed" in ran.stderr

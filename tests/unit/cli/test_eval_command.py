@@ -113,7 +113,7 @@ def test_vectors_of_another_machine_are_not_asked_for(kept):
     [
         ("sessions.embeddings.provider", "SETTING=VALUE"),
         ("sessions.embedings.provider=local", "did you mean 'sessions.embeddings.provider'"),
-        ("memory.memory_char_limit=9", "no setting of the search"),
+        ("memory.memory_char_limit=9", "not a setting of the search"),
         ("sessions.embeddings.provider=mars", "mars"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_plugin_is_shown_with_what_it_may_do(run, plugins):
     assert shown["path"] == str(plugins / "notes")
     assert shown["may"] == ["adds recalled text to requests", "offers tools to the agent"]
     assert shown["missing_packages"] == ["surely-not-installed"]
-    assert "process of its own" in shown["runs"]
+    assert "separate process" in shown["runs"]
     assert "inside kept" in run("plugins", "show", "holographic").out
     assert "A notebook" in run("plugins", "show", "notes").out
 
@@ -88,7 +88,7 @@ def test_a_disabled_plugin_is_not_used_until_it_is_enabled(run, plugins):
     assert "kept plugins enable notes" in used.err
     assert (states["notes"], states["brief"]) == ("disabled", "disabled")
     assert run("plugins", "enable", "notes").out == "notes is enabled\n"
-    assert run("plugins", "enable", "notes").out == "notes was enabled already\n"
+    assert run("plugins", "enable", "notes").out == "notes was already enabled\n"
     assert "disabled" not in run("run", "hello").err
 
 

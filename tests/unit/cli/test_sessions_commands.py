@@ -382,7 +382,7 @@ def test_a_list_takes_a_time_in_words(weeks):
     assert [one["session_id"] for one in after] == ["this", "lw-friday", "lw-tuesday"]
     assert [one["session_id"] for one in on] == ["lw-friday", "lw-tuesday"]
     assert both.code == 2
-    assert "--on names a whole time" in json.loads(both.out)["error"]
+    assert "--on cannot be combined" in json.loads(both.out)["error"]
 
 
 def test_a_search_needs_no_query_when_a_time_is_given(weeks):

@@ -218,11 +218,11 @@ def test_a_token_confirms_only_its_own_plan(wire):
     wire.value("remember_turn", **TURN)
     token = wire.value("forget", query="greenhouse")["confirm"]
 
-    assert "not of this plan" in wire.failure("forget", query="heater", confirm=token)
-    assert "not of this plan" in wire.failure("forget", query="greenhouse", confirm="9999999999.abc")
-    assert "not of this plan" in wire.failure("forget", query="greenhouse", confirm="x" * 5_000)
+    assert "not belong to this plan" in wire.failure("forget", query="heater", confirm=token)
+    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm="9999999999.abc")
+    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm="x" * 5_000)
     wire.value("remember_turn", session="c2", user="another greenhouse", assistant="yes")
-    assert "not of this plan" in wire.failure("forget", query="greenhouse", confirm=token)
+    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm=token)
     assert "give either" in wire.failure("forget")
     assert "give either" in wire.failure("forget", query="a", session_id="b")
     assert "must be a text" in wire.failure("forget", query=["a"])

@@ -182,4 +182,4 @@ def test_an_unknown_source_is_refused_with_those_that_are_known(home):
     app.close()
 
     assert isinstance(refused, Refused)
-    assert refused.remedy == "everything here was said by you or by an agent"
+    assert refused.remedy == "all text here comes from you or an agent"

@@ -127,17 +127,17 @@ def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
     if incognito:
         note("Incognito: this conversation is not stored, and memory is not changed.")
     try:
-        _tell_of_pages(caller, has_model=model is not None)
+        _report_pages(caller, has_model=model is not None)
     except StorageError:
         if caller.app.server is None:
             raise
-        # what is wrong with a server was said when the conversation began, which goes on without it
+        # errors of a server were reported when the conversation began, which continues without it
     if sys.stdin.isatty():
         keys = "/help lists the commands, Alt-Enter adds a line, Ctrl-O shows full tool answers, Ctrl-D leaves."
         note(wrap(keys))
 
 
-def _tell_of_pages(caller: "Caller", *, has_model: bool) -> None:
+def _report_pages(caller: "Caller", *, has_model: bool) -> None:
     """Name the unreadable pages, unless building the prompt for a model reports them, and count pending writes."""
     for page in () if has_model else pages.list_pages(caller):
         try:
@@ -234,7 +234,7 @@ def run(
         if answer.interrupted:
             raise typer.Exit(130)
         if answer.unsaved:
-            fail(f"not saved: {answer.unsaved}", "free some space or mend the home, then say it again", code=74)
+            fail(f"not saved: {answer.unsaved}", "free some space or repair the home, then say it again", code=74)
 
 
 def _as_json(answer: "Answer") -> dict[str, JSON]:

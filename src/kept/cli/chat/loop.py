@@ -187,7 +187,7 @@ def _set_echo(*, on: bool) -> Iterator[int | None]:
 def approver(
     workspace: "Workspace", mode: "Approvals", *, yes_to_reads: bool = False
 ) -> "Callable[[Tool, dict[str, JSON]], bool]":
-    """Return the function that allows tool calls: by the settings where they decide, else by asking the person."""
+    """Return the function that approves tool calls: by the settings if they decide, else by asking the person."""
     from kept.agent.workspace import Permission, permission
 
     def approve(tool: "Tool", arguments: dict[str, JSON]) -> bool:
@@ -214,7 +214,7 @@ def _way_to_allow(tool: "Tool", mode: "Approvals") -> str:
 
 
 def _shown(tool: "Tool", arguments: dict[str, JSON]) -> str:
-    """Return what a person must see of a call to decide about it; a shell command is never shortened."""
+    """Return what a person must see of a call to decide; a shell command is never shortened."""
     if tool.schema.toolset != "mcp":
         return str(arguments.get("command") or arguments.get("path") or "")
     text = dumps(arguments)

@@ -28,8 +28,8 @@ COMMANDS = {
     "undo": "undo the last exchange",
     "title": "TEXT: name this conversation",
     "compress": "[FOCUS]: make the context smaller now; --preview only shows",
-    "memory": "[pending | approve ID | reject ID | undo]: the two pages; all stands for every ID",
-    "skills": "[WORDS]: the skills, or those that fit the words",
+    "memory": "[pending | approve ID | reject ID | undo]: the two pages; ID may be all",
+    "skills": "[WORDS]: the skills, or those that match the words",
     "search": "QUESTION: look in past conversations",
     "model": "[NAME]: show or change the model",
     "usage": "tokens and cost of this conversation",
@@ -126,7 +126,7 @@ class Slash:
     def do_undo(self, _rest: str) -> None:
         """Undo the last exchange."""
         said = self.talk.portal.call(self.talk.agent.undo)
-        say(f"Taken back: {said}" if said is not None else "There is nothing to take back.")
+        say(f"Undone: {said}" if said is not None else "There is nothing to undo.")
 
     def do_title(self, rest: str) -> None:
         """Name the conversation."""
@@ -202,7 +202,7 @@ class Slash:
         say(result.error if isinstance(result, Refused) else " ".join(one.message for one in result.outcomes))
 
     def do_skills(self, rest: str) -> None:
-        """List the skills, or those that fit the words."""
+        """List the skills, or those that match the words."""
         from kept.operations.skills import list_skills
 
         found = list_skills(self.caller, rest, usable=True).skills

@@ -1,4 +1,4 @@
-"""`kept backup` and `kept restore`: a home in one file, and back."""
+"""`kept backup` and `kept restore`: write a home to one file, and restore it."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PassphraseFlag = Annotated[
     str | None,
-    typer.Option("--passphrase-env", metavar="NAME", help="Take the passphrase from this environment variable."),
+    typer.Option("--passphrase-env", metavar="NAME", help="Read the passphrase from this environment variable."),
 ]
 
 
@@ -86,7 +86,7 @@ def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json
 
 
 def start_if_due(app: App) -> None:
-    """Take a scheduled backup that is due in a process of its own, so that no command waits for it."""
+    """Start a scheduled backup that is due in a separate process, so that no command waits for it."""
     if "KEPT_BACKGROUND" in os.environ or not operations.backup.is_due(app):
         return
     from kept.cli.hook import start_detached
@@ -118,7 +118,7 @@ def restore(
     settings: Annotated[bool, typer.Option("--settings", help="Replace the settings of this home too.")] = False,
     include_forgotten: Annotated[
         bool,
-        typer.Option("--include-forgotten", help="Also bring back files although something was forgotten since."),
+        typer.Option("--include-forgotten", help="Also restore files although something was forgotten since."),
     ] = False,
     no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up this home first.")] = False,
     passphrase_env: PassphraseFlag = None,
@@ -126,10 +126,10 @@ def restore(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Restore a backup: into an empty home as it was, into a living one by a merge that loses nothing.
+    """Restore a backup: unchanged into an empty home, merged without loss into one with data.
 
-    Pages are merged by their ledger, conversations by their ids, skills by their versions. Both versions of what was
-    changed on both sides are kept and listed.
+    Pages are merged by their ledger, conversations by their ids, skills by their versions. If both sides changed
+    something, both versions are kept and listed.
     """
     with open_caller() as caller:
         passphrase = read_passphrase(passphrase_env) if operations.backup.needs_passphrase(file) else None
@@ -157,9 +157,9 @@ def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
     if as_json:
         print_json({"success": True, **done.as_json()})
     elif done.changes_nothing:
-        say("everything of this backup is here already; nothing was changed")
+        say("this home already contains everything in the backup; nothing was changed")
     else:
-        say(f"restored{f'; the home before is in {done.backup}' if done.backup is not None else ''}")
+        say(f"restored{f'; the previous state is in {done.backup}' if done.backup is not None else ''}")
 
 
 def _show_verified(found: "BackupReport", *, as_json: bool) -> None:
@@ -167,7 +167,7 @@ def _show_verified(found: "BackupReport", *, as_json: bool) -> None:
         print_json({"success": True, "verified": True, **found.as_json()})
         return
     show_backup(found)
-    say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are whole")
+    say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are intact")
 
 
 def _show_restore(report: "RestoreReport", *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`kept claw`: the migration from OpenClaw, and tidying up after it."""
+"""`kept claw`: the migration from OpenClaw, and the cleanup after it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -50,17 +50,17 @@ def migrate(
         str | None, typer.Option("--workspace-target", help="The folder that gets AGENTS.md.")
     ] = None,
     migrate_secrets: Annotated[
-        bool, typer.Option("--migrate-secrets", help="Also take the API keys that kept has a use for.")
+        bool, typer.Option("--migrate-secrets", help="Also take the API keys that kept can use.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be stored.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what was changed here and in OpenClaw.")
     ] = False,
-    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home before.")] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home first.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring everything over from OpenClaw: the same as `kept import openclaw`."""
+    """Import everything from OpenClaw; same as `kept import openclaw`."""
     from kept.operations.import_sources import ImportChoices
 
     options = {"preset": preset}
@@ -80,7 +80,7 @@ def clean_up(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Rename what OpenClaw left, so that nothing uses it any more; renaming it back undoes that."""
+    """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
     with open_caller() as caller:
         plan = operations.claw.preview_cleanup(caller, place)
         if isinstance(plan, Refused):

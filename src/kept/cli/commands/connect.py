@@ -1,4 +1,4 @@
-"""`kept connect` and `kept disconnect`: give other agents this memory, and take everything out again."""
+"""`kept connect` and `kept disconnect`: give other agents this memory, and undo that."""
 
 import sys
 from dataclasses import replace
@@ -54,11 +54,13 @@ def connect(
         list[str] | None,
         typer.Argument(
             metavar="[CLIENT]...",
-            help="What to connect; without a name, what is installed. Or one of: status, pause, resume.",
+            help="The clients to connect, by default all installed ones; or one of: status, pause, resume.",
             autocompletion=_complete,
         ),
     ] = None,
-    project: Annotated[bool, typer.Option("--project", help="Write the files of this project only.")] = False,
+    project: Annotated[
+        bool, typer.Option("--project", help="Write to this project instead of your user settings.")
+    ] = False,
     recall: Annotated[
         str | None, typer.Option("--recall", help="What the agent is given: start, sure or off.", metavar="MODE")
     ] = None,
@@ -66,14 +68,12 @@ def connect(
         bool | None, typer.Option("--capture/--no-capture", help="Whether its conversations are stored.")
     ] = None,
     print_only: Annotated[bool, typer.Option("--print", help="Print the files, to add them by hand.")] = False,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Write every connection anew, after kept has moved.")
-    ] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Rewrite every connection after kept was moved.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Give other agents this memory, and store what is said there.
+    """Give other agents this memory, and store their conversations.
 
     Clients: claude-code, codex, opencode, gemini, cursor, claude-desktop, vscode. Every file that is changed is
     backed up, and `kept disconnect` restores it. `kept connect status` shows the state of each client;
@@ -98,23 +98,23 @@ def connect(
 
 def disconnect(
     clients: Annotated[
-        list[str], typer.Argument(metavar="CLIENT...", help="What to disconnect.", autocompletion=_complete)
+        list[str], typer.Argument(metavar="CLIENT...", help="The clients to disconnect.", autocompletion=_complete)
     ],
     project: Annotated[bool, typer.Option("--project", help="Only from this project.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take everything out of an agent that connect wrote; what was stored of it stays.
+    """Remove everything that connect wrote to an agent; its stored conversations stay.
 
-    A file that nobody edited since is restored to the byte; from any other only our parts are removed.
-    `kept forget --source CLIENT` removes what was stored.
+    A file that nobody has edited since is restored byte for byte; from any other, only kept's part is removed.
+    `kept forget --source CLIENT` removes the stored conversations.
     """
     with open_caller() as caller:
         place = operations.connect.project_of(Path.cwd()) if project else None
         plan = operations.connect.plan_disconnect(caller, clients, project=place)
         if not dry_run and not isinstance(plan, Refused):
-            _ask(plan, "take this out?", yes=yes or not sys.stdin.isatty())  # a script has named what it means
+            _ask(plan, "remove this?", yes=yes or not sys.stdin.isatty())  # a script names the clients explicitly
             plan = operations.connect.disconnect(caller, clients, project=place)
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
@@ -129,7 +129,7 @@ def disconnect(
 def _options(*, project: bool, recall: str | None, capture: bool | None, as_json: bool) -> "ConnectOptions":
     if recall is not None and recall not in RECALLS:
         _refuse(
-            Refused(Reason.INVALID, f"there is no recall {recall!r}", f"use one of: {', '.join(RECALLS)}"),
+            Refused(Reason.INVALID, f"--recall cannot be {recall!r}", f"use one of: {', '.join(RECALLS)}"),
             as_json=as_json,
             code=2,
         )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kept.app import Caller
     from kept.curation.consolidate import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Tidy skills that are not used.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="Archive unused skills.", rich_markup_mode=None)
 
 
 def register(program: typer.Typer) -> None:
@@ -150,7 +150,7 @@ def archive(name: NameArgument, as_json: JsonFlag = False) -> None:
 
 @app.command()
 def restore(name: NameArgument, as_json: JsonFlag = False) -> None:
-    """Bring one skill back from the archive."""
+    """Restore one skill from the archive."""
     with open_caller() as caller:
         restored = operations.curator.restore_skill(caller, name)
     show_change(restored, as_json=as_json)

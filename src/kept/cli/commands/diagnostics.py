@@ -99,8 +99,8 @@ def _show_evaluation(done: "Evaluation") -> None:
     if done.last is not None:
         _show_figures(f"last run, {from_epoch(done.last.when).astimezone():%Y-%m-%d %H:%M}", done.last.figures)
         say(
-            f"since then: {done.last.gained} questions now have their answer in the first place, {done.last.lost} no "
-            f"longer ({done.last.in_both:,} were asked in both runs)"
+            f"since then: {done.last.gained} questions gained the first place, {done.last.lost} lost it "
+            f"({done.last.in_both:,} were asked in both runs)"
         )
         if done.last.changed_settings:
             say(f"settings changed since: {', '.join(done.last.changed_settings)}")
@@ -124,7 +124,7 @@ def _show_difference(current: "Figures", compared: "Figures") -> None:
     pairs = [(one.rank, compared.outcomes[key].rank) for key, one in current.outcomes.items()]
     gained = sum(other == 1 != own for own, other in pairs)
     lost = sum(own == 1 != other for own, other in pairs)
-    say(f"with it: {gained} more questions have their answer in the first place, {lost} no longer")
+    say(f"with it: {gained} questions gain the first place, {lost} lose it")
 
 
 _UNREADABLE_LINE = 2
@@ -139,7 +139,7 @@ def scan(
 ) -> None:
     """Check a text for threats; exit 0 when it is clean, 1 when it is held or blocked."""
     if batch is not None and file is not None:
-        raise UsageError("a file and --batch were given", "give one of them")
+        raise UsageError("both a file and --batch were given", "give only one of them")
     if batch is not None:
         _scan_batch(batch, as_json=as_json)
         return

@@ -1,4 +1,4 @@
-"""`kept import`: what other programs have on this machine, found, previewed, stored, followed and undone."""
+"""`kept import`: find, preview, import, watch and undo what other programs have on this machine."""
 
 import time
 from dataclasses import dataclass
@@ -68,8 +68,8 @@ def import_(  # the options of a command
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what was changed here and in the source.")
     ] = False,
-    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home before.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on: store new turns as they are written.")] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home first.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Keep running, and store new turns.")] = False,
     preset: Annotated[str | None, typer.Option("--preset", help="openclaw: user-data or full.")] = None,
     skill_conflict: Annotated[
         str, typer.Option("--skill-conflict", help="A skill whose name is taken: skip, overwrite or rename.")
@@ -83,11 +83,11 @@ def import_(  # the options of a command
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Bring conversations, memory files and skills of other programs; a second run adds only what is new.
+    """Import conversations, memory files and skills of other programs; a second run adds only what is new.
 
-    Without a name: what was found on this machine. The sources are read and never changed. What is left out:
-    reminders, hooks, injected memory and everything else that nobody said, and `<private>…</private>`.
-    `kept import undo ID` takes an import back.
+    Without a name, list what was found on this machine. The sources are read and never changed. Reminders, hook
+    output, injected memory, other machine-written text, and `<private>…</private>` are left out.
+    `kept import undo ID` undoes an import.
     """
     from kept.operations.import_sources import ImportChoices
 
@@ -108,14 +108,14 @@ def import_(  # the options of a command
             _undo(caller, import_id, dry_run=dry_run, yes=yes, as_json=as_json)
         else:
             if import_id is not None:
-                unknown = Refused(Reason.INVALID, f"{import_id!r} is one word too many", "kept import undo ID")
+                unknown = Refused(Reason.INVALID, f"{import_id!r} is not expected here", "kept import undo ID")
                 refuse(unknown, as_json=as_json, code=2)
             import_sources(caller, request)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a person asked for, as the command line gives it; `kept claw migrate` makes one too."""
+    """The options of an import, also used by `kept claw migrate`."""
 
     source: str | None
     place: Path | None
@@ -257,7 +257,7 @@ def _describe_run(run: "ImportRun") -> str:
 
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if import_id is None:
-        refuse(Refused(Reason.INVALID, "which import?", "`kept import list` shows the ids"), as_json=as_json, code=2)
+        refuse(Refused(Reason.INVALID, "no import named", "`kept import list` shows the ids"), as_json=as_json, code=2)
     preview = operations.import_undo.undo_import(caller, import_id, is_preview=True)
     if isinstance(preview, Refused):
         refuse(preview, as_json=as_json)
@@ -265,7 +265,7 @@ def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, 
         _show_undo(preview)
     done = preview
     if not dry_run:
-        if not confirm("take all of this back?", yes=yes):
+        if not confirm("undo all of this?", yes=yes):
             fail("nothing was changed")
         done = _carry_out_undo(caller, import_id, as_json=as_json)
     if as_json:
@@ -282,7 +282,7 @@ def _carry_out_undo(caller: "Caller", import_id: str, *, as_json: bool) -> "Undo
 
 
 def _show_undo(result: "UndoneImport") -> None:
-    verb = "would be taken back" if result.is_preview else "taken back"
+    verb = "would be removed" if result.is_preview else "removed"
     counts = [
         count_noun(result.sessions, "conversation"), count_noun(result.messages, "message"),
         count_noun(result.entries, "edit"), count_noun(result.skills, "skill"), count_noun(result.others, "setting"),

@@ -50,7 +50,7 @@ T = TypeVar("T")
 WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option("--allow", help="Let this scanner rule pass (people only).", autocompletion=_complete_rules),
+    typer.Option("--allow", help="Allow a match of this scanner rule (people only).", autocompletion=_complete_rules),
 ]
 
 _REMEDIES = {
@@ -72,7 +72,7 @@ def register(program: typer.Typer) -> None:
 def show(
     target: TargetOption = None,
     long: Annotated[bool, typer.Option("--long", "-l", help="With dates and origins.")] = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Show entries that the scanner blocks, too.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Also show the text of blocked entries.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Print the pages as they are on disk now."""
@@ -123,7 +123,7 @@ def _tell_source(story: "EntryMetadata") -> str:
 @app.command()
 def add(
     text: Annotated[
-        list[str], typer.Argument(help="The fact to keep, in quotes; - reads it from standard input.", metavar="TEXT")
+        list[str], typer.Argument(help="The fact to save, in quotes; - reads it from standard input.", metavar="TEXT")
     ],
     target: TargetOption = None,
     allow: AllowOption = None,
@@ -260,11 +260,11 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
 @app.command()
 def propose(
     after: Annotated[str | None, typer.Option("--after", help="Only what was said since then.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="At most so many.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=500, help="The most proposals.")] = 20,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be proposed.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Propose preferences and instructions that you said in past conversations; each waits for your approval."""
+    """Propose preferences and instructions from past conversations; each needs your approval."""
     from kept.operations import proposals
 
     with open_caller() as caller:
@@ -281,7 +281,7 @@ def propose(
         instead = f"  instead of: {fact.replaces}" if fact.replaces else ""
         waiting = f"{fact.pending.id}  " if fact.pending is not None else ""
         say(f"{waiting}{fact.statement.target.value}  {fact.statement.text}{instead}  ({day}{often})")
-    more = f", {done.more:,} more with a greater --limit" if done.more else ""
+    more = f", {done.more:,} more with a higher --limit" if done.more else ""
     if dry_run or not done.facts:
         say(f"{len(done.facts)} {'would be ' if dry_run else ''}proposed{more}.")
     else:
@@ -299,7 +299,7 @@ def confirm_(
 ) -> None:
     """Confirm entries that are marked as unverified: from now on they count as yours."""
     if (text is None) is (origin is None):
-        raise UsageError("it is not clear which entries", "give a part of one entry, or --origin SOURCE")
+        raise UsageError("no entries are named", "give a part of one entry, or --origin SOURCE")
     with open_caller() as caller:
         done = pages.confirm_entries(caller, text, origin=origin, target=target)
     if isinstance(done, Refused):

@@ -231,7 +231,7 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
 @app.command()
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Empty the pages; every entry stays in the archive, and `undo` brings them back."""
+    """Empty the pages; every entry stays in the archive, and `undo` restores them."""
     with open_caller() as caller:
         count = pages.count_entries(caller, target)
         if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):

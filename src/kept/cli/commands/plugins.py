@@ -8,7 +8,7 @@ from kept import operations
 from kept.cli.terminal import JsonFlag, open_caller, print_json, refuse, say
 from kept.core.errors import Refused
 
-app = typer.Typer(no_args_is_help=True, help="Code of other people.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="Third-party plugins.", rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(help="The plugin, by its folder, its entry point or its own name.")]
 
@@ -86,4 +86,4 @@ def _show_switch(done: "operations.plugins.PluginSwitch", *, as_json: bool) -> N
         print_json(done.as_json())
         return
     state = "enabled" if done.enabled else "disabled"
-    say(f"{done.name} is {state}" if done.changed else f"{done.name} was {state} already")
+    say(f"{done.name} is {state}" if done.changed else f"{done.name} was already {state}")

@@ -199,7 +199,7 @@ def _ask_fields(fields: "list[Field]", environ: Mapping[str, str]) -> dict[str, 
 
 
 def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
-    """Load the provider, and install its packages only if that is all that it lacks."""
+    """Load the provider, and install its packages only if nothing else is missing."""
     from kept.providers.hooks import close_provider
     from kept.providers.manifest import install
 
@@ -253,7 +253,7 @@ def _show_chosen(one: "ChosenStatus") -> None:
 
 def _show_queue(one: "ChosenStatus") -> None:
     queue = one.queue
-    refused = f", {queue.refused} refused for good (`kept providers outbox` lists them)" if queue.refused else ""
+    refused = f", {queue.refused} permanently refused (`kept providers outbox` lists them)" if queue.refused else ""
     say(f"  outbox: {queue.waiting} waiting, {queue.delivered} delivered, {queue.dropped} dropped{refused}")
     if one.swallowed:
         say(f"  {one.swallowed} calls of the last day returned although the plugin logged an error: see the log")
@@ -301,12 +301,12 @@ def _show(found: "operations.providers.OutboxView", *, as_json: bool) -> None:
         print_json(found.as_json())
         return
     for lane in found.lanes:
-        refused = f", {lane.refused} refused for good" if lane.refused else ""
+        refused = f", {lane.refused} permanently refused" if lane.refused else ""
         say(f"{lane.provider}: {lane.waiting} waiting, {lane.delivered} delivered, {lane.dropped} dropped{refused}")
     for item in found.items:
         tried = f", {item.attempts} attempts: {item.last_error}" if item.attempts else ""
         where = f" of {item.session_id}" if item.session_id else ""
-        mark = "  (refused for good)" if item.is_refused else ""
+        mark = "  (permanently refused)" if item.is_refused else ""
         say(f"  {item.id}  {item.provider}  {item.hook}{where}{tried}{mark}")
     if not found.items:
         say("the outbox is empty")

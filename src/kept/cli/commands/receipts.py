@@ -1,4 +1,4 @@
-"""`kept receipts`: what models were shown of the memory, and marks for it."""
+"""`kept receipts`: what models were shown from memory, and marks for it."""
 
 from typing import Annotated, Literal
 
@@ -23,7 +23,7 @@ from kept.core.provenance import describe
 from kept.core.text import one_line
 from kept.sessions.receipts import Mark, Receipt, Shown, ShownMessage, ShownPage, ShownSession
 
-app = typer.Typer(no_args_is_help=True, help="What models were shown of the memory.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="What models were shown from memory.", rich_markup_mode=None)
 
 Number = Annotated[int, typer.Argument(metavar="ID", min=1, help="The receipt's id.")]
 MessageOption = Annotated[int | None, typer.Option("--message", min=1, help="Only this message of it.")]
@@ -56,7 +56,7 @@ def list_(
     for receipt in found.receipts:
         say(_line(receipt))
     if not found.receipts:
-        note("no receipts: one is written whenever a model is shown something of the memory")
+        note("no receipts: one is written whenever a model is shown part of the memory")
 
 
 def _line(receipt: Receipt) -> str:
@@ -111,7 +111,7 @@ def mark(
     message: MessageOption = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say how good an answer was; `never` keeps its messages out of automatic recall."""
+    """Rate an answer; `never` keeps its messages out of automatic recall."""
     with open_caller() as caller:
         marked = operations.receipts.mark_receipt(caller, receipt, word, message_id=message)
     if isinstance(marked, Refused):
@@ -119,12 +119,12 @@ def mark(
     if as_json:
         print_json(marked.as_json())
     else:
-        say(complete_hint(f"marked {word.value}; take it back with: kept receipts unmark {receipt}"))
+        say(complete_hint(f"marked {word.value}; undo: kept receipts unmark {receipt}"))
 
 
 @app.command()
 def unmark(receipt: Number, message: MessageOption = None, as_json: JsonFlag = False) -> None:
-    """Take back the marks of a receipt, or of one message in it."""
+    """Remove the marks of a receipt, or of one message in it."""
     with open_caller() as caller:
         done = operations.receipts.undo_mark(caller, receipt, message_id=message)
     if isinstance(done, Refused):

@@ -29,7 +29,7 @@ serve_app = typer.Typer(
     invoke_without_command=True, help="Serve this memory to programs and people (HTTP).", rich_markup_mode=None
 )
 UserUnitFlag = Annotated[
-    bool, typer.Option("--user-unit/--system-unit", help="For the services of this user, or of the whole machine.")
+    bool, typer.Option("--user-unit/--system-unit", help="A systemd unit for this user, or for the whole machine.")
 ]
 DryRunFlag = Annotated[bool, typer.Option("--dry-run", help="Only print the unit.")]
 token_app = typer.Typer(no_args_is_help=True, help="Tokens of clients.", rich_markup_mode=None)
@@ -48,7 +48,7 @@ class _CodeOrCommand(TyperGroup):
 pair_app = typer.Typer(
     cls=_CodeOrCommand,
     no_args_is_help=True,
-    help="People of chat platforms: kept serve pair CODE.",
+    help="Pair people on chat platforms: kept serve pair CODE.",
     rich_markup_mode=None,
 )
 serve_app.add_typer(pair_app, name="pair")
@@ -62,7 +62,7 @@ def serve(
         int | None, typer.Option("--port", min=0, max=65_535, help="The port; 0 chooses a free one.")
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Serve an invented history in a folder of its own, to look around.")
+        bool, typer.Option("--demo", help="Serve sample data in a temporary folder, to look around.")
     ] = False,
     has_proxy: Annotated[
         bool, typer.Option("--proxy", help="Forward requests of clients to their own models, with memory added.")
@@ -71,13 +71,13 @@ def serve(
 ) -> None:
     """Serve until stopped: the web app, an agent with memory for every client, and every operation as REST.
 
-    Without --port the next free one is used when 8642 is taken. On an address that other machines reach, clients
+    Without --port, the next free port is used if 8642 is taken. On an address that other machines can reach, clients
     need a token: kept serve token create.
     """
     if context.invoked_subcommand is not None:
         return
     if any(find_spec(name) is None for name in ("fastapi", "uvicorn", "jinja2", "python_multipart")):
-        fail("the server needs more packages", "run: pip install 'kept[gateway]'", code=2)
+        fail("the server needs additional packages", "run: pip install 'kept[gateway]'", code=2)
     from kept.gateway.server import Address, serve
     from kept.mcp_server.server import answer_body
 
@@ -91,7 +91,7 @@ def serve(
 
     with open_demo() if demo else open_caller() as caller:
         settings = caller.app.settings.serve
-        caller.app.folder = Path("/")  # clients say where they work; the folder of this process is nobody's project
+        caller.app.folder = Path("/")  # clients name their own folder; that of this process is not a project
         chosen = settings.port if port is None else port
         address = host or settings.host
         if has_proxy:
@@ -105,14 +105,14 @@ def serve(
 
 @contextmanager
 def open_demo() -> Iterator["Caller"]:
-    """Yield the owner of a home with an invented history; it is removed at the end."""
+    """Yield the owner of a home with sample data; it is removed at the end."""
     from datetime import UTC, datetime
     from tempfile import TemporaryDirectory
 
     from kept.app import open_app
     from kept.core.clock import FixedClock
 
-    note("inventing six weeks of three agents …")
+    note("writing sample data: six weeks of three agents …")
     with TemporaryDirectory(prefix="kept-demo-") as folder:
         environ = {"HOME": folder, "PATH": os.environ.get("PATH", "")}
         home = str(Path(folder) / "home")
@@ -125,7 +125,7 @@ def open_demo() -> Iterator["Caller"]:
 
 @serve_app.command("install-service")
 def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, as_json: JsonFlag = False) -> None:
-    """Write a unit of systemd that runs this server, and print the commands that start it."""
+    """Write a systemd unit that runs this server, and print the commands that start it."""
     with open_caller() as caller:
         made = operations.service.install_service(caller, is_system=not is_user, dry_run=dry_run)
         env = caller.app.home.path / ".env"
@@ -140,12 +140,12 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
     say(f"written: {made.path}", "\nstart it with:")
     for command in made.commands:
         say(f"  {command}")
-    note(f"a service does not see the variables of your shell: keys belong into {env}")
+    note(f"a service does not see the variables of your shell: put keys into {env}")
 
 
 @serve_app.command("uninstall-service")
 def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -> None:
-    """Remove the unit of systemd; the commands that stop the running server are printed."""
+    """Remove the systemd unit, and print the commands that stop the running server."""
     with open_caller() as caller:
         gone = operations.service.uninstall_service(caller, is_system=not is_user)
     if isinstance(gone, Refused):
@@ -160,7 +160,7 @@ def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -
 
 @token_app.command("create")
 def token_create(
-    user: Annotated[str, typer.Option("--user", help="Whose data the token opens.")] = OWNER,
+    user: Annotated[str, typer.Option("--user", help="The user whose data the token gives access to.")] = OWNER,
     name: Annotated[str, typer.Option("--name", help="A name, to tell tokens apart.")] = "",
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="read, write, admin or act-as; may be repeated.")
@@ -212,37 +212,35 @@ def token_revoke(
 
 @pair_app.command("accept")
 def pair_accept(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="The code that the person was told.")],
-    user: Annotated[
-        str | None, typer.Option("--user", help="Whose memory they talk with; default: a new user of their own.")
-    ] = None,
+    code: Annotated[str, typer.Argument(metavar="CODE", help="The code that the person received.")],
+    user: Annotated[str | None, typer.Option("--user", help="The user to pair them with; default: a new user.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Let somebody in who writes on a chat platform; the same as: kept serve pair CODE."""
+    """Pair a person on a chat platform; same as: kept serve pair CODE."""
     with open_caller() as caller:
         found = operations.pairing.accept_code(caller, code, user)
     if as_json:
         print_json(found.as_json())
         return
-    say(f"{found.name or found.person} on {found.platform} talks with the memory of {found.user}")
+    say(f"{found.name or found.person} on {found.platform} now uses the memory of {found.user}")
     if user is None:
-        note("this is a memory of their own; for your own account use --user owner")
+        note("this is a separate memory; for your own account use --user owner")
 
 
 @pair_app.command("list")
 def pair_list(as_json: JsonFlag = False) -> None:
-    """List who is let in, and who waits with a code."""
+    """List paired people, and those with a code."""
     with open_caller() as caller:
         found = operations.pairing.list_pairings(caller)
     if as_json:
         print_json(found.as_json())
         return
     for person in found.people:
-        say(f"{person.platform:<12} {person.person:<20} {person.name:<20} talks with {person.user}")
+        say(f"{person.platform:<12} {person.person:<20} {person.name:<20} uses the memory of {person.user}")
     for stranger in found.waiting:
-        say(f"{stranger.platform:<12} {stranger.person:<20} {stranger.name:<20} waits with {stranger.code}")
+        say(f"{stranger.platform:<12} {stranger.person:<20} {stranger.name:<20} not paired, code {stranger.code}")
     if not found.people and not found.waiting:
-        note("nobody is paired and nobody waits")
+        note("nobody is paired, and nobody has a code")
 
 
 @pair_app.command("remove")
@@ -251,10 +249,10 @@ def pair_remove(
     person: Annotated[str, typer.Argument(metavar="PERSON", help="The id of the person there.")],
     as_json: JsonFlag = False,
 ) -> None:
-    """Let somebody in no longer; what they said stays."""
+    """Remove a pairing; the conversations stay."""
     with open_caller() as caller:
         gone = operations.pairing.remove_person(caller, platform, person)
     if as_json:
         print_json(gone.as_json())
         return
-    say(f"{gone.name or gone.person} on {gone.platform} is not let in any more")
+    say(f"{gone.name or gone.person} on {gone.platform} is no longer paired")

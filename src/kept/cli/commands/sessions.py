@@ -1,4 +1,4 @@
-"""`kept sessions search | why`: find past messages and the conversations of a time, and explain what is found."""
+"""`kept sessions search | why`: find past messages, list the conversations of a time, and explain results."""
 
 import codecs
 import sys
@@ -38,7 +38,9 @@ app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, ti
 
 After = Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")]
 Before = Annotated[str | None, typer.Option("--before", help="Only before then.")]
-On = Annotated[str | None, typer.Option("--on", help="Only of that time: yesterday, 2026-03-01, last week, im März.")]
+On = Annotated[
+    str | None, typer.Option("--on", help="Only within this time: yesterday, 2026-03-01, last week, im März.")
+]
 
 
 def register(program: typer.Typer) -> None:
@@ -52,7 +54,7 @@ def register(program: typer.Typer) -> None:
 def time_span(
     after: str | None, before: str | None, on: str | None, *, now: float
 ) -> tuple[float | None, float | None]:
-    """Return the moments of `--after`, `--before` and `--on`; raise UsageError where one is no date."""
+    """Return the times of `--after`, `--before` and `--on`; raises UsageError for an invalid date."""
     if on is None:
         first = None if after is None else moment(after, now=now)
         last = None if before is None else moment(before, now=now)
@@ -63,7 +65,7 @@ def time_span(
             )
         return first, last
     if after is not None or before is not None:
-        raise UsageError("--on names a whole time, so --after and --before have no place beside it", "give one of them")
+        raise UsageError("--on cannot be combined with --after or --before", "give only one of them")
     span = parse_span(on, now=now)
     if span is not None:
         return span.start, span.end
@@ -99,12 +101,14 @@ _SHOWN = 10
 _NEAREST = "nothing matched well enough; the nearest:"
 
 LISTED = 50
-"""Conversations that a question about a time lists: a line each, so more than of passages."""
+"""How many conversations a question about a time lists: one line each, so more than passages."""
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")]
 Most = Annotated[
     int | None,
-    typer.Option("--limit", "-n", min=1, max=MOST, help="How many: 10, and 50 for a question about a time only."),
+    typer.Option(
+        "--limit", "-n", min=1, max=MOST, help="How many; default: 10, or 50 for a question only about a time."
+    ),
 ]
 RoleNames = Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")]
 Sources = Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")]
@@ -163,7 +167,7 @@ def search(
 ) -> None:
     """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*.
 
-    A question that is only about a time ("what did we do last week?"), or a time without a query, is answered by the
+    A question that is only about a time ("what did we do last week?"), or a time without a query, lists the
     conversations of that time.
     """
     from kept.operations.search import search as search_conversations
@@ -207,7 +211,7 @@ def show_hits(hits: "ProfileHits") -> None:
     """Print the best passage of each conversation, or the reason and the nearest sessions when there is none."""
     answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
     if not answer.matches:
-        said = "nothing of that time matched well enough; its conversations:" if answer.found.of_time else _NEAREST
+        said = "nothing from that time matched well enough; its conversations:" if answer.found.of_time else _NEAREST
         note(f"{prefix}{said}" if answer.nearest else f"{prefix}{answer.reason}")
         for session in answer.nearest:
             note(f"  {session.id}  {local_time(session.started)}  {session.title or '(no title)'}")
@@ -240,11 +244,11 @@ def _show_days(answer: "Conversations", prefix: str) -> None:
         say(f"{prefix}{day:%Y-%m-%d, %A}")
         for match in matches:
             words = one_line(match.message.message.display_text, width=60)
-            # who asks for the first thing that was said wants its words
+            # a question for the first thing that was said wants its words
             title = (words if period.is_one else match.session.title or words) or "(no title)"
             say(f"  {local_time(match.message.timestamp)[11:]}  {title}  {match.session.id}")
     if answer.more:
-        note(f"{prefix}{answer.more:,} more of that time: name a shorter time, or a greater --limit")
+        note(f"{prefix}{answer.more:,} more from that time: name a shorter time, or a higher --limit")
 
 
 @app.command()
@@ -260,7 +264,7 @@ def why(
     session: InSession = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Explain why a search shows a message, or why not: rank, parts of the score, or what kept it out."""
+    """Explain why a search shows a message, or why not: rank, parts of the score, or what excludes it."""
     from kept.operations.search import explain_message
 
     with open_caller() as caller:

@@ -32,14 +32,14 @@ def list_(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many.")] = 20,
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="Archived ones, too.")] = False,
-    trash: Annotated[bool, typer.Option("--trash", help="What was deleted and can be restored.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Include archived sessions.")] = False,
+    trash: Annotated[bool, typer.Option("--trash", help="List deleted sessions that can be restored.")] = False,
     after: After = None,
     before: Before = None,
     on: On = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """List sessions, the last active first; of a time those with messages of it."""
+    """List sessions, last active first; with a time, those with messages in it."""
     with open_caller(user) as caller:
         if trash:
             found = operations.sessions.list_trash(caller, limit=limit)
@@ -59,7 +59,7 @@ def list_(
     elif any(value is not None for value in (source, user, after, before, on)):
         note("no matching sessions")
     else:
-        note("no sessions: talk with `kept chat`, or bring some along with `kept import`")
+        note("no sessions yet: start one with `kept chat`, or import some with `kept import`")
 
 
 @app.command()
@@ -67,10 +67,10 @@ def show(
     name: Name,
     first: Annotated[int | None, typer.Option("--first", min=1, max=MOST, help="Only the first N messages.")] = None,
     last: Annotated[int | None, typer.Option("--last", min=1, max=MOST, help="Only the last N messages.")] = None,
-    audit: Annotated[bool, typer.Option("--audit", help="The calls of external memories instead.")] = False,
+    audit: Annotated[bool, typer.Option("--audit", help="Show the calls to external memories instead.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print a session's messages, or its calls of external memories."""
+    """Print a session's messages, or its calls to external memories."""
     if audit:
         _show_calls(name, as_json=as_json)
         return
@@ -149,7 +149,7 @@ def delete(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move conversations to the trash; `restore` brings them back for `sessions.trash_days` days."""
+    """Move conversations to the trash, from which `restore` can bring them back for `sessions.trash_days` days."""
     with open_caller() as caller:
         ids = operations.sessions.resolve_sessions(caller, names)
         if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
@@ -163,7 +163,7 @@ def delete(
 
 @app.command()
 def restore(name: Name, as_json: JsonFlag = False) -> None:
-    """Bring a deleted conversation back."""
+    """Restore a deleted conversation."""
     with open_caller() as caller:
         restored = operations.sessions.restore_session(caller, name)
     if as_json:

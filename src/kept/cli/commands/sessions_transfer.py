@@ -51,7 +51,7 @@ def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None
         forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
         bad = f"; {count_noun(report.bad, 'bad line')} skipped" if report.bad else ""
         new = f"{count_noun(report.messages, 'message')} in {count_noun(report.sessions, 'new session')}"
-        say(f"{new}; {report.known:,} known already{forgotten}{bad}")
+        say(f"{new}; {report.known:,} already known{forgotten}{bad}")
     if done.vectors_waiting:
         waiting = count_noun(done.vectors_waiting, "message")
         note(f"{waiting} without vectors; to search them by meaning, run: kept sessions embed")

@@ -45,9 +45,13 @@ def prune(
     source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
     max_mb: Annotated[
         float | None,
-        typer.Option("--max-mb", min=0, max=MOST, help="The oldest sessions, until the text is no larger than this."),
+        typer.Option(
+            "--max-mb", min=0, max=MOST, help="Prune the oldest sessions until the text is no larger than this."
+        ),
     ] = None,
-    empty_trash: Annotated[bool, typer.Option("--empty-trash", help="Remove what is in the trash for good.")] = False,
+    empty_trash: Annotated[
+        bool, typer.Option("--empty-trash", help="Permanently remove everything in the trash.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
@@ -72,7 +76,7 @@ def prune(
         print_json(report.as_json())
     else:
         moved = count_noun(len(chosen), "session")
-        say(f"{moved} moved to the trash; {report.removed.sessions:,} removed from it for good")
+        say(f"{moved} moved to the trash; {report.removed.sessions:,} permanently removed from it")
 
 
 def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
@@ -179,7 +183,7 @@ _MOST_NAMES = 20
 
 def _show_salvaged(salvaged: "Salvaged") -> None:
     if salvaged.missing_pages:
-        say(f"  the file was cut off: {count_noun(salvaged.missing_pages, 'page')} missing")
+        say(f"  the file was truncated: {count_noun(salvaged.missing_pages, 'page')} missing")
     for table in salvaged.rows:
         _show_table(salvaged, table)
     if salvaged.restored:
@@ -250,7 +254,7 @@ def embed(
         try:
             done = operations.upkeep.embed_messages(caller, anew=anew)
         except KeyboardInterrupt:
-            note("stopped: the vectors that were computed are stored; `kept sessions embed` goes on")
+            note("stopped: the vectors that were computed are stored; `kept sessions embed` continues")
             raise
     if isinstance(done, Refused):
         refuse(done, as_json=as_json, code=2)

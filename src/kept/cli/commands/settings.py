@@ -88,7 +88,7 @@ def config_set(
         return
     say(f"{key} = {written!r} in {file}")
     if file != home.config_file:
-        note(f"it has a password, so it is kept with the secrets and not in {home.config_file}")
+        note(f"it has a password, so it is stored with the secrets and not in {home.config_file}")
 
 
 @config_app.command("unset")

@@ -106,7 +106,7 @@ def _show_text(shown: "View") -> None:
 
 @app.command()
 def accept(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
-    """Let the model use a skill that the guard calls dangerous; a later change of its files ends that."""
+    """Let the model use a skill that the guard rates as dangerous, until its files change."""
     with open_caller() as caller:
         shown = operations.skills.show_skill(caller, name)
         if isinstance(shown, Refused):
@@ -180,16 +180,16 @@ def _edit(text: str) -> str:
 @app.command()
 def delete(
     name: NameArgument,
-    purge: Annotated[bool, typer.Option("--purge", help="Remove it for good, with all its versions.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Permanently remove it, with all its versions.")] = False,
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move a skill to the archive; `kept skills undo` brings it back."""
+    """Move a skill to the archive; `kept skills undo` restores it."""
     with open_caller() as caller:
         if not purge:
             show_change(operations.skills.delete_skill(caller, name), as_json=as_json)
             return
-        if not confirm(f"remove {name!r} and every version of it for good?", yes=yes):
+        if not confirm(f"permanently remove {name!r} and all its versions?", yes=yes):
             raise typer.Exit(1)
         show_change(operations.skills.purge_skill(caller, name), as_json=as_json)
 

@@ -216,8 +216,8 @@ def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bo
     _describe(prepared)
     agreed = yes and not prepared.needs_an_answer(force=force)
     blocked = prepared.is_blocked(force=force)
-    # where --yes was given it would be no help to ask for it
-    remedy = "read the findings above; --force agrees to this very skill, --yes alone does not" if yes else "give --yes"
+    # with --yes already given, suggesting it would not help
+    remedy = "read the findings above; --force accepts this skill, --yes alone does not" if yes else "give --yes"
     if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed, remedy=remedy):
         raise typer.Exit(1)
     show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)

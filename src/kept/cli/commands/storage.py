@@ -1,4 +1,4 @@
-"""`kept storage`: where the home is stored, and its move to a PostgreSQL server and back."""
+"""`kept storage`: where the home is stored, and its migration to a PostgreSQL server and back."""
 
 import os
 from typing import TYPE_CHECKING, Annotated
@@ -28,7 +28,7 @@ def register(program: typer.Typer) -> None:
 
 @storage_app.command("status")
 def status(as_json: JsonFlag = False) -> None:
-    """Print where the home is stored and how much; a server is asked for version, role and size."""
+    """Print where the home is stored and its size; for a server, also version and role."""
     with open_caller() as caller:
         found = operations.storage.show_storage(caller)
     if as_json:
@@ -48,10 +48,10 @@ def migrate(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Copy the home to a server or back to files, verify it, and use it from then on.
+    """Copy the home to a server or back to files, verify the copy, and use it from then on.
 
-    Stop other processes of this home first. An interrupted run is continued by the same command; what is left behind
-    stays as it was. Without --to only the tables on the server are created or updated, as their owner.
+    Stop other processes of this home first. The same command continues an interrupted run; the old data stays as it
+    was. Without --to, only create or update the tables on the server, as their owner.
     """
     with open_caller() as caller:
         if to is None or owner_url_env is not None:
@@ -100,7 +100,7 @@ def _find_owner_url(caller: "Caller", variable: str | None) -> str:
 
 @storage_app.command("create-role")
 def create_role(
-    role: Annotated[str, typer.Argument(help="The name of the role that serves.")] = "kept",
+    role: Annotated[str, typer.Argument(help="The name of the serving role.")] = "kept",
     apply: Annotated[bool, typer.Option("--apply", help="Run the statements, after creating the tables.")] = False,
     owner_url_env: OwnerFlag = None,
     password_env: Annotated[
@@ -108,7 +108,7 @@ def create_role(
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print the statements for the role that serves, which row-level security binds; with --apply run them."""
+    """Print the statements that create the serving role, which row-level security limits; with --apply, run them."""
     with open_caller() as caller:
         url = _find_owner_url(caller, owner_url_env)
         statements = operations.storage.list_role_statements(caller, role, url)

@@ -55,7 +55,7 @@ def user_list(as_json: JsonFlag = False) -> None:
 
 @user_app.command("create")
 def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
-    """Create a user with pages, skills and conversations of their own."""
+    """Create a user with separate pages, skills and conversations."""
     with open_caller() as caller:
         made = operations.users.create_user(caller, user)
     if isinstance(made, Refused):
@@ -84,7 +84,7 @@ def user_forget(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove everything of one user for good; same as `kept forget --user`."""
+    """Permanently remove everything of one user; same as `kept forget --user`."""
     with open_caller(user) as caller:
         ask_and_forget(caller, operations.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
 
@@ -111,7 +111,7 @@ def export(
     """Write everything of one user as JSONL: conversations, pages, edits, pending writes, and skills.
 
     Lines other than messages have a type. `kept sessions import` imports the conversations again.
-    With --json it is one object, or with --output the numbers of what was written.
+    With --json, print one object; with --json and --output, print the counts.
     With --format mcp-memory: the entries of the pages as entities and relations, for the MCP memory server.
     """
     if form not in {"jsonl", "mcp-memory"}:
@@ -149,7 +149,7 @@ def _show_counts(found: "UserExport", output: Path, *, as_json: bool) -> None:
 
 
 def forget(
-    session: Annotated[str | None, typer.Option("--session", help="A session, with every compaction of it.")] = None,
+    session: Annotated[str | None, typer.Option("--session", help="A session, with all its compactions.")] = None,
     query: Annotated[str | None, typer.Option("--query", help="Everything that contains exactly these words.")] = None,
     source: Annotated[str | None, typer.Option("--source", help="All sessions from one client.")] = None,
     project: Annotated[str | None, typer.Option("--project", help="With --source: only in this project.")] = None,
@@ -161,9 +161,9 @@ def forget(
     yes: YesFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what would be removed, ask, remove it, verify, and leave a report without the content.
+    """Show what would be removed, ask, remove it, verify, and write a report without the content.
 
-    With --query it also leaves pages, skills and their versions, facts of providers, logs and copies of the database.
+    --query also covers pages, skills and their versions, facts of providers, logs and copies of the database.
     """
     if sum(one is not None for one in (session, query, source, origin, user)) != 1:
         next_step = "give one of --session ID, --query WORDS, --source CLIENT, --origin SOURCE, --user NAME"
@@ -194,7 +194,7 @@ def ask_and_forget(
         _show_proposal(proposal, as_json=as_json)
     if dry_run:
         return
-    if not confirm("forget this for good?", yes=yes):
+    if not confirm("permanently forget this?", yes=yes):
         fail("nothing was forgotten")
     _show_outcome(operations.forget.forget(caller, proposal), as_json=as_json)
 
@@ -216,7 +216,7 @@ def _show_proposal(proposal: "ForgetProposal", *, as_json: bool) -> None:
         what = "not touched" if file.place is None else file.place.on_forget.value
         say(f"file {file.name} ({file.size:,} bytes): {'not touched' if what == 'name' else what}")
     for answer in plan.providers:
-        known = {True: "holds it", False: "holds nothing of it", None: answer.outcome}[answer.holds]
+        known = {True: "contains it", False: "does not contain it", None: answer.outcome}[answer.holds]
         say(f"provider {answer.provider}: {known}")
     if proposal.copies_not_touched:
         note(f"not touched: {', '.join(proposal.copies_not_touched)}")
@@ -232,12 +232,12 @@ def _show_outcome(outcome: "ForgetOutcome", *, as_json: bool) -> None:
         fail(f"{outcome.left} messages, entries or rows are still there", next_step, code=74)
     if not outcome.bytes_gone:
         fail(
-            "the content is gone, but another reader still holds its last bytes in the log",
+            "the content is removed, but its last bytes are in the log as long as another process reads it",
             "they are removed when kept is next opened with no other reader",
             code=75,
         )
     if not outcome.is_complete:
-        fail("some places still hold the content, or cannot say whether they do", "they are named above", code=1)
+        fail("some places still contain the content, or could not be checked", "see the list above", code=1)
 
 
 def _show_report(outcome: "ForgetOutcome") -> None:

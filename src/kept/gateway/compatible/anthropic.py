@@ -43,7 +43,7 @@ def read_request(body: Mapping[str, Any]) -> ClientRequest:
             case "assistant":
                 messages.append(read_assistant(given.get("content"), f"{field}.content"))
             case "system":
-                continue  # a note of the client for the model of this one request
+                continue  # a note of the client for the model, for this request only
             case _:
                 raise InvalidRequest(f"{field}.role", "must be user or assistant")
         places += [place] * (len(messages) - len(places))
@@ -67,7 +67,7 @@ def _read_system(value: object) -> str:
 
 
 def _read_user(value: object, field: str) -> list[Message]:
-    """Return the results of tools, each as a message, then what the person said."""
+    """Return the tool results, each as a message, then the person's message."""
     if isinstance(value, str):
         return [Message(Role.USER, value)]
     results: list[Message] = []

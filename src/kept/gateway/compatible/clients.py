@@ -1,4 +1,4 @@
-"""What a client asks for, whichever API it speaks: messages, tools, which conversation, or a chore beside it."""
+"""A client's request, independent of its API: messages, tools, the conversation, or a background request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SESSION_HEADERS = (
     "x-opencode-session-id",
     "session-id",
 )
-"""Headers in which clients name their conversation. Sub-agents share the name, so it does not suffice alone."""
+"""Headers in which clients name their conversation. Sub-agents share the name, so it is not sufficient alone."""
 _MOST_KEY_CHARACTERS = 300
 _TASK_PREFIX = "### Task:"
 _TITLE_PROMPTS = ("You are a title generator", "You are naming a coding session")
@@ -46,7 +46,7 @@ class ClientRequest:
     system: str
     messages: tuple[Message, ...]
     places: tuple[int, ...] = ()
-    """Where each message stands in the list that the client sent."""
+    """The position of each message in the list that the client sent."""
     tools: tuple[ToolSchema, ...] = ()
     is_streamed: bool = False
     wants_usage: bool = False
@@ -54,7 +54,7 @@ class ClientRequest:
 
     @property
     def kind(self) -> str:
-        """Return which of our models is meant; any other name means the agent."""
+        """Return which of our models was requested; any other name selects the agent."""
         return self.model if self.model in MODELS else MODELS[0]
 
     def input_text(self) -> str:
@@ -65,7 +65,7 @@ class ClientRequest:
 def find_key(request: ClientRequest, headers: Mapping[str, str]) -> str:
     """Return the key of the conversation: the client's own name for it, or the beginning of the conversation.
 
-    `X-Kept-Session` is taken as it is. Other names are shared by a client's sub-agents, so the first message counts.
+    `X-Kept-Session` is used as it is. Other names are shared by a client's sub-agents, so the first message is added.
     """
     explicit = headers.get("x-kept-session", "")
     if explicit:
@@ -77,7 +77,7 @@ def find_key(request: ClientRequest, headers: Mapping[str, str]) -> str:
 
 
 def is_background_call(request: ClientRequest, headers: Mapping[str, str]) -> bool:
-    """Whether a client asks for something beside the conversation: a title, tags, a summary of its own."""
+    """Whether a request is not part of the conversation: a title, tags, the client's own summary."""
     if headers.get("x-openwebui-task", "").strip():
         return True
     metadata = headers.get("x-codex-turn-metadata")
@@ -108,7 +108,7 @@ def _read_request_kind(metadata: str) -> str | None:
 def take_text(value: object, field: str) -> str:
     """Return a text field."""
     if not isinstance(value, str):
-        raise InvalidRequest(field, "must be a text")
+        raise InvalidRequest(field, "must be a string")
     return value
 
 
@@ -152,7 +152,7 @@ def take_tool(name: object, description: object, parameters: object, field: str)
 
 
 def read_image(url: str, field: str) -> Part:
-    """Return an image that is given inline; one that would have to be fetched is named only."""
+    """Return an inline image; an image that would have to be fetched becomes a placeholder."""
     head, _, data = url.partition(",")
     if url.startswith("data:image/") and ";base64" in head:
         return take_image(head.removeprefix("data:").partition(";")[0], data, field)
@@ -171,7 +171,7 @@ def take_image(media_type: str, data: str, field: str) -> ImagePart:
 
 
 def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:
-    """Return parts as the content of a message: plain text where there is nothing else."""
+    """Return parts as the content of a message: plain text if there is nothing else."""
     if all(isinstance(part, TextPart) for part in parts):
         return "\n".join(part.text for part in parts if isinstance(part, TextPart))
     return tuple(parts)
@@ -182,7 +182,7 @@ def check_messages(request: ClientRequest, field: str = "messages") -> ClientReq
     said = [place for place, one in enumerate(request.messages) if one.content or one.tool_calls]
     messages = tuple(request.messages[place] for place in said)
     if not messages:
-        raise InvalidRequest(field, "must hold at least one message")
+        raise InvalidRequest(field, "must contain at least one message")
     if messages[-1].role not in {Role.USER, Role.TOOL}:
-        raise InvalidRequest(field, "must end with a message of the user or the results of tools")
+        raise InvalidRequest(field, "must end with a user message or tool results")
     return replace(request, messages=messages, places=tuple(request.places[place] for place in said))

@@ -28,7 +28,7 @@ from kept.gateway.compatible.results import Result
 
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
 _SKIPPED = frozenset({"reasoning", "item_reference", "web_search_call", "local_shell_call", "compaction"})
-"""Items that carry nothing that was said; the model's own thinking is stored with its answers."""
+"""Items without a message; the model's reasoning is stored with its answers."""
 
 
 def read_request(body: Mapping[str, Any], *, skips_unknown: bool = False) -> ClientRequest:
@@ -57,7 +57,7 @@ def read_request(body: Mapping[str, Any], *, skips_unknown: bool = False) -> Cli
 
 
 def read_item(item: Mapping[str, Any], field: str, system: list[str], *, skips_unknown: bool = False) -> Message | None:
-    """Return the message of an item; None for one without, or if it belongs to `system`."""
+    """Return the message of an item; None if it has none, or belongs to `system`."""
     match take_text(item.get("type", "message"), f"{field}.type"):
         case "message":
             role = take_text(item.get("role"), f"{field}.role")
@@ -88,7 +88,7 @@ def read_item(item: Mapping[str, Any], field: str, system: list[str], *, skips_u
 
 
 def add_message(messages: list[Message], message: Message) -> bool:
-    """Add a message; a call of the answer before it becomes part of that, and False is returned."""
+    """Add a message; a call becomes part of the answer before it, and False is returned."""
     last = messages[-1] if messages else None
     if last is not None and message.tool_calls and last.role is Role.ASSISTANT:
         messages[-1] = Message(Role.ASSISTANT, last.content, (*last.tool_calls, *message.tool_calls))

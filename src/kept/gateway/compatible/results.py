@@ -1,4 +1,4 @@
-"""Answers for a client, whichever API it speaks: by the agent, by one that stores nothing, or by the model alone."""
+"""Answers for a client of any API: by the agent, by an agent that stores nothing, or by the model alone."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Form(Protocol):
 
 
 async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, key: str | None, show: Show) -> Result:
-    """Answer a request; without a key it is a chore of the client, which the model alone does."""
+    """Answer a request; without a key it is a background request, which the model answers alone."""
     if key is None or request.kind == "kept/plain":
         return await _ask_model(caller, request, show, is_chosen=request.kind == "kept/plain")
     if request.kind == "kept/incognito":
         return await _answer_unstored(turns, caller, request, show)
     history, new = client_histories.split_input(request.messages)
-    async with turns.hold(caller, key), turns.lead(caller, key) as fence:
+    async with turns.hold(caller, key), turns.hold_lease(caller, key) as fence:
         prepared = await offload(client_histories.prepare_conversation, caller, key, history, new)
         if prepared.has_changed:
             await turns.forget(caller.user, key)
@@ -79,7 +79,7 @@ async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, ke
             if prepared.session_id is None:
                 await offload(client_histories.begin_conversation, caller, key, slot.agent.session.id)
             result, answer = await _run_turn(turns, slot, request, new, show)
-            told = _list_told(slot.agent, new, result)
+            told = _list_exchanged(slot.agent, new, result)
             if told:
                 record = client_histories.record_turn
                 await offload(record, caller, key, answer.session_id, prepared.known, told)
@@ -87,7 +87,7 @@ async def answer_client(turns: Turns, caller: Caller, request: ClientRequest, ke
 
 
 async def _answer_unstored(turns: Turns, caller: Caller, request: ClientRequest, show: Show) -> Result:
-    """Answer by an agent that remembers and stores nothing: its history is what the client sent."""
+    """Answer with an agent that has memory but stores nothing: its history is what the client sent."""
     history, new = client_histories.split_input(request.messages)
     key = f"incognito:{random_hex(8)}"
     wanted = Wanted(key, system_message=request.system or None, incognito=True)
@@ -127,7 +127,7 @@ async def _run_turn(
     return Result(text, answer.client_calls, answer.usage, is_cut=bool(answer.stopped_by)), answer
 
 
-def _list_told(agent: Agent, new: Sequence[Message], result: Result) -> list[ClientMessage]:
+def _list_exchanged(agent: Agent, new: Sequence[Message], result: Result) -> list[ClientMessage]:
     """Return the new messages and the answer with the ids under which they are stored; nothing if they are not."""
     rows = agent.conversation.record.rows
     if not rows or rows[-1].id <= 0:
@@ -143,9 +143,9 @@ def _list_told(agent: Agent, new: Sequence[Message], result: Result) -> list[Cli
 
 
 async def _ask_model(caller: Caller, request: ClientRequest, show: Show, *, is_chosen: bool) -> Result:
-    """Return the answer of the model alone: nothing is recalled, and nothing is stored but the use of tokens.
+    """Return the answer of the model alone: nothing is recalled, and only the token counts are stored.
 
-    The client has chosen the model, or it is a chore.
+    Used if the client chose the plain model, and for background requests.
     """
     model = await offload(models.open_model, caller)
     asked = ChatRequest(

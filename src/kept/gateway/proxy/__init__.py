@@ -1,1 +1,1 @@
-"""The proxy: requests of clients on their way to their own model, with memory added and the conversation stored."""
+"""The proxy: forwards requests of clients to their own model, adds memory, and stores the conversation."""

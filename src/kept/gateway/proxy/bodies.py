@@ -1,4 +1,4 @@
-"""Bodies of requests: what is added is spliced into the text, and every other byte stays as the client sent it."""
+"""Bodies of requests: additions are inserted into the text, and every other byte stays as the client sent it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYSTEM_ROLES = ("system", "developer")
 
 
 class Unspliceable(Exception):
-    """A body that cannot be read, or into which nothing can be added; it is forwarded as it is."""
+    """A body that cannot be parsed, or to which nothing can be added; it is forwarded as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +30,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Splice:
-    """A text that is added at a place."""
+    """A text that is inserted at an offset."""
 
     place: int
     text: str
 
 
 class Body:
-    """The text of a request, with the places of its fields."""
+    """The text of a request, with the offsets of its fields."""
 
     def __init__(self, raw: bytes) -> None:
         try:
@@ -47,7 +47,7 @@ class Body:
             last = max((node.end for node in self.fields.values()), default=start + 1)
             self._end = _close(self.text, last)
         except (ValueError, IndexError, RecursionError) as error:
-            raise Unspliceable("the body is no JSON object") from error
+            raise Unspliceable("the body is not a JSON object") from error
         self._items: dict[str, list[Node]] = {}
 
     @property
@@ -81,7 +81,7 @@ class Body:
 
 
 def quote(text: str) -> str:
-    """Return a text as JSON, in ASCII, so that it is the same bytes in every encoding that JSON may have."""
+    """Return a text as ASCII JSON, which has the same bytes in every encoding that JSON may have."""
     return json.dumps(text)
 
 
@@ -92,13 +92,13 @@ def _skip_space(text: str, place: int) -> int:
 
 
 def _read_members(text: str, start: int) -> Iterator[tuple[str, Node]]:
-    """Yield the fields of the object at `start`; raises ValueError for one that is no object, or has a field twice."""
+    """Yield the fields of the object at `start`; raises ValueError if it is not an object, or repeats a field."""
     seen: set[str] = set()
     place = _open(text, start, "{")
     while text[place] != "}":
         name, place = _DECODER.raw_decode(text, place)
-        if not isinstance(name, str) or name in seen:  # of two the reader may take either
-            raise ValueError("a name is no text, or occurs twice")
+        if not isinstance(name, str) or name in seen:  # the endpoint may use either of two
+            raise ValueError("a name is not a string, or occurs twice")
         seen.add(name)
         place = _skip_space(text, place)
         if text[place] != ":":
@@ -138,14 +138,14 @@ def _next(text: str, end: int, bracket: str) -> int:
 
 
 def _close(text: str, last: int) -> int:
-    """Return the place of the bracket that ends the body; raises ValueError if anything follows it."""
+    """Return the offset of the bracket that ends the body; raises ValueError if anything follows it."""
     end = _skip_space(text, last)
     if text[end] != "}" or text[end + 1 :].strip():
         raise ValueError("something follows the object")
     return end
 
 
-# where the APIs take additions
+# where additions go in each API
 
 
 def _extend_text(node: Node, text: str) -> list[Splice]:
@@ -170,9 +170,9 @@ def _extend_content(node: Node | None, text: str, kind: str) -> list[Splice]:
 
 
 def _extend_blocks(node: Node | None, text: str) -> list[Splice]:
-    """Add a block of Anthropic's messages. A text becomes the first block, as which the endpoint reads it.
+    """Add a block to Anthropic's content. A plain text becomes the first block, which means the same to the endpoint.
 
-    Clients change between the two forms when they move a cache mark; so the addition must not depend on it.
+    Clients switch between the two forms when they move a cache mark, so the addition must not depend on it.
     """
     if node is not None and isinstance(node.value, str) and node.value.strip():
         block = json.dumps({"type": "text", "text": text}, separators=(",", ":"))
@@ -187,7 +187,7 @@ def _add_anthropic_block(body: Body, text: str) -> list[Splice]:
 
 
 def _add_chat_block(body: Body, text: str) -> list[Splice]:
-    """Add to the last system message at the beginning: not every model takes a second one."""
+    """Add to the last of the leading system messages: not every model accepts another one."""
     messages = body.items("messages")
     leading = 0
     while leading < len(messages) and _is_system(messages[leading].value):
@@ -208,7 +208,7 @@ def _add_responses_block(body: Body, text: str) -> list[Splice]:
     if node is None:
         return [body.add_field("instructions", text)]
     if not isinstance(node.value, str):
-        raise Unspliceable("the instructions are no text")
+        raise Unspliceable("the instructions are not a string")
     return _extend_text(node, text)
 
 

@@ -1,4 +1,4 @@
-"""Forwarding: a request goes to its endpoint and the reply comes back, each byte as it came."""
+"""Forwarding: send a request to its endpoint and return the reply, byte for byte."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 BUILT_IN = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 """The endpoints that need no setting."""
 CONNECT_SECONDS = 10.0
-"""How long a connection may take; how long an answer may take is for the client to say."""
+"""The connect time-out; the client decides how long an answer may take."""
 _CLOSE_SECONDS = 2.0
 _HOP_BY_HOP = frozenset(
     {
@@ -36,18 +36,18 @@ _HOP_BY_HOP = frozenset(
         "transfer-encoding", "upgrade",
     }
 )  # fmt: skip
-"""Headers about one connection, which end here (RFC 9110, 7.6.1)."""
+"""Hop-by-hop headers, which are not forwarded (RFC 9110, 7.6.1)."""
 _OURS = "x-kept"
-"""Headers that begin so are for us."""
+"""The prefix of headers for kept."""
 _REPLACED = frozenset({"host", "content-length", "expect"})
 _OTHER_PATHS = frozenset({"api/hello"})
-"""What clients ask outside of `v1` to see whether the endpoint is there."""
+"""Paths outside `v1` with which clients check whether the endpoint is up."""
 
 Pairs = list[tuple[bytes, bytes]]
 
 
 def load_upstreams(settings: Mapping[str, str]) -> dict[str, httpx2.URL]:
-    """Return the endpoints that requests may be forwarded to; raises ConfigError for an address that is none."""
+    """Return the endpoints that requests may be forwarded to; raises ConfigError for an invalid address."""
     return {name: _read_address(name, address) for name, address in {**BUILT_IN, **settings}.items()}
 
 
@@ -61,14 +61,14 @@ def _read_address(name: str, address: str) -> httpx2.URL:
     except ValueError:
         is_address = False
     if not is_address or parts.username is not None or parts.query or parts.fragment:
-        raise ConfigError(f"{place}: {address!r} is no address of an endpoint", "write it like https://host/v1")
+        raise ConfigError(f"{place}: {address!r} is not the address of an endpoint", "write it like https://host/v1")
     return httpx2.URL(address.rstrip("/").removesuffix("/v1"))
 
 
 def find_target(upstream: httpx2.URL, scope: Scope) -> httpx2.URL | None:
     """Return where a request below `/proxy/NAME/` goes; None for a path that is not forwarded.
 
-    Path and query keep their bytes. Only what lies below `v1` is forwarded: an endpoint may have other doors.
+    Path and query keep their bytes. Only paths below `v1` are forwarded: an endpoint may have other interfaces.
     """
     rest = scope["raw_path"].split(b"/", 3)[3]
     segments = unquote(rest.decode("ascii", "replace")).replace("\\", "/").split("/")
@@ -81,7 +81,7 @@ def find_target(upstream: httpx2.URL, scope: Scope) -> httpx2.URL | None:
 
 
 def select_request_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
-    """Return the headers of a request that go on; the token of a browser is no cookie for others."""
+    """Return the headers of a request to forward, without our own cookie."""
     pairs = [(name, _leave_cookie(value) if name.lower() == b"cookie" else value) for name, value in given]
     return [
         (name, value)
@@ -98,7 +98,7 @@ def _leave_cookie(value: bytes) -> bytes:
 
 
 def select_reply_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
-    """Return the headers of a reply that go on."""
+    """Return the headers of a reply to forward."""
     return [(name.lower(), value) for name, value in _leave_hops(given)]
 
 
@@ -110,7 +110,7 @@ def _leave_hops(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
 
 
 def open_client() -> httpx2.AsyncClient:
-    """Return the client for all endpoints; it never follows, repeats or adds anything by itself."""
+    """Return the client for all endpoints; it never follows redirects, retries or adds headers."""
     return httpx2.AsyncClient(
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=32),
@@ -120,7 +120,7 @@ def open_client() -> httpx2.AsyncClient:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a forwarded request ended, with a copy of what the client was sent."""
+    """The outcome of a forwarded request, with a copy of what the client was sent."""
 
     status: int = 0
     """0 if there was no reply."""
@@ -131,7 +131,7 @@ class Outcome:
 
 
 class ForwardedReply(Response):
-    """The reply to a request, passed on as it comes; when the client leaves, the request is given up."""
+    """The reply to a request, streamed to the client; if the client disconnects, the request is cancelled."""
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class ForwardedReply(Response):
         try:
             reply = await self._client.send(self._request, stream=True)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            # the text of an error may quote a header, and with it a key
+            # the error message may quote a header, and with it a key
             kind = type(error).__name__
             log.warning("the endpoint %s cannot be reached: %s", self._request.url.host, kind)
             status = 504 if isinstance(error, httpx2.TimeoutException) else 502
@@ -186,7 +186,7 @@ class ForwardedReply(Response):
                 outcome.copy.add(chunk)
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         except httpx2.HTTPError as error:
-            # the client's connection ends without an end of the body, as the endpoint's did
+            # end the client's connection without the end of the body, as the endpoint did
             log.warning("the endpoint %s broke off: %s", self._request.url.host, type(error).__name__)
             return
         outcome.is_whole = True

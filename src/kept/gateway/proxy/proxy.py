@@ -1,4 +1,4 @@
-"""The proxy: adds memory to a request in time, or lets it pass, and stores its conversation when the reply is there."""
+"""The proxy: adds memory to a request, or forwards it unchanged if that is slow, and stores the conversation."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MODE = "x-kept"
-"""In a request: `off` leaves it alone. In a reply: what was done with it."""
+"""In a request: `off` forwards it unchanged. In a reply: what was done with it."""
 CLIENTS = {
     "x-claude-code-session-id": "claude-code",
     "x-codex-turn-metadata": "codex",
@@ -54,11 +54,11 @@ CLIENTS = {
 }
 """Clients by a header that only they send."""
 PRODUCTS = {"opencode": "opencode"}
-"""Clients by the product in their `User-Agent`: opencode sends its header to endpoints of its own list only."""
+"""Clients by the product in their `User-Agent`: opencode sends its header only to endpoints on its own list."""
 RETRY_SECONDS = (1.0, 5.0, 30.0, 120.0)
-"""When storing is tried again while the database cannot be written."""
+"""Seconds between attempts to store an exchange while the database cannot be written."""
 MOST_WAITING = 200
-"""How many exchanges may wait to be stored; the client's next request brings what is left out."""
+"""How many exchanges may wait to be stored; others are stored with the client's next request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +94,13 @@ class Prepared:
 
     content: bytes
     mode: str = "passed"
-    """`added`, `passed` where memory did not come in time, `background` or `off`."""
+    """`added`, `passed` if memory was not ready in time, `background` or `off`."""
     said: ProxiedConversation | None = None
     """What is stored of it; None for nothing."""
     given: Additions | None = None
 
     def headers(self) -> dict[str, str]:
-        """Return what the client is told."""
+        """Return the headers for the client."""
         if self.given is None:
             return {MODE: self.mode}
         return {
@@ -135,13 +135,13 @@ class Proxy:
             group.cancel_scope.cancel()
 
     def _warm_up(self) -> None:
-        """Load what the first request needs, which must not take its time."""
+        """Load what the first request needs, so that it does not wait."""
         caller = self._app.caller()
         recall.build_start_block(caller, None, has_tools=False)
         recall.recall_for_prompt(caller, "a question for nobody", Recipient(has_tools=False))
 
     async def stop(self, seconds: float) -> None:
-        """Wait for running replies, and until their conversations are stored; one that cannot be is tried once more."""
+        """Wait for running replies and until their conversations are stored; a failed attempt is repeated once."""
         self._stopping.set()
         with anyio.move_on_after(seconds):
             while self._running or self._waiting:
@@ -158,7 +158,7 @@ class Proxy:
     ) -> Response:
         """Return the reply of the endpoint to a request."""
         raw = await request.body()
-        # what it took to find out who calls is part of the wait; how long the body took is not
+        # authentication counts towards the wait, receiving the body does not
         wait = self._settings.wait_milliseconds / 1_000 - request.state.identity_seconds
         deadline = time.monotonic() + max(0.0, wait)
         prepared = Prepared(raw)
@@ -236,7 +236,7 @@ class Proxy:
         for delay in (*RETRY_SECONDS, 0.0):
             is_last = self._stopping.is_set() or not delay
             try:
-                async with self._turns.lead(caller, said.key):
+                async with self._turns.hold_lease(caller, said.key):
                     await offload(proxied_conversations.record_proxied, caller, said, given, answer)
             except StorageError as error:
                 log.warning("a proxied exchange cannot be stored now: %s", error.message)
@@ -251,7 +251,7 @@ class Proxy:
 def prepare_request(
     caller: Caller, api: ProxiedApi, raw: bytes, headers: Headers, *, recall: str, deadline: float
 ) -> Prepared:
-    """Return a request with what its conversation is given; unchanged where nothing can be added."""
+    """Return a request with its additions; unchanged if nothing can be added."""
     try:
         body = Body(raw)
         asked = api.read(body.values)
@@ -270,13 +270,13 @@ def prepare_request(
     except Unspliceable:
         return Prepared(raw, said=said)
     except KeptError as error:
-        log.warning("a request goes on without memory: %s", error.message)
+        log.warning("a request is forwarded without memory: %s", error.message)
         return Prepared(raw, said=said)
     return Prepared(content, "added", said, given)
 
 
 def read_unprepared(api: ProxiedApi, raw: bytes, headers: Headers) -> ProxiedConversation | None:
-    """Return what is stored of a request for which memory came too late."""
+    """Return what to store from a request for which memory was not ready in time."""
     try:
         values = Body(raw).values
         asked = api.read(values)
@@ -288,7 +288,7 @@ def read_unprepared(api: ProxiedApi, raw: bytes, headers: Headers) -> ProxiedCon
 
 
 def find_client(headers: Mapping[str, str]) -> str:
-    """Return the name of the client, `proxy` for one that does not tell."""
+    """Return the name of the client, `proxy` if unknown."""
     product = headers.get("user-agent", "").partition("/")[0]
     return next((name for header, name in CLIENTS.items() if headers.get(header)), PRODUCTS.get(product, "proxy"))
 
@@ -296,7 +296,7 @@ def find_client(headers: Mapping[str, str]) -> str:
 def describe_conversation(
     asked: ClientRequest, values: Mapping[str, Any], headers: Mapping[str, str], client: str
 ) -> ProxiedConversation:
-    """Return a request as a conversation. Its model may change from turn to turn, so it is no part of the key."""
+    """Return a request as a conversation. The model may change between turns, so it is not part of the key."""
     conversation = values.get("conversation")
     chain = values.get("previous_response_id") or (
         conversation.get("id") if isinstance(conversation, dict) else conversation
@@ -311,7 +311,7 @@ def describe_conversation(
 
 
 def _normalise(message: Message) -> Message:
-    """Return a message whose calls have their arguments in one spelling: clients write them anew."""
+    """Return a message with the arguments of its calls in a normal form, because clients re-encode them."""
     calls = tuple(replace(call, arguments=_spell(call.arguments)) for call in message.tool_calls)
     return replace(message, tool_calls=calls) if calls else message
 
@@ -324,7 +324,7 @@ def _spell(arguments: str) -> str:
 
 
 def read_answer(api: ProxiedApi, outcome: Outcome) -> ProxiedAnswer | None:
-    """Return what the model said, as far as the client was sent it; None if that cannot be read or is nothing."""
+    """Return the model's answer as far as the client received it; None if it is empty or cannot be parsed."""
     data = outcome.copy.decode(outcome.coding)
     if data is None:
         return None

@@ -1,4 +1,4 @@
-"""Replies of endpoints: a copy of the bytes that went to the client is read for what the model said."""
+"""Replies of endpoints: parse the model's answer from a copy of the bytes that went to the client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
 MOST_BYTES = 32_000_000
-"""Longer answers are not read; the client's next request brings them."""
+"""Longer answers are not parsed; they are stored with the client's next request."""
 
 
 class Copy:
@@ -34,7 +34,7 @@ class Copy:
             self._chunks.clear()
 
     def decode(self, coding: str) -> bytes | None:
-        """Return the content; None if it is too long, or has a coding that is unknown here (Brotli)."""
+        """Return the content; None if it is too long, or has an unsupported encoding (Brotli)."""
         if self._bytes > MOST_BYTES:
             return None
         raw = b"".join(self._chunks)
@@ -50,7 +50,7 @@ class Copy:
 
 
 def _inflate(raw: bytes) -> bytes | None:
-    """Decompress gzip and both forms of deflate; of a stream that broke off, what there is."""
+    """Decompress gzip and both forms of deflate; a truncated stream gives what there is."""
     for window in (zlib.MAX_WBITS | 32, -zlib.MAX_WBITS):
         try:
             return zlib.decompressobj(window).decompress(raw, MOST_BYTES)
@@ -77,18 +77,18 @@ def read_reply(
     whole: Callable[[Mapping[str, Any]], ProxiedAnswer],
     streamed: Callable[[list[dict[str, Any]]], ProxiedAnswer],
 ) -> ProxiedAnswer | None:
-    """Return what a reply says, which is one object or a stream of events; None for what cannot be read."""
+    """Parse a reply, which is one object or a stream of events; None if it cannot be parsed."""
     try:
         if content_type.partition(";")[0].strip().lower() == "text/event-stream":
             return streamed(list(_read_events(data)))
         value = json.loads(data)
         return whole(value) if isinstance(value, dict) else None
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, InvalidRequest):
-        return None  # the client understands its endpoint better than we do, and sends the answer with its next request
+        return None  # the client sends the answer with its next request anyway
 
 
 def _read_events(data: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects of server-sent events; one that broke off is left out."""
+    """Yield the JSON objects of server-sent events, without a truncated one."""
     lines: list[bytes] = []
     for line in (*data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"), b""):
         if line.startswith(b"data:"):
@@ -104,7 +104,7 @@ def _parse(data: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(data)
     except ValueError:
-        return None  # [DONE], or an event that broke off
+        return None  # [DONE], or a truncated event
     return value if isinstance(value, dict) else None
 
 
@@ -171,7 +171,7 @@ def _add_delta(block: dict[str, Any], delta: Mapping[str, Any], inputs: list[str
 def _read_arguments(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text or "{}")
-    except ValueError:  # the call broke off
+    except ValueError:  # the call was truncated
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -238,7 +238,7 @@ def read_response(value: Mapping[str, Any]) -> ProxiedAnswer:
     cached = _count((usage.get("input_tokens_details") or {}).get("cached_tokens"))
     asked = max(0, _count(usage.get("input_tokens")) - cached)
     spent = Usage(asked, _count(usage.get("output_tokens")), cached)
-    # one that was asked for in the background has no items yet
+    # a background response has no items yet
     is_whole = value.get("status", "completed") in {"completed", "incomplete"}
     name = value.get("id")
     return ProxiedAnswer(
@@ -256,7 +256,7 @@ def read_response_stream(events: list[dict[str, Any]]) -> ProxiedAnswer:
     texts = [str(event.get("delta") or "") for event in events if event.get("type") == "response.output_text.delta"]
     ends = [event for event in events if event.get("type") in {"response.completed", "response.incomplete"}]
     begins = [event for event in events if event.get("type") == "response.created"]
-    if not ends and not items and texts:  # it broke off within the first item
+    if not ends and not items and texts:  # it was truncated within the first item
         items = [{"type": "message", "role": "assistant", "content": "".join(texts)}]
     head: dict[str, Any] = (ends or begins or [{}])[-1].get("response") or {}
     return read_response({**head, "output": items or head.get("output"), "status": "completed" if ends else "failed"})

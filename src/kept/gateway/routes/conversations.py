@@ -32,7 +32,7 @@ class SessionChange:
 
 @dataclass
 class MarkRequest:
-    """What a person says about something that a model was shown."""
+    """A person's mark for something that a model was shown."""
 
     mark: Mark
     message_id: Annotated[int, Field(ge=1, le=2**53)] | None = None
@@ -70,7 +70,7 @@ def list_sessions(
     after: Moment = None,
     before: Moment = None,
 ) -> Response:
-    """Return the newest sessions, of a time those with messages of it."""
+    """Return the newest sessions; with a time, those with messages in it."""
     wanted = sessions.Listed(limit, source, archived, read_moment(caller, after), read_moment(caller, before))
     return answer(sessions.list_sessions(caller, wanted))
 
@@ -101,7 +101,7 @@ def import_sessions(
     lines: Annotated[str, Body(media_type="text/plain", max_length=_MOST_IMPORT_CHARACTERS)],
     source: Annotated[str, Query(max_length=100)] = "import",
 ) -> Response:
-    """Store sessions from JSON lines; what is stored already adds nothing."""
+    """Store sessions from JSON lines; known lines add nothing."""
     encoded = (line.encode("utf-8", "surrogatepass") for line in lines.splitlines())
     return answer(sessions.import_sessions(caller, encoded, source=source))
 
@@ -160,7 +160,7 @@ def delete_session(caller: Writer, name: Name) -> Response:
 
 @router.post("/sessions/{name}/restore")
 def restore_session(caller: Writer, name: Name) -> Response:
-    """Take a session out of the trash."""
+    """Restore a session from the trash."""
     return answer(sessions.restore_session(caller, name))
 
 
@@ -189,7 +189,7 @@ def list_receipts(
     client: Short = None,
     session: Short = None,
 ) -> Response:
-    """Return the newest receipts: what models were shown of the memory."""
+    """Return the newest receipts: what models were shown from memory."""
     found = receipts.list_receipts(caller, limit=limit, before=before, kind=kind, client=client, session=session)
     return answer(found)
 
@@ -210,5 +210,5 @@ def mark_receipt(caller: Writer, receipt: MessageNumber, body: MarkRequest) -> R
 def undo_mark(
     caller: Writer, receipt: MessageNumber, message_id: Annotated[int | None, Query(ge=1, le=2**53)] = None
 ) -> Response:
-    """Take a mark back."""
+    """Remove a mark."""
     return answer(receipts.undo_mark(caller, receipt, message_id=message_id))

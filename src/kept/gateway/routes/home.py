@@ -37,7 +37,7 @@ Short = Annotated[str, Field(min_length=1, max_length=500)]
 
 @dataclass
 class ForgetRequest:
-    """What to forget: a session, or words; `confirm` is the token of the plan, without it nothing is removed."""
+    """What to forget: a session, or words; `confirm` is the token of the plan, without which nothing is removed."""
 
     session: Short | None = None
     query: Short | None = None
@@ -72,7 +72,7 @@ class TokenRequest:
 
 @dataclass
 class PairingRequest:
-    """The code of somebody to let in; without a user they get one of their own."""
+    """The code of a person to pair; without a user, a new one is created."""
 
     code: Annotated[str, Field(min_length=1, max_length=100)]
     user_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
@@ -92,7 +92,7 @@ def measure_providers(caller: Reader, days: Days = 30) -> Response:
 
 @router.get("/providers/outbox")
 def list_outbox(caller: Reader, provider: ProviderName = None) -> Response:
-    """Return the writes that wait for delivery."""
+    """Return the queued writes."""
     return answer(providers.list_outbox(caller, provider))
 
 
@@ -118,7 +118,7 @@ def report_usage(
 
 @router.post("/forget")
 def forget(caller: Writer, body: ForgetRequest) -> Response:
-    """Plan to remove a session or words for good; with the token of that plan, do it."""
+    """Plan to remove a session or words permanently; with the token of that plan, do it."""
     if body.confirm is None:
         return answer(forget_confirmation.plan_forget(caller, session=body.session, query=body.query))
     done = forget_confirmation.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
@@ -204,13 +204,13 @@ def revoke_token(caller: Admin, token_id: Annotated[str, Path(max_length=200)]) 
 
 @router.get("/pairings")
 def list_pairings(caller: Admin) -> Response:
-    """Return the people of chat platforms who are let in, and those who wait with a code."""
+    """Return the paired people of chat platforms, and strangers with a code."""
     return answer(pairing.list_pairings(caller))
 
 
 @router.post("/pairings", status_code=201)
 def accept_code(caller: Admin, body: PairingRequest) -> Response:
-    """Let somebody of a chat platform in by their code."""
+    """Pair a person of a chat platform by their code."""
     return answer(pairing.accept_code(caller, body.code, body.user_id), status=201)
 
 
@@ -220,7 +220,7 @@ def remove_person(
     platform: Annotated[str, Path(max_length=200)],
     person: Annotated[str, Query(min_length=1, max_length=200)],
 ) -> Response:
-    """Let somebody of a chat platform in no longer."""
+    """Remove the pairing of a person of a chat platform."""
     return answer(pairing.remove_person(caller, platform, person))
 
 

@@ -102,13 +102,13 @@ def list_pending(caller: Reader) -> Response:
 
 @router.post("/pending/{pending_id}/approve")
 def approve(caller: Writer, pending_id: PendingId) -> Response:
-    """Apply a waiting write."""
+    """Apply a pending write."""
     return answer(pages.approve(caller, pending_id))
 
 
 @router.post("/pending/{pending_id}/reject")
 def reject(caller: Writer, pending_id: PendingId) -> Response:
-    """Reject a waiting write; its text goes to the archive."""
+    """Reject a pending write; its text goes to the archive."""
     return answer(pages.reject(caller, pending_id))
 
 
@@ -120,13 +120,13 @@ def list_entries(caller: Reader) -> Response:
 
 @router.get("/changes")
 def list_changes(caller: Reader) -> Response:
-    """Return what others wrote since the person last looked."""
+    """Return what others wrote since the person's last review."""
     return answer(changes.list_changes(caller))
 
 
 @router.post("/changes/{group_id}/keep")
 def keep_group(caller: Writer, group_id: Annotated[str, Path(max_length=100)]) -> Response:
-    """Take a group of changes off that list."""
+    """Remove a group of changes from that list."""
     return answer(changes.keep_group(caller, group_id))
 
 
@@ -140,13 +140,13 @@ def check_entry(
 
 @router.get("/{target}/steps")
 def read_step(caller: Reader, target: Target, step: Annotated[int | None, Query(ge=0, le=2**53)] = None) -> Response:
-    """Return a page after one step of its ledger, beside the page of now."""
+    """Return a page after one step of its ledger, and the current page."""
     return answer(changes.read_step(caller, target, step))
 
 
 @router.get("/{target}/trace")
 def trace_entry(caller: Reader, target: Target, text: Annotated[str, Query(max_length=20_000)]) -> Response:
-    """Return every version of the entry that says, or once said, a text."""
+    """Return every version of the entry whose text is, or once was, `text`."""
     return answer(entries.trace_entry(caller, target, text))
 
 
@@ -188,7 +188,7 @@ def remove_entry(
     needle: Annotated[str, Query(min_length=1, max_length=5_000)],
     if_match: IfMatch = None,
 ) -> Response:
-    """Remove the one entry that contains the needle; an address holds at most 64 KB."""
+    """Remove the one entry that contains the needle; a URL has at most 64 KB."""
     return _edit(caller, target, Remove(needle), if_match)
 
 

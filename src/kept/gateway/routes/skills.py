@@ -39,7 +39,7 @@ class SkillBody:
 
 @dataclass
 class PinRequest:
-    """Whether the curator leaves a skill alone."""
+    """Whether the curator must not archive a skill."""
 
     pinned: bool = True
 
@@ -69,13 +69,13 @@ def list_pending(caller: Reader) -> Response:
 
 @router.post("/skills/pending/{pending_id}/approve")
 def approve(caller: Writer, pending_id: PendingId) -> Response:
-    """Apply a waiting change."""
+    """Apply a pending change."""
     return answer(skills.approve(caller, pending_id))
 
 
 @router.post("/skills/pending/{pending_id}/reject")
 def reject(caller: Writer, pending_id: PendingId) -> Response:
-    """Reject a waiting change."""
+    """Reject a pending change."""
     return answer(skills.reject(caller, pending_id))
 
 
@@ -150,5 +150,5 @@ def report_status(caller: Reader) -> Response:
 
 @router.post("/curator/run")
 def run(caller: Writer, dry_run: bool = False) -> Response:
-    """Archive skills that were not used for long."""
+    """Archive unused skills."""
     return answer(curator.run(caller, dry_run=dry_run))

@@ -24,7 +24,7 @@ router = APIRouter(prefix="/v1", tags=["compatible"])
 PROXY = "/proxy/"
 """Below this path requests are forwarded to other endpoints of these APIs."""
 _CREATED = 1_700_000_000
-"""The models have no date; clients want one."""
+"""The models have no date, but clients require one."""
 _KEPT_HEADERS = frozenset({"retry-after", "allow", "www-authenticate"})
 
 
@@ -43,7 +43,7 @@ MESSAGES = Api(anthropic.read_request, anthropic.Form, anthropic.error_json)
 
 
 def write_problem(path: str, response: Response) -> Response:
-    """Return the problem of a request in the form of the API that its path belongs to, so that SDKs show the text."""
+    """Return the problem of a request in the form of the API at its path, so that SDKs show the message."""
     if not path.startswith(("/v1/", PROXY)):
         return response
     told = json.loads(bytes(response.body))
@@ -114,7 +114,7 @@ def _read_object(body: bytes) -> dict[str, Any]:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest("body", f"is no JSON: {error}") from error
+        raise InvalidRequest("body", f"is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InvalidRequest("body", "must be an object")
     return value

@@ -1,6 +1,6 @@
 """The Bot API over HTTP: calls, their errors, files, and the limits of Telegram for each chat.
 
-The token is part of every address. So no address and no text of the HTTP client reaches an error or a log.
+The token is part of every URL, so no URL and no message of the HTTP client may reach an error or a log.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ class ApiError(KeptError):
 
     @property
     def is_parse_error(self) -> bool:
-        """Whether the markup of a text is wrong, or too long after it was read."""
+        """Whether the markup of a text is invalid, or too long after parsing."""
         words = ("can't parse", "entities", "entity", "unsupported start tag", "rich message", "markdown", "html")
         return self.code == 400 and any(word in self.description for word in words)
 
     @property
     def is_same_text(self) -> bool:
-        """Whether an edit changes nothing, which is no error."""
+        """Whether an edit changes nothing, which is not an error."""
         return self.code == 400 and "message is not modified" in self.description
 
     @property
@@ -89,7 +89,7 @@ class BotApi:
     ) -> JSON:
         """Call a method and return its result; parameters that are None are left out. Raises ApiError, Unreachable."""
         given = {name: value for name, value in (parameters or {}).items() if value is not None}
-        body = json.dumps(given).encode()  # ASCII, so that a lone surrogate is an escape and no error
+        body = json.dumps(given).encode()  # ASCII, so that a lone surrogate is escaped
         return await self._post(method, seconds, content=body, headers={"Content-Type": "application/json"})
 
     async def upload(
@@ -110,10 +110,10 @@ class BotApi:
             answer = await self.client.post(f"{self.url}/bot{self.token}/{method}", timeout=seconds, **request)  # type: ignore[arg-type] # two forms of a body
             value = answer.json()
         except (httpx2.HTTPError, ValueError) as error:
-            # without the cause, whose text may hold the address
+            # without the cause, whose message may contain the URL
             raise Unreachable(f"Telegram did not answer {method}: {type(error).__name__}") from None
         if not isinstance(value, dict):
-            raise Unreachable(f"Telegram answered {method} with something else than an object")
+            raise Unreachable(f"Telegram's answer to {method} is not an object")
         if value.get("ok") is True:
             result: JSON = value.get("result")
             return result
@@ -155,16 +155,16 @@ class BotApi:
 PER_SECOND = 30.0
 """Messages of a bot to all chats."""
 CHAT_SECONDS, CHAT_BURST = 1.0, 3.0
-"""A message per second in a chat; Telegram allows short bursts."""
+"""One message per second in a chat; Telegram allows short bursts."""
 GROUP_SECONDS, GROUP_BURST = 3.0, 18.0
-"""Twenty messages per minute in a group; two are left for others who count differently."""
+"""Telegram allows twenty messages per minute in a group; two are a safety margin."""
 _RESERVE = 6.0
-"""How many messages to a group growing answers leave for whole ones."""
+"""How many messages to a group drafts leave for complete answers."""
 
 
 @dataclass(slots=True)
 class _Bucket:
-    """How many messages may be sent now; it fills up over time."""
+    """A token bucket: how many messages may be sent now."""
 
     seconds: float
     most: float
@@ -213,7 +213,7 @@ class Pace:
         await anyio.sleep(max(bucket.take(now) for bucket in (self._bucket(chat), self._all)))
 
     def take_spare(self, chat: str) -> bool:
-        """Count a message that can be left out, if there is room for it now."""
+        """Count a message that can be skipped, if there is room for it now."""
         bucket, now = self._bucket(chat), time.monotonic()
         bucket.fill(now)
         is_group = bucket.most == GROUP_BURST
@@ -224,5 +224,5 @@ class Pace:
         return True
 
     def block(self, chat: str, seconds: float) -> None:
-        """Send nothing to a chat for this time: Telegram asked for it."""
+        """Send nothing to a chat for this time, as Telegram requested."""
         self._bucket(chat).blocked_until = time.monotonic() + seconds

@@ -1,4 +1,4 @@
-"""A bot: connects to Telegram by long polling or by webhook, and hands over what people say to it."""
+"""A bot: connects to Telegram by long polling or webhook, and passes messages on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ POLL_SECONDS = 50
 _PAUSES = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds before the next attempt while Telegram cannot be reached; the last one repeats."""
 _CONFLICT_PAUSES = (5.0, 30.0)
-"""A poll of a process that was killed may last a while; after these attempts another program is polling."""
+"""A killed process's poll may last a while; after this many conflicts, another program must be polling."""
 _SETTINGS: Known = {
     "token_env": (str,), "webhook_url": (str,), "secret_env": (str,), "shares_groups": (bool,), "groups": (str,),
     "draft_seconds": (int, float), "api_url": (str,),
@@ -54,7 +54,7 @@ _PAGE = "docs/telegram.md"
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """Where Telegram delivers updates, and what they are recognised by."""
+    """Where Telegram delivers updates, and the secret that authenticates them."""
 
     url: str
     secret: str = field(repr=False)
@@ -74,13 +74,13 @@ class Telegram:
     api_url: str = API_URL
     sends: bool = True
     refresh_seconds: float | None = 4.5
-    """Telegram shows for five seconds that somebody types."""
+    """Telegram shows the typing indicator for five seconds."""
     _replies: Replies | None = field(default=None, repr=False)
     _reader: Reader | None = field(default=None, repr=False)
 
     @asynccontextmanager
     async def connect(self, receive: Receive, tell: Callable[[str], None]) -> AsyncIterator[None]:
-        """Take updates inside the block. Telegram may be unreachable for a while: the server starts all the same."""
+        """Receive updates inside the block. The server starts even if Telegram is unreachable for a while."""
         async with _open_client(self.api_url, tell) as client, anyio.create_task_group() as group:
             api = BotApi(self.token, self.api_url, client)
             self._replies = Replies(self.name, api, receive)
@@ -94,7 +94,7 @@ class Telegram:
             me = await self._insist(api, "getMe")
             number, username = (me.get("id"), me.get("username")) if isinstance(me, dict) else (None, None)
             if not isinstance(number, int) or not isinstance(username, str):
-                raise Unreachable("Telegram did not say who the bot is")
+                raise Unreachable("Telegram did not return the bot's name")
             self._reader = Reader(self.name, Bot(number, username), self.answers_all)
             commands: JSON = [{"command": name, "description": words} for name, words in COMMANDS.items()]
             await self._insist(api, "setMyCommands", {"commands": commands})
@@ -108,7 +108,7 @@ class Telegram:
                 await self._insist(api, "setWebhook", {**given, "allowed_updates": list(ALLOWED)})
                 tell(f"{self.name}: Telegram delivers for @{username} to {self.hook.url}")
         except KeptError as error:
-            log.error("%s: %s", self.name, error)  # noqa: TRY400 - the cause may hold the address
+            log.error("%s: %s", self.name, error)  # noqa: TRY400 - the cause may contain the URL
             tell(f"{self.name}: {error.message}{f' ({error.remedy})' if error.remedy else ''}")
 
     async def _insist(self, api: BotApi, method: str, parameters: Mapping[str, JSON] | None = None) -> JSON:
@@ -121,7 +121,7 @@ class Telegram:
                 code = error.code if isinstance(error, ApiError) else 500
                 if code in {401, 404} and method == "getMe":
                     remedy = f"take it from @BotFather; {_PAGE}"
-                    raise ConfigError("Telegram does not know the token of this bot", remedy) from None
+                    raise ConfigError("Telegram does not recognise the token of this bot", remedy) from None
                 if code < 500 and code != 429:
                     raise
                 log.warning("%s: %s", self.name, error)
@@ -132,7 +132,7 @@ class Telegram:
     # long polling
 
     async def _poll(self, api: BotApi, receive: Receive) -> None:
-        """Ask for updates for ever. Asking with a higher offset confirms what was stored."""
+        """Poll for updates forever. Polling with a higher offset confirms stored updates."""
         offset: int | None = None
         troubles = conflicts = 0
         while True:
@@ -140,8 +140,8 @@ class Telegram:
                 asked: dict[str, JSON] = {"limit": 100, "timeout": POLL_SECONDS, "allowed_updates": list(ALLOWED)}
                 asked["offset"] = offset
                 found = await api.call("getUpdates", asked, seconds=POLL_SECONDS + 15)
-                # without updates everything is confirmed; an offset must not outlive that, because Telegram chooses
-                # the next number freely after a week of silence
+                # without updates everything is confirmed; the offset must be dropped then, because Telegram may choose
+                # any next number after a week without updates
                 offset = await self._take_all(found, receive) if found else None
                 troubles = conflicts = 0
             except (ApiError, Unreachable, KeptError) as error:
@@ -156,7 +156,7 @@ class Telegram:
                 troubles += not is_conflict
 
     async def _take_all(self, found: JSON, receive: Receive) -> int | None:
-        """Take updates in the order of their numbers; return the offset that confirms them."""
+        """Handle updates in the order of their numbers; return the offset that confirms them."""
         numbered = [
             (value["update_id"], value)
             for value in (found if isinstance(found, list) else [])
@@ -166,7 +166,7 @@ class Telegram:
             try:
                 await self._take(value, receive)
             except NotAnUpdate as error:
-                log.warning("%s: an update was not understood: %s", self.name, error.message)
+                log.warning("%s: an update could not be parsed: %s", self.name, error.message)
         return max((number for number, _ in numbered), default=-1) + 1 or None
 
     async def _take(self, value: object, receive: Receive) -> None:
@@ -187,7 +187,7 @@ class Telegram:
     # webhook
 
     async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
-        """Take an update that Telegram delivers; it is delivered again unless the answer is 200."""
+        """Handle an update that Telegram delivers; it is delivered again unless the answer is 200."""
         given = request.headers.get(SECRET_HEADER, "").encode("utf-8", "replace")
         expected = self.hook.secret if self.hook is not None else ""
         if not hmac.compare_digest(given, expected.encode()) or not expected:
@@ -195,13 +195,13 @@ class Telegram:
         try:
             value = json.loads(request.body)
         except (ValueError, RecursionError):
-            raise NotAnUpdate("the body is no JSON", "send updates of the Bot API only") from None
+            raise NotAnUpdate("the body is not JSON", "send updates of the Bot API only") from None
         if self._reader is None:
             raise Unreachable("the bot is not connected yet", "deliver it again in a moment")
         await self._take(value, receive)
         return HookAnswer({"ok": True})
 
-    # what goes out
+    # outgoing
 
     def _writer(self) -> Replies:
         if self._replies is None:
@@ -213,11 +213,11 @@ class Telegram:
         await self._writer().send(reply)
 
     async def show_draft(self, reply: Reply) -> None:
-        """Show how far an answer is."""
+        """Show the answer so far."""
         await self._writer().show_draft(reply)
 
     async def read_files(self, message: PlatformMessage) -> Sequence[FileContent]:
-        """Return what the files of a message hold."""
+        """Return the contents of the files of a message."""
         return await self._writer().read_files(message)
 
 
@@ -228,7 +228,7 @@ def _open_client(url: str, tell: Callable[[str], None]) -> httpx2.AsyncClient:
     is_local = is_loopback_address(urlsplit(url).hostname or "")
     try:
         return httpx2.AsyncClient(follow_redirects=False, trust_env=not is_local)
-    except (ImportError, ValueError):  # a SOCKS proxy without its package, or an address that is none
+    except (ImportError, ValueError):  # a SOCKS proxy without its package, or an invalid address
         tell("the proxy of the environment cannot be used for Telegram (a SOCKS proxy needs: pip install socksio)")
         return httpx2.AsyncClient(follow_redirects=False, trust_env=False)
 
@@ -236,10 +236,10 @@ def _open_client(url: str, tell: Callable[[str], None]) -> httpx2.AsyncClient:
 def _explain(error: KeptError) -> ConfigError:
     if isinstance(error, ApiError) and error.code == 409:
         return ConfigError(
-            "another program asks Telegram for the messages of this bot, so that this one has stopped asking",
-            "end the other one, or take another token from @BotFather; then start kept serve again",
+            "another program polls Telegram for the messages of this bot, so this server has stopped polling",
+            "end the other program, or get another token from @BotFather; then start kept serve again",
         )
-    return ConfigError("Telegram does not know the token of this bot any more", f"take it from @BotFather; {_PAGE}")
+    return ConfigError("Telegram no longer recognises the token of this bot", f"take it from @BotFather; {_PAGE}")
 
 
 # settings
@@ -252,7 +252,7 @@ def load_telegram(app: App, name: str, fields: dict[str, Any]) -> Platform:
     variable = fields.get("token_env", TOKEN_VARIABLE)
     token = read_secret(app.environ, name, "token_env", variable, 1)
     if _TOKEN.fullmatch(token) is None:
-        raise ConfigError(f"{place}: {variable} is no token of a bot", f"@BotFather gives you one; {_PAGE}")
+        raise ConfigError(f"{place}: {variable} is not a bot token", f"@BotFather gives you one; {_PAGE}")
     groups = fields.get("groups", "addressed")
     if groups not in {"addressed", "all"}:
         raise ConfigError(f"{place}.groups: {groups!r} is not valid", "use addressed or all")
@@ -279,12 +279,12 @@ def _load_hook(app: App, name: str, fields: dict[str, Any]) -> Hook | None:
     _check_url(f"{place}.webhook_url", url)
     secret = read_secret(app.environ, name, "secret_env", fields.get("secret_env", ""), 16)
     if _SECRET.fullmatch(secret) is None:
-        raise ConfigError(f"{place}: the secret has other characters than A-Z, a-z, 0-9, _ and -", "choose another one")
+        raise ConfigError(f"{place}: the secret has characters other than A-Z, a-z, 0-9, _ and -", "choose another one")
     return Hook(url, secret)
 
 
 def _check_url(place: str, url: str) -> None:
-    """Raise ConfigError unless it is an https address; without encryption only on this machine."""
+    """Raise ConfigError unless it is an https URL; plain http is allowed only on this machine."""
     try:
         found = urlsplit(url)
         host = found.hostname or ""
@@ -292,4 +292,4 @@ def _check_url(place: str, url: str) -> None:
         host, found = "", urlsplit("")
     is_open = found.scheme == "http" and host and is_loopback_address(host)
     if not host or (found.scheme != "https" and not is_open) or found.username is not None or found.query:
-        raise ConfigError(f"{place}: {url!r} is no address", "it begins with https://")
+        raise ConfigError(f"{place}: {url!r} is not a valid URL", "use one that begins with https://")

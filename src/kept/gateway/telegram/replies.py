@@ -1,4 +1,4 @@
-"""Replies in Telegram: whole answers in parts, growing ones as drafts or edits, and the files of messages."""
+"""Replies in Telegram: complete answers in parts, growing ones as drafts or edits, and the files of messages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_PARTS = 8
 """A longer answer is sent as a file: nobody reads that many messages, and a group may get 20 in a minute."""
 _REST = "\n\n[the whole answer is in the file]"
 _DRAFT = "draft "
-"""Before the id of a message that holds a growing answer; the whole one replaces it."""
+"""The prefix of the id of a message with a growing answer; the complete one replaces it."""
 _MOST_CALLS = 5
 """How often a call is repeated because Telegram asked to wait or the chat moved."""
 _LONGEST_WAIT = 60.0
@@ -35,7 +35,7 @@ _LONGEST_WAIT = 60.0
 _EDIT_SECONDS = 3.0
 """How often a growing answer in a group is edited: Telegram allows 20 messages in a minute."""
 _DRAFT_SECONDS = 20.0
-"""A draft disappears after 30 seconds; one that does not change is sent again before."""
+"""A draft disappears after 30 seconds; an unchanged one is sent again before that."""
 _IMAGES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _MOST_IMAGE_BYTES = 5_000_000
 """Models refuse larger images."""
@@ -69,13 +69,13 @@ class Replies:
     _drafts: dict[int, _Drafted] = field(default_factory=dict)
     _moved: dict[str, str] = field(default_factory=dict)
     _has_drafts: bool = True
-    """False after a server said that it does not know drafts."""
+    """False after a server rejected drafts as unknown."""
     _has_rich: bool = True
 
     # whole answers
 
     async def send(self, reply: Reply) -> None:
-        """Send the parts of a reply that are not there yet; raises Undelivered."""
+        """Send the parts of a reply that were not sent yet; raises Undelivered."""
         self._drafts.pop(_draft_id(reply.message), None)
         try:
             parts = split_text(reply.text) or ["(an empty answer)"]
@@ -98,7 +98,7 @@ class Replies:
             await reply.shown.set_part(place, await self._try_forms(reply, part))
 
     async def _try_forms(self, reply: Reply, part: str, **more: JSON) -> str:
-        """Send a text in the best form that Telegram takes, at last as it is; return the id of the message."""
+        """Send a text in the best form that Telegram accepts, at last as plain text; return the id of the message."""
         if has_table(part) and self._has_rich and not more:
             try:
                 return _message_id(await self._call(reply, "sendRichMessage", rich_message={"markdown": part}))
@@ -153,7 +153,7 @@ class Replies:
         raise Undelivered(f"{self.name}: Telegram asked to wait too often", is_temporary=True, after_seconds=30.0)
 
     async def _obey(self, chat: str, error: ApiError) -> bool:
-        """Do what an error asks for; False if it asks for nothing that makes another call useful."""
+        """Wait or follow a moved chat, as an error requests; False if another call would not help."""
         if error.migrate_to:
             self._moved[chat] = error.migrate_to
             await self.report_move(Moved(chat, error.migrate_to))
@@ -180,7 +180,7 @@ class Replies:
         return self._has_drafts and reply.message.chat.chat_type == "dm"
 
     async def show_draft(self, reply: Reply) -> None:
-        """Show what there is of an answer; what Telegram has no room for is left out. Raises Undelivered."""
+        """Show the answer so far; skipped if it would exceed Telegram's limits. Raises Undelivered."""
         drafted = self._drafts.setdefault(_draft_id(reply.message), _Drafted(reply.message.delivery))
         try:
             if self._can_draft(reply):
@@ -211,7 +211,7 @@ class Replies:
                 raise
 
     async def _show_by_edits(self, reply: Reply, drafted: _Drafted) -> None:
-        """Show an answer as one message that is edited; before there is a text, that somebody types."""
+        """Show an answer as one message that is edited; before there is text, show the typing indicator."""
         chat, now = self._moved.get(reply.message.chat.chat, reply.message.chat.chat), time.monotonic()
         text = (split_text(reply.text) or [""])[0]  # the first part is the message that the draft becomes
         is_due = bool(text) and text != drafted.text and now - drafted.at >= _EDIT_SECONDS
@@ -241,7 +241,7 @@ class Replies:
     # files
 
     async def read_files(self, message: PlatformMessage) -> Sequence[FileContent]:
-        """Return what the files of a message hold; one that cannot be read says why."""
+        """Return the contents of the files of a message; for an unreadable file, the reason."""
         return [await self._read_file(file) for file in message.files]
 
     async def _read_file(self, file: File) -> FileContent:
@@ -269,14 +269,14 @@ class Replies:
 
 
 _PLAIN: dict[str, dict[str, JSON]] = {
-    # a preview would have Telegram's servers visit every link that an answer mentions
+    # with previews, Telegram's servers would visit every link in an answer
     "sendMessage": {"link_preview_options": {"is_disabled": True}},
     "editMessageText": {"link_preview_options": {"is_disabled": True}},
 }
 
 
 def _choose_limit(file: File) -> int:
-    """Return how many bytes of a file are read; 0 for a kind that no model can be shown."""
+    """Return how many bytes of a file are read; 0 for a kind that no model can read."""
     if file.media_type in _IMAGES:
         return min(_MOST_IMAGE_BYTES, MOST_FILE_BYTES)
     is_text = file.media_type.startswith("text/") or file.media_type in _TEXT_TYPES
@@ -287,7 +287,7 @@ def _read_text(file: File, content: bytes) -> FileContent:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        return FileContent(file, trouble="it is no text in UTF-8")
+        return FileContent(file, trouble="it is not UTF-8 text")
     return FileContent(file, text=text.replace("\x00", ""))
 
 

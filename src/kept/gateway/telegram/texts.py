@@ -1,7 +1,7 @@
-"""Texts for Telegram: parts that fit a message, and Markdown as the HTML that the Bot API reads.
+"""Texts for Telegram: parts that fit a message, and Markdown converted to the HTML of the Bot API.
 
-Telegram counts UTF-16 units, and counts them after it has read the markup. A part of a text is never longer as HTML
-than as Markdown, so that it is enough to measure the Markdown.
+Telegram counts UTF-16 units after parsing the markup. A text is never longer as parsed HTML than as Markdown, so it
+is enough to measure the Markdown.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LEAST_SHARE = 3
 """A part is not cut in its first third, so that a text does not fall into many small parts."""
 _FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^\n]*)")
 _MOST_FENCE_UNITS = 200
-"""A longer line is no fence worth repeating; it is taken as text."""
+"""A longer line is treated as text, not as a fence."""
 
 
 def count_units(text: str) -> int:
@@ -131,7 +131,7 @@ def _lines(text: str, end: int) -> Iterator[tuple[int, str]]:
 
 
 def _index_at(text: str, units: int) -> int:
-    """Return how many characters of a text fit into so many units."""
+    """Return how many characters of a text fit into `units` UTF-16 units."""
     used = 0
     for place, character in enumerate(text):
         used += 2 if ord(character) > 0xFFFF else 1
@@ -162,7 +162,7 @@ _INLINE = re.compile(
     r"|(?<![\w_])_(?=[^\s_])(?P<slanted>[^_\n]+?)(?<=[^\s_])_(?![\w_])",
     re.DOTALL,
 )
-"""Styles. Lengths are bounded, and code spans are taken out first, so that no text takes long."""
+"""Styles. Lengths are bounded, and code spans are removed first, so that matching is fast for every text."""
 _TICKS = re.compile("`+")
 _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+(.+)")
 _BULLET = re.compile(r"([ \t]*)[-*+] (.*)")
@@ -191,7 +191,7 @@ def _is_rule(line: str) -> bool:
 
 
 def to_html(text: str) -> str:
-    """Return Markdown as Telegram's HTML; what is not understood stays as it is written, and tags are always closed."""
+    """Return Markdown as Telegram's HTML; unknown markup stays as it is, and tags are always closed."""
     lines, made, place = text.split("\n"), [], 0
     while place < len(lines):
         fence = _read_fence(lines[place])
@@ -264,7 +264,7 @@ def _code_block(lines: list[str], language: str) -> str:
 
 
 def _inline(text: str, *, bold: bool = False) -> str:
-    """Return a text with its styles as tags; code spans are taken out first, because nothing inside them is a style."""
+    """Return a text with its styles as tags; code spans are removed first, because they contain no styles."""
     found, codes = _take_codes(text.replace("\0", ""))
     return _put_styles(found, codes, bold=bold, depth=0)
 

@@ -1,4 +1,4 @@
-"""Updates of the Bot API: what each of them means for a chat, from JSON of any shape."""
+"""Updates of the Bot API, parsed from JSON of any shape."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kept.gateway.platforms import Incoming
 
 ALLOWED = ("message", "edited_message", "stopped_message_generation")
-"""The kinds of updates that are asked for."""
+"""The kinds of updates to request."""
 Fields: TypeAlias = Mapping[str, object]
 _NAMED_FILES = {
     "document": "document", "audio": "audio file", "video": "video", "animation": "animation",
@@ -29,14 +29,14 @@ _MOST_NAME = 100
 
 
 class NotAnUpdate(UsageError):
-    """The JSON is no update of the Bot API."""
+    """The JSON is not an update of the Bot API."""
 
     http_status = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Bot:
-    """Who the bot is."""
+    """The bot's id and name."""
 
     id: int
     username: str
@@ -44,7 +44,7 @@ class Bot:
 
 @dataclass(frozen=True, slots=True)
 class StoppedDraft:
-    """Somebody pressed Stop under a growing answer."""
+    """A person pressed Stop under a growing answer."""
 
     chat: Chat
     draft_id: int
@@ -65,9 +65,9 @@ class Reader:
     platform: str
     bot: Bot
     answers_all: bool = False
-    """Whether messages in groups count that name nobody."""
+    """Whether group messages that do not address the bot count."""
     _albums: deque[str] = field(default_factory=lambda: deque(maxlen=100), repr=False, compare=False)
-    """The newest albums that talk to the bot: only one part of an album has words that can name it."""
+    """The newest albums that address the bot: only one part of an album has a caption that can mention it."""
 
     def read(self, value: object) -> Update:
         """Return an update; raises NotAnUpdate."""
@@ -115,19 +115,19 @@ class Reader:
         return StoppedDraft(Chat(self.platform, "dm", chat_id, thread, chat_id), _require_int(stopped, "draft_id"))
 
     def _read_chat(self, message: Fields) -> Chat | None:
-        """Return where a message was said; None for channels, where nobody talks with a bot."""
+        """Return the chat of a message; None for channels, where nobody talks with a bot."""
         chat = _require(message, "chat")
         chat_id, kind = str(_require_int(chat, "id")), _text(chat, "type")
         if kind == "private":
             return Chat(self.platform, "dm", chat_id, _read_thread(message, is_topic=True), chat_id)
         if kind not in {"group", "supergroup"}:
             return None
-        # a group and the supergroup that it becomes are the same chat; replies have threads too, which are no topics
+        # a group and the supergroup that it becomes are the same chat; replies have threads too, which are not topics
         thread = _read_thread(message, is_topic=message.get("is_topic_message") is True)
         return Chat(self.platform, "group", chat_id, thread, _read_person_id(message))
 
     def _is_for_us(self, message: Fields, chat: Chat) -> bool:
-        """Whether a message talks to the bot: in a group by its name, a reply to it, or a command."""
+        """Whether a message addresses the bot: in a group by its name, a reply to it, or a command."""
         if chat.chat_type == "dm" or self.answers_all:
             return True
         replied = message.get("reply_to_message")
@@ -153,7 +153,7 @@ class Reader:
         return named.lower() == f"@{self.bot.username}".lower()
 
     def _read_text(self, message: Fields) -> str:
-        """Return the words of a message, with what it quotes or forwards."""
+        """Return the text of a message, with what it quotes or forwards."""
         text = (_text(message, "text") or _text(message, "caption") or _describe(message))[:_MOST_TEXT]
         name = f"@{self.bot.username}"
         if text.lower().startswith(f"{name} ".lower()):
@@ -164,7 +164,7 @@ class Reader:
         return f"{self._read_quote(message)}{forwarded}{text}" if text else ""
 
     def _read_quote(self, message: Fields) -> str:
-        """Return what a message replies to; the bot's own words are in the conversation already."""
+        """Return what a message replies to; the bot's own words are already in the conversation."""
         quote, replied = message.get("quote"), message.get("reply_to_message")
         if isinstance(quote, Mapping) and _text(quote, "text"):
             return f'[in reply to "{_text(quote, "text")[:_MOST_QUOTE]}"]\n'
@@ -177,7 +177,7 @@ class Reader:
 
 
 def _read_person_id(message: Fields) -> str:
-    """Return who speaks; administrators who hide behind the group are one person for us."""
+    """Return the id of the speaker; anonymous administrators count as one person."""
     sender = _id_of(message.get("sender_chat"))
     if sender is not None:
         return f"chat{sender}"
@@ -186,7 +186,7 @@ def _read_person_id(message: Fields) -> str:
 
 
 def _read_person(message: Fields) -> str | None:
-    """Return the name of the speaker; None if nobody speaks, or another bot."""
+    """Return the name of the speaker; None for a service message or another bot."""
     sender, person = message.get("sender_chat"), message.get("from")
     if isinstance(sender, Mapping) and _id_of(sender) is not None:
         return " ".join((_text(sender, "title") or "administrator")[:_MOST_NAME].split())
@@ -203,7 +203,7 @@ def _read_thread(message: Fields, *, is_topic: bool) -> str:
 
 
 def _read_files(message: Fields, number: int) -> tuple[File, ...]:
-    """Return the files of a message; of a photo the largest size that can be fetched."""
+    """Return the files of a message; for a photo, the largest size that can be fetched."""
     photo = message.get("photo")
     if isinstance(photo, Sequence) and not isinstance(photo, str):
         sizes = [one for one in photo if isinstance(one, Mapping) and _text(one, "file_id")]
@@ -231,7 +231,7 @@ def _size(found: Fields) -> int | None:
 
 
 def _describe(message: Fields) -> str:
-    """Return words for what has none; empty for news about the chat itself."""
+    """Describe a message without text; empty for service messages about the chat."""
     match message:
         case {"sticker": dict(sticker)}:
             return f"[sticker {_text(sticker, 'emoji')}]".replace(" ]", "]")
@@ -250,14 +250,14 @@ def _describe(message: Fields) -> str:
 def _require(value: Fields, name: str) -> Fields:
     found = value.get(name)
     if not isinstance(found, Mapping):
-        raise NotAnUpdate(f"{name} is no object", "send updates of the Bot API only")
+        raise NotAnUpdate(f"{name} is not an object", "send updates of the Bot API only")
     return found
 
 
 def _require_int(value: Fields, name: str) -> int:
     found = value.get(name)
     if not isinstance(found, int) or isinstance(found, bool) or abs(found) >= 1 << 63:
-        raise NotAnUpdate(f"{name} is no number", "send updates of the Bot API only")
+        raise NotAnUpdate(f"{name} is not a number", "send updates of the Bot API only")
     return found
 
 
@@ -267,6 +267,6 @@ def _id_of(value: object) -> int | None:
 
 
 def _text(value: Fields, name: str) -> str:
-    """Return a text field; empty for anything else. JSON may hold halves of characters, which nothing can store."""
+    """Return a text field; empty for anything else. Lone surrogates, which cannot be stored, are replaced."""
     found = value.get(name)
     return found.encode("utf-8", "replace").decode() if isinstance(found, str) else ""

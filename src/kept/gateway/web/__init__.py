@@ -1,1 +1,1 @@
-"""The web app: pages that are rendered here, one module per screen."""
+"""The web app: server-rendered pages, one module per screen."""

@@ -43,11 +43,11 @@ def show_agents(request: Request, caller: Admin) -> Response:
 
 @router.post("/pause")
 def pause(caller: Admin, paused: Annotated[str, Form()] = "") -> Response:
-    """Stop capture and recall of every agent, or go on."""
+    """Pause capture and recall of every agent, or resume them."""
     connect.set_paused(caller, paused=bool(paused))
     if paused:
         return go("/agents", Toast("Paused: nothing is stored and nothing is given.", "/agents/pause"))
-    return go("/agents", Toast("Capture and recall go on.", "/agents/pause", {"paused": "1"}))
+    return go("/agents", Toast("Capture and recall are resumed.", "/agents/pause", {"paused": "1"}))
 
 
 @router.get("/{client}/connect")
@@ -68,17 +68,17 @@ def connect_client(request: Request, caller: Admin, client: Name) -> Response:
 
 @router.get("/{client}/disconnect")
 def plan_disconnect(request: Request, caller: Admin, client: Name) -> Response:
-    """Show what taking a client out would change."""
+    """Show what disconnecting a client would change."""
     return _show_plan(request, client, connect.plan_disconnect(caller, [client]), verb="disconnect")
 
 
 @router.post("/{client}/disconnect")
 def disconnect_client(caller: Admin, client: Name) -> Response:
-    """Take everything out that was written; what was captured stays."""
+    """Remove everything that was written; captured conversations stay."""
     done = connect.disconnect(caller, [client])
     if isinstance(done, Refused):
         return refuse("/agents", done)
-    return go("/agents", Toast(f"{client} is disconnected; its files are as before.", f"/agents/{client}/connect"))
+    return go("/agents", Toast(f"{client} is disconnected; its files are restored.", f"/agents/{client}/connect"))
 
 
 def _show_plan(request: Request, client: str, plan: connect.ConnectPlan | Refused, *, verb: str) -> Response:

@@ -1,4 +1,4 @@
-"""Geometry of the charts: numbers in, shapes for inline SVG out. Nothing here knows where the numbers come from."""
+"""Geometry of the charts: numbers in, shapes for inline SVG out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CELL, _GAP = 13, 3
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A rectangle of a bar chart, with the text that it is labelled by."""
+    """A rectangle of a bar chart, with its label."""
 
     x: float
     y: float
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class BarChart:
-    """Stacked bars over days, with the table of the same numbers for those who cannot see them."""
+    """Stacked bars over days, with a table of the same numbers for screen readers."""
 
     width: int
     height: int
@@ -169,7 +169,7 @@ class Dot:
 
 @dataclass(frozen=True, slots=True)
 class LineMap:
-    """Sessions as dots; lines join those that came from one another."""
+    """Sessions as dots; lines connect parents and children."""
 
     width: int
     height: int
@@ -234,7 +234,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """Points over two spans of days; both axes grow logarithmically, because most entries are young."""
+    """Points over two spans of days; both axes are logarithmic, because most entries are young."""
 
     width: int
     height: int

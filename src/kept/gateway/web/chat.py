@@ -1,4 +1,4 @@
-"""Chat: a conversation with the agent, streamed, with its tools, what it saved and how to take that back."""
+"""Chat: a streamed conversation with the agent, with its tools, saved entries and undo."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Name = Annotated[str, Form(max_length=200)]
 
 @router.get("")
 def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(max_length=200)] = "") -> Response:
-    """Show a conversation to go on with, or an empty one."""
+    """Show a conversation to continue, or an empty one."""
     found = reading.read_end(caller, session, count=_OPEN) if session else None
     recent = reading.browse_sessions(caller) if reading.count_stored(caller).sessions else None
     return show(
@@ -101,6 +101,6 @@ async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, to
 
 @router.post("/stop")
 async def stop(request: Request, caller: Writer, key: Name) -> Response:  # a turn is interrupted in its own loop
-    """Interrupt the running turn of this conversation; what was said is stored."""
+    """Interrupt the running turn of this conversation; the text so far is stored."""
     get_turns(request).interrupt(caller.user, key)
     return Response(status_code=204)

@@ -1,4 +1,4 @@
-"""Forget: a wizard in three steps; what, what would go, and the proof that it is gone. Never one click."""
+"""Forget: a wizard in three steps: choose, check the plan, confirm with a typed word; then the report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _show_question(
 
 @router.post("/plan")
 def show_plan(request: Request, caller: Writer, session: Words = "", words: Words = "") -> Response:
-    """Step 2: show what would go, by kind, with samples."""
+    """Step 2: show what would be removed, by kind, with samples."""
     return _show_plan(request, caller, session, words)
 
 
@@ -95,7 +95,7 @@ def _show_plan(request: Request, caller: Caller, session: str, words: str, *, pr
 
 
 def _count_kinds(found: Mapping[str, JSON]) -> list[tuple[str, int]]:
-    """Return the kinds of which there are any, with how many."""
+    """Return the kinds with their counts, without zeros."""
     counts = []
     for key, name in _NAMES.items():
         value = found.get(key, 0)
@@ -114,7 +114,7 @@ def carry_out(
     session: Words = "",
     words: Words = "",
 ) -> Response:
-    """Step 3: remove it, and show what proves that it is gone."""
+    """Step 3: remove it, and show the report with the verification."""
     if typed.strip().casefold() != WORD:
         return _show_plan(request, caller, session, words, problem=f"Type the word {WORD!r} to confirm.")
     done = forget_confirmation.forget_confirmed(caller, token, session=session or None, query=words or None)

@@ -1,4 +1,4 @@
-"""The frame of every screen: what a page gets from its request, how it answers, forms, toasts, and signing in."""
+"""The frame of every screen: rendering, forms, toasts, problems, and signing in."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; manifest-src 'self'"
 )
-"""Nothing inline, nothing from elsewhere: a text that gets into a page as markup can neither run nor load anything."""
+"""Nothing inline, nothing from other sites: injected markup can neither run nor load anything."""
 _HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": POLICY,
@@ -47,7 +47,7 @@ _HEADERS = {
 }
 SIGN_IN = "/sign-in"
 _INTERFACES = ("/api/", "/v1/", "/mcp", "/hooks/", "/proxy/", "/metrics", "/healthz", "/readyz")
-"""Addresses for programs: a cookie never counts there, so that no page of another site can use it."""
+"""Paths for programs: a cookie is never accepted there, so that no page of another site can use it."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -74,17 +74,17 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True)
 class Toast:
-    """What was just done, shown once on the next page, with the form that takes it back."""
+    """A message about a completed change, shown once on the next page, with a form that undoes it."""
 
     text: str
     undo: str = ""
-    """The address that the form of Undo posts to; empty where nothing can be taken back."""
+    """The path that the Undo form posts to; empty if the change cannot be undone."""
     fields: Mapping[str, str] = field(default_factory=dict)
     is_problem: bool = False
 
 
 async def check_form(request: Request) -> None:
-    """Refuse a form that was not made by a page of ours for this user."""
+    """Refuse a form without the CSRF token of this user."""
     if request.method not in {"GET", "HEAD"}:
         form = await request.form()
         expected = await offload(sign_form, request)
@@ -93,11 +93,11 @@ async def check_form(request: Request) -> None:
 
 
 Checked = Depends(check_form)
-"""Every router of screens has this dependency, so that no form can forget it."""
+"""Every router of screens has this dependency, so that no form can omit the check."""
 
 
 def sign_form(request: Request) -> str:
-    """Return the token that forms of this user carry."""
+    """Return the CSRF token for forms of this user."""
     state = request.app.state
     if getattr(state, "form_key", None) is None:
         state.form_key = tokens.read_form_key(get_app(request))
@@ -106,7 +106,7 @@ def sign_form(request: Request) -> str:
 
 
 def mask_token(token: str) -> str:
-    """Return a token in a form that differs on every page: compressed pages must not tell it by their length."""
+    """Return a token in a form that differs on every page: the length of compressed pages must not reveal it."""
     pad = os.urandom(len(token) // 2)
     return pad.hex() + bytes(a ^ b for a, b in zip(pad, bytes.fromhex(token), strict=True)).hex()
 
@@ -165,7 +165,7 @@ def write_html(text: str, status: int = 200) -> Response:
 
 
 def compress(request: Request, response: Response) -> Response:
-    """Return the answer compressed for a browser that can read it: on a phone, most of the wait is the transfer."""
+    """Compress the answer if the browser supports it: on a phone, most of the wait is the transfer."""
     if len(response.body) < _LEAST_COMPRESSED or "gzip" not in request.headers.get("accept-encoding", ""):
         return response
     response.body = gzip.compress(bytes(response.body), 5, mtime=0)
@@ -176,7 +176,7 @@ def compress(request: Request, response: Response) -> Response:
 
 
 def go(address: str, toast: Toast | None = None) -> Response:
-    """Answer a form: lead to a page, which shows what was done."""
+    """Answer a form: redirect to a page, which shows what was done."""
     response = RedirectResponse(address, 303, headers={"Cache-Control": "no-store"})
     if toast is not None:
         value: dict[str, JSON] = {
@@ -206,7 +206,7 @@ def _read_toast(request: Request) -> Toast | None:
         toast = Toast(str(value["text"]), str(value["undo"]), fields, is_problem=bool(value["bad"]))
     except (ValueError, KeyError, TypeError):
         return None
-    # a page of this host on another port can set cookies: it must not choose where a form goes
+    # a page on another port of this host can set cookies: it must not choose where a form is sent
     is_own = toast.undo.startswith("/") and not toast.undo.startswith("//") and "\\" not in toast.undo
     return toast if is_own or not toast.undo else None
 
@@ -219,7 +219,7 @@ def safe_address(text: str, default: str = "/") -> str:
 
 @router.get("/more")
 def show_more(request: Request) -> Response:
-    """Show the way to every screen, where there is no room for a rail."""
+    """Show links to all screens, for narrow displays."""
     return show(request, "more.html", here="more", title="All screens")
 
 
@@ -228,7 +228,7 @@ def show_more(request: Request) -> Response:
 
 @router.get("/sign-in")
 def ask_token(request: Request, to: str = "/") -> Response:
-    """Show the form that takes a token."""
+    """Show the sign-in form."""
     return _show_sign_in(request, to)
 
 
@@ -240,7 +240,7 @@ def _show_sign_in(request: Request, to: str, *, problem: str = "", status: int =
 
 @router.post("/sign-in")
 def sign_in(request: Request, token: Annotated[str, Form()] = "", to: Annotated[str, Form()] = "/") -> Response:
-    """Take a token and give the browser one of its own."""
+    """Exchange a token for a separate token of the browser."""
     made = tokens.sign_in(get_app(request), token)
     if made is None:
         return _show_sign_in(request, to, problem="This token is not valid, or it may not read.", status=403)
@@ -255,7 +255,7 @@ def sign_in(request: Request, token: Annotated[str, Form()] = "", to: Annotated[
 
 @router.post("/sign-out", dependencies=[Checked])
 def sign_out(request: Request) -> Response:
-    """Take the token of this browser back."""
+    """Revoke the token of this browser."""
     tokens.sign_out(get_app(request), request.cookies.get(COOKIE, ""))
     response = go("/sign-in")
     response.delete_cookie(COOKIE, path="/")
@@ -266,12 +266,12 @@ def sign_out(request: Request) -> Response:
 
 
 def is_screen(path: str) -> bool:
-    """Whether an address belongs to the web app and not to an interface for programs."""
+    """Whether a path belongs to the web app and not to an interface for programs."""
     return not path.startswith(_INTERFACES)
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
-    """Whether a browser asks, which shows a problem as a page."""
+    """Whether the client is a browser, which shows a problem as a page."""
     return "text/html" in headers.get("accept", "")
 
 
@@ -285,7 +285,7 @@ def show_problem(request: Request, told: Mapping[str, Any], status: int) -> Resp
 
 
 def show_plain_problem(told: Mapping[str, Any], status: int, retry_after: str | None = None) -> Response:
-    """Return a problem as a page that shows nothing of anybody."""
+    """Return a problem as a page without user data."""
     context = {"problem": {"title": "Error", "next": "", **told}, "version": __version__}
     response = write_html(templates().get_template("problem_plain.html").render(context), status)
     if retry_after is not None:
@@ -305,7 +305,7 @@ def _find_assets() -> Mapping[str, str]:
 
 @router.get("/static/{name}")
 def send_asset(request: Request, name: str) -> Response:
-    """Send a static file; one that is asked for by its hash never changes."""
+    """Send a static file; with its hash in the request it is cached forever."""
     kind = _find_assets().get(name)
     if kind is None:
         raise HTTPException(404, "there is no such file")

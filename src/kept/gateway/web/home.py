@@ -1,4 +1,4 @@
-"""Home: what needs the person, what changed since they looked, what agents were shown today, and the agents."""
+"""Home: what needs attention, recent changes, what agents were shown today, and the agents."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ router = APIRouter(include_in_schema=False, dependencies=[Checked])
 _DAY = 86_400.0
 _MOST_RECEIPTS = 200
 _LOOK_SECONDS = 2.0
-"""How often an open page is told whether something new is stored."""
+"""How often an open page is notified of new data."""
 _SILENCE_SECONDS = 20.0
-"""After this time without news an empty line is sent, so that both sides notice a broken connection."""
+"""After this time without changes an empty line is sent, so that both sides notice a broken connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ShownToday:
 
 @router.get("/")
 def show_home(request: Request, caller: Reader) -> Response:
-    """Show what happened and what waits."""
+    """Show recent changes and pending decisions."""
     is_admin = Scope.ADMIN in caller.scopes
     agents = connect_status.read_status(caller) if is_admin else None
     connected = [one for one in agents.clients if one.connected] if agents else []
@@ -105,7 +105,7 @@ def find_condition(agent: ClientStatus) -> str:
 
 @router.post("/changes/keep")
 def keep_group(caller: Writer, group: Annotated[str, Form()], back: Annotated[str, Form()] = "") -> Response:
-    """Take a group of changes out of the list, or put it back."""
+    """Remove a group of changes from the list, or put it back."""
     changes.keep_group(caller, group, kept=not back)
     if back:
         return go("/", Toast("It is in the list again."))
@@ -114,7 +114,7 @@ def keep_group(caller: Writer, group: Annotated[str, Form()], back: Annotated[st
 
 @router.post("/changes/keep-all")
 def keep_all(caller: Writer, up_to: Annotated[int, Form()]) -> Response:
-    """Take all listed changes out of the list."""
+    """Remove all changes from the list."""
     changes.keep_all(caller, up_to)
     return go("/", Toast("Everything is kept. Each change stays in the history and can be undone there."))
 
@@ -137,7 +137,7 @@ def undo_group(
 
 @router.post("/pending/{pending_id}")
 def decide_pending(caller: Writer, pending_id: str, verdict: Annotated[str, Form()]) -> Response:
-    """Apply or reject a write that waits."""
+    """Apply or reject a pending write."""
     if verdict == "approve":
         done = pages.approve(caller, pending_id)
         if isinstance(done, Refused):
@@ -150,12 +150,12 @@ def decide_pending(caller: Writer, pending_id: str, verdict: Annotated[str, Form
     return go("/memory", Toast("Rejected. Its text is in the archive, from where it can be restored."))
 
 
-# news
+# notifications
 
 
 @router.get("/live")
 async def stream_news(request: Request, caller: Reader) -> Response:
-    """Tell an open page when something new is stored, by whichever process."""
+    """Notify an open page when any process has stored something new."""
     turns = get_turns(request)
 
     async def produce(write: Write) -> None:
@@ -166,7 +166,7 @@ async def stream_news(request: Request, caller: Reader) -> Response:
             try:
                 pulse = await offload(changes.read_pulse, caller)
             except KeptError as error:  # a busy or damaged store: the page keeps what it shows
-                log.info("no news for a page: %s", error)
+                log.info("no notification for a page: %s", error)
             if pulse is not None and pulse != last:
                 await write(sse("pulse", pulse.as_json()))
                 last, silent = pulse, 0.0
@@ -180,7 +180,7 @@ async def stream_news(request: Request, caller: Reader) -> Response:
 
 
 async def _wait_for_news(turns: Turns) -> None:
-    """Wait for the next look; a server that stops ends the wait early."""
+    """Wait until the next check; a stopping server ends the wait early."""
     for _ in range(4):
         if not turns.is_stopping:
             await anyio.sleep(_LOOK_SECONDS / 4)

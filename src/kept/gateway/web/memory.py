@@ -1,4 +1,4 @@
-"""Memory: both pages as they stand in the prompt, entry by entry, with add, edit, move, remove, history and archive."""
+"""Memory: both pages entry by entry, with add, edit, move, remove, history and archive."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PageName = Annotated[Target, Form()]
 
 @router.get("")
 def show_memory(request: Request, caller: Reader) -> Response:
-    """Show both pages and what waits."""
+    """Show both pages and pending writes."""
     return _show(request, caller)
 
 
@@ -54,7 +54,7 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
 
 @router.get("/archive")
 def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max_length=500)] = "") -> Response:
-    """Show what was removed or replaced, and can be put back."""
+    """Show removed and replaced texts, which can be restored."""
     found = pages.search_archive(caller, old).records
     return show(
         request, "memory_archive.html", here="memory", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
@@ -64,7 +64,7 @@ def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max
 
 @router.post("/check")
 def check_text(caller: Reader, target: PageName, text: Text = "") -> Response:
-    """Say what adding a text would do, while it is typed."""
+    """Check a text while it is typed."""
     return show_part("memory_check.html", check=entries.check_entry(caller, target, text))
 
 
@@ -72,7 +72,7 @@ def check_text(caller: Reader, target: PageName, text: Text = "") -> Response:
 def add_entry(
     request: Request, caller: Writer, target: PageName, text: Text = "", accept: Annotated[str, Form()] = ""
 ) -> Response:
-    """Add an entry; a text that the scanner holds is added when the person insists."""
+    """Add an entry; a text that the scanner holds is added if the person confirms it."""
     allow = frozenset(accept.split())
     done = pages.edit_entry(caller, Add(text), target, allow=allow)
     if isinstance(done, Refused):
@@ -82,7 +82,7 @@ def add_entry(
 
 @router.post("/edit")
 def edit_entry(request: Request, caller: Writer, target: PageName, before: Text, text: Text = "") -> Response:
-    """Change an entry; one that somebody else changed meanwhile is shown beside the new text."""
+    """Change an entry; if somebody else changed it meanwhile, show both texts."""
     before, text = _unix(before), _unix(text)
     done = entries.change_entry(caller, target, before, text)
     if isinstance(done, Refused):
@@ -111,7 +111,7 @@ def _show_conflict(
 
 @router.post("/remove")
 def remove_entry(caller: Writer, target: PageName, before: Text) -> Response:
-    """Take an entry off its page; it stays in the archive."""
+    """Move an entry from its page to the archive."""
     done = entries.change_entry(caller, target, _unix(before), "")
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
@@ -137,7 +137,7 @@ def restore_entry(caller: Writer, edit: Annotated[int, Form()]) -> Response:
 def show_entry(
     request: Request, caller: Reader, page: Target, text: Annotated[str, Query(max_length=20_000)]
 ) -> Response:
-    """Show the life of one entry."""
+    """Show the history of one entry."""
     found = entries.trace_entry(caller, page, text)
     listed = [one for each in entries.list_entries(caller).pages if each.target is page for one in each.entries]
     known = [one.record.session_id for one in found.versions if one.record.session_id]
@@ -156,7 +156,7 @@ def show_entry(
 def show_time_machine(
     request: Request, caller: Reader, page: Target = Target.MEMORY, step: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
-    """Show a page after any edit of its ledger, beside the page of today."""
+    """Show a page after any edit in its ledger, and the current page."""
     found = changes.read_step(caller, page, step)
     origins = list(dict.fromkeys(origin for day in found.days.values() for origin in day))
     today = caller.app.clock.now().astimezone().date()
@@ -174,7 +174,7 @@ def show_time_machine(
 
 @router.post("/time/restore")
 def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()]) -> Response:
-    """Make a page what it was after a step."""
+    """Restore a page to its state after a step."""
     done = changes.restore_step(caller, target, step)
     address = f"/memory/time?page={target.value}"
     return refuse(address, done) if isinstance(done, Refused) else go("/memory", _tell(done))
@@ -182,14 +182,14 @@ def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()])
 
 @router.post("/time/entry")
 def restore_text(caller: Writer, target: PageName, text: Text) -> Response:
-    """Put one entry of an earlier page back."""
+    """Restore one entry of an earlier page."""
     done = pages.edit_entry(caller, Add(_unix(text)), target)
     return refuse("/memory", done) if isinstance(done, Refused) else go("/memory", _tell(done))
 
 
 @router.get("/stale")
 def show_stale(request: Request, caller: Reader) -> Response:
-    """Show which entries are old and were not shown for long."""
+    """Show which entries are old and have not been shown for a long time."""
     found = [one for page in entries.list_entries(caller).pages for one in page.entries]
     origins = list(dict.fromkeys(one.origin for one in found))
     ages = sorted((_measure(one, origins) for one in found), key=lambda each: -(each[1] + each[2]))
@@ -210,7 +210,7 @@ def _measure(entry: Entry, origins: list[str]) -> tuple[Entry, float, float, int
 
 @router.post("/stale")
 async def archive_stale(request: Request, caller: Writer) -> Response:
-    """Take the chosen entries off their pages; they stay in the archive."""
+    """Move the chosen entries from their pages to the archive."""
     form = await request.form()
     chosen = [str(value) for value in form.getlist("entry")]
     return await _archive(caller, chosen)
@@ -237,5 +237,5 @@ def _tell(done: Outcome) -> Toast:
 
 
 def _unix(text: str) -> str:
-    """Return a text of a form with the line ends of the pages; browsers send those of DOS."""
+    """Return a text of a form with LF line endings; browsers send CRLF."""
     return text.replace("\r\n", "\n")

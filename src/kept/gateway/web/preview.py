@@ -1,4 +1,4 @@
-"""Preview: exactly what an agent would be given for a project and a prompt, and what it costs."""
+"""Preview: exactly what an agent would be given for a project and a prompt, with its tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kept.operations import connect, pages, preview, reading
 router = APIRouter(prefix="/preview", include_in_schema=False, dependencies=[Checked])
 
 _WITHOUT_HOOKS = frozenset({"claude-desktop", "vscode"})
-"""Clients that ask for the memory by its tools and are given nothing by themselves."""
+"""Clients that use the memory only through tools and receive nothing automatically."""
 _MOST_PROJECTS = 12
 Recall = Literal["start", "sure", "off"]
 

@@ -25,7 +25,7 @@ Name = Annotated[str, Path(max_length=100)]
 
 @router.get("")
 def show_providers(request: Request, caller: Admin) -> Response:
-    """Show what is installed and what waits; the health of those in use follows, because they are asked for it."""
+    """Show installed providers and queued writes; their health is loaded separately, because it is slow."""
     found = providers.find_providers(caller)
     chosen = caller.app.settings.memory.provider or []
     return show(
@@ -114,7 +114,7 @@ def _save(request: Request, caller: Admin, name: str, given: dict[str, str]) -> 
 
 
 def _read_answers(fields: list[Field], given: dict[str, str]) -> dict[str, JSON]:
-    """Return the answers in the types that the fields have: a form holds texts only."""
+    """Convert the answers to the types of the fields: a form contains only texts."""
     answers: dict[str, JSON] = {}
     for one in fields:
         if one.key in given:

@@ -1,4 +1,4 @@
-"""Receipts: every time a model was given something of the memory; what, to whom, why, and whether it was useful."""
+"""Receipts: each time a model was given part of the memory: what, to whom, why, and whether it was useful."""
 
 from __future__ import annotations
 
@@ -98,13 +98,13 @@ def mark_receipt(
     message: Annotated[int | None, Form()] = None,
     to: Annotated[str, Form()] = "",
 ) -> Response:
-    """Mark a message of a receipt, or take its mark back."""
+    """Mark a message of a receipt, or remove its mark."""
     place = safe_address(to, f"/receipts/{number}")
     target = {"message": str(message)} if message is not None else {}
     address = f"/receipts/{number}/mark"
     if not mark:
         gone = receipts.undo_mark(caller, number, message_id=message)
-        return refuse(place, gone) if isinstance(gone, Refused) else go(place, Toast("The mark is taken back."))
+        return refuse(place, gone) if isinstance(gone, Refused) else go(place, Toast("The mark is removed."))
     chosen = Mark(mark)
     done = receipts.mark_receipt(caller, number, chosen, message_id=message)
     if isinstance(done, Refused):

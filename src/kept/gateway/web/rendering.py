@@ -1,4 +1,4 @@
-"""How values become HTML: the templates, and the filters that show moments, numbers and differences."""
+"""Rendering of HTML: the templates, and filters for times, numbers and differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _STEPS = ((60, "minute"), (60, "hour"), (24, "day"), (7, "week"))
 _MOST_DIFF_WORDS = 3_000
-"""Longer texts are shown as a whole, before and after: comparing them would take seconds."""
+"""Longer texts are shown whole, before and after: comparing them would take seconds."""
 ORIGINS = {
     "user": "you",
     "agent": "agent",
@@ -70,7 +70,7 @@ def templates() -> Environment:
 
 @cache
 def name_asset(name: str) -> str:
-    """Return the address of a static file; it changes with the file, so that browsers may keep it for ever."""
+    """Return the URL of a static file; it changes with the file, so that browsers may cache it forever."""
     content = resource_path("kept.gateway.web", "static", name).read_bytes()
     return f"/static/{name}?v={hashlib.sha256(content).hexdigest()[:10]}"
 
@@ -93,7 +93,7 @@ def describe_span(seconds: float) -> str:
 
 
 def show_moment(moment: float | None) -> Markup:
-    """Return a moment relative to now, with the exact one as its title."""
+    """Return a time relative to now, with the exact one as its title."""
     if moment is None:
         return Markup('<span class="quiet">never</span>')
     try:
@@ -118,7 +118,7 @@ def describe_size(count: float) -> str:
 
 
 def show_difference(before: str | None, after: str | None) -> Markup:
-    """Return what became of a text, word by word: removed words struck out, new ones marked."""
+    """Return the changes of a text word by word: removed words struck out, new ones marked."""
     old, new = _split(before or ""), _split(after or "")
     if before is None or after is None or len(old) + len(new) > _MOST_DIFF_WORDS:
         gone = Markup("<del>{}</del>").format(before) if before else Markup("")

@@ -1,4 +1,4 @@
-"""The routers of all screens, in the order in which they are asked."""
+"""The routers of all screens, in the order in which they are matched."""
 
 from kept.gateway.web import (
     agents,

@@ -42,7 +42,7 @@ class ShownPassage:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the form of the page holds."""
+    """The fields of the search form."""
 
     q: str
     source: str

@@ -152,6 +152,8 @@ def delete(caller: Writer, name: Name) -> Response:
 
 @router.post("/{name}/restore")
 def restore(caller: Writer, name: Name) -> Response:
-    """Take a conversation out of the trash."""
+    """Restore a conversation from the trash."""
     done = sessions.restore_session(caller, name)
-    return go(f"/sessions/{done.sessions[0]}", Toast("It is back.", f"/sessions/{done.sessions[0]}/delete"))
+    return go(
+        f"/sessions/{done.sessions[0]}", Toast("Restored from the trash.", f"/sessions/{done.sessions[0]}/delete")
+    )

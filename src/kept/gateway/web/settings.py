@@ -53,7 +53,7 @@ def show_data(request: Request, caller: Admin) -> Response:
 
 @router.post("/theme")
 def choose_theme(theme: Annotated[str, Form()]) -> Response:
-    """Choose light, dark, or what the system says; only this browser remembers it."""
+    """Choose light, dark, or the system's theme; stored only in this browser."""
     chosen = theme if theme in _THEMES else "auto"
     response = go("/settings", Toast(f"Theme: {chosen}."))
     response.set_cookie("kept_theme", chosen, max_age=_YEAR, path="/", httponly=True, samesite="strict")
@@ -69,7 +69,7 @@ def create_token(
     scope: Annotated[list[str] | None, Form()] = None,
     days: Annotated[str, Form(max_length=10)] = "",
 ) -> Response:
-    """Create a token; its secret is on this page only, and nowhere afterwards."""
+    """Create a token; its secret is shown only once, on this page."""
     try:
         valid = float(days) if days.strip() else None
         made = tokens.create_token(caller, user, name=name, scopes=scope or (), days=valid)
@@ -96,7 +96,7 @@ def back_up(caller: Admin) -> Response:
 
 @router.get("/restore")
 def plan_restore(request: Request, caller: Admin, file: Annotated[str, Query(max_length=300)]) -> Response:
-    """Show what bringing a backup back would do; nothing is changed."""
+    """Show what restoring a backup would do; nothing is changed."""
     path = backup.find_backup(caller, file)
     if backup.needs_passphrase(path):
         return go("/settings#backup", Toast(f"It has a passphrase: kept restore {path}", is_problem=True))
@@ -108,11 +108,13 @@ def plan_restore(request: Request, caller: Admin, file: Annotated[str, Query(max
 
 @router.post("/restore")
 def apply_restore(caller: Admin, file: Annotated[str, Form(max_length=300)]) -> Response:
-    """Merge a backup into this home; the home as it was is backed up first."""
+    """Merge a backup into this home; the current state is backed up first."""
     with restore.open_restore(caller, backup.find_backup(caller, file)) as opened:
         done = opened if isinstance(opened, Refused) else restore.apply_restore(caller, opened)
     if isinstance(done, Refused):
         return refuse("/settings#backup", done)
     if done.changes_nothing:
-        return go("/settings#backup", Toast("Everything of this backup is here already."))
-    return go("/settings#backup", Toast(f"Restored. The home before is in {done.backup.name if done.backup else '–'}."))
+        return go("/settings#backup", Toast("This home already contains everything in the backup."))
+    return go(
+        "/settings#backup", Toast(f"Restored. The previous state is in {done.backup.name if done.backup else '–'}.")
+    )

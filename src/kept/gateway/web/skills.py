@@ -1,4 +1,4 @@
-"""Skills: what agents can look up, how often they do, every version with its difference, and what waits."""
+"""Skills: list, usage, every version with its diff, and pending changes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def create_skill(
 
 @router.post("/pending/{pending_id}")
 def decide_pending(caller: Writer, pending_id: Name, verdict: Annotated[str, Form()]) -> Response:
-    """Apply or reject a change that waits."""
+    """Apply or reject a pending change."""
     if verdict != "approve":
         rejected = skills.reject(caller, pending_id)
         return refuse("/skills", rejected) if isinstance(rejected, Refused) else go("/skills", Toast("Rejected."))
@@ -121,7 +121,7 @@ def save_skill(request: Request, caller: Writer, name: Name, text: Body = "") ->
 
 @router.post("/{name}/undo")
 def undo_change(caller: Writer, name: Name, change: Annotated[int | None, Form()] = None) -> Response:
-    """Undo a change of a skill, also its deletion."""
+    """Undo a change of a skill, including its deletion."""
     done = skills.undo_change(caller, name, change)
     return refuse("/skills", done) if isinstance(done, Refused) else go(f"/skills/{name}", _tell(done))
 
@@ -132,7 +132,7 @@ def pin_skill(caller: Writer, name: Name, pinned: Annotated[str, Form()] = "") -
     refused = curator.pin_skill(caller, name, pinned=bool(pinned))
     if refused is not None:
         return refuse(f"/skills/{name}", refused)
-    said = "It is never archived by itself." if pinned else "It may be archived when it is not used for long."
+    said = "Pinned: the curator never archives it." if pinned else "Not pinned: the curator may archive it when unused."
     return go(f"/skills/{name}", Toast(said, f"/skills/{name}/pin", {} if pinned else {"pinned": "1"}))
 
 

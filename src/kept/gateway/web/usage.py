@@ -28,7 +28,7 @@ _MOST_SESSIONS = 12
 
 @dataclass(frozen=True, slots=True)
 class PrefixMove:
-    """A day on which the prompt prefix moved, and why; the cache had to be filled again."""
+    """A day on which the prompt prefix changed, and why; the cache had to be filled again."""
 
     day: str
     why: str
@@ -80,7 +80,7 @@ def _split(total: Total) -> dict[str, int]:
 
 
 def _find_moves(caller: Caller, days: int) -> list[PrefixMove]:
-    """Return the days on which compactions or a new model moved the prefix."""
+    """Return the days on which compactions or a new model changed the prefix."""
     moves: dict[str, list[str]] = {}
     seen: set[str] = set()
     for row in usage.list_usage(caller, days=days):
@@ -94,7 +94,7 @@ def _find_moves(caller: Caller, days: int) -> list[PrefixMove]:
 
 
 def _sum_memory(caller: Caller, days: int) -> dict[str, int]:
-    """Return by day how many tokens agents were given of the memory."""
+    """Return by day how many tokens of memory agents were given."""
     since = (caller.app.clock.now() - timedelta(days=days)).timestamp()
     found: dict[str, int] = {}
     for one in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts:

@@ -75,7 +75,7 @@
     if (used) event.preventDefault();
   }
 
-  // a server that does not answer is told, and asked again
+  // tell the person that the server does not answer, and try again
   let lost = null;
   function tellLost() {
     if (lost) return;
