@@ -376,7 +376,28 @@ def test_a_search_that_finds_nothing_promises_no_passages(served):
     page = client.get("/search", params={"q": "zzzqqq"}).text
 
     assert "Nothing matches" in page
+    assert "Nothing matched" not in page
     assert "passages are below" not in page
+
+
+def test_one_of_a_kind_is_counted_in_the_singular(browser, served):
+    """A home with one entry, one conversation and one message says so."""
+    import_session(served, "only", "the heron lands")
+    browser.post("/memory/add", target="user", text="I like tea.")
+
+    assert "1 entry on your pages, 1 conversation with 1 message." in browser.get("/").text
+    assert "1 conversation with 1 message, from" in browser.get("/sessions").text
+    assert "1 passage from 1 considered message." in browser.get("/search?q=heron").text
+
+
+def test_a_message_quotes_a_person_as_they_wrote_and_shows_commands_as_code(browser):
+    """A name keeps its capitals; what stands in backticks is code, and markup in it stays text."""
+    unknown = browser.post("/forget/plan", session="Harbor <b>Plan</b>")
+    assert "Harbor &lt;b&gt;Plan&lt;/b&gt;" in unknown.text.partition('role="alert"')[2].partition("</p>")[0]
+    problem = browser.get("/sessions/nope").text
+
+    assert "<code>kept sessions list</code>" in problem
+    assert "`" not in problem
 
 
 def test_a_running_turn_is_stopped(home):

@@ -219,6 +219,34 @@ def test_the_chat_streams_and_saves_with_undo(site, open_page):
     assert not any("dentist" in one for one in (*read(site), *read(site, Target.USER)))
 
 
+def test_the_chat_follows_a_long_answer_unless_its_reader_scrolls_up(site, open_page):
+    """The end of the answer is in view above the composer, also after a reload; who reads further up stays there."""
+    text = "".join(f"line {number} of the answer\n\n" for number in range(60)) + "and the very end"
+    with LoopbackOpenAI(lambda _body: Says(text, piece_length=60, delay_seconds=0.1)) as model:
+        site.stop()
+        site.environ |= {**model.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}
+        site.start()
+        page = open_page(site, "/chat", "phone")
+        page.fill("#message", "Tell me everything.")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("[data-interrupt]", state="hidden", timeout=60_000)
+        page.wait_for_selector(".said:has-text('the very end')")
+        assert page.evaluate(END_IS_SHOWN)
+        page.reload()
+        assert page.evaluate(END_IS_SHOWN)
+
+        page.fill("#message", "And again.")
+        page.keyboard.press("Enter")
+        wait_for(page, lambda: page.locator(".message.assistant").last.inner_text().count("line") > 5)
+        page.evaluate("window.scrollTo(0, 40)")
+        page.wait_for_selector("[data-interrupt]", state="hidden", timeout=60_000)
+        assert page.evaluate("window.scrollY") == 40
+
+
+END_IS_SHOWN = """() => [...document.querySelectorAll('.message.assistant .said')].at(-1).getBoundingClientRect().bottom
+    <= document.querySelector('#composer').getBoundingClientRect().top + 1"""
+
+
 def test_a_turn_is_stopped(site, open_page):
     """Stop ends the answer; what was said so far stays, marked, and the next message can be sent."""
     with LoopbackOpenAI(lambda _body: Says("word " * 400, piece_length=20, delay_seconds=0.2)) as model:

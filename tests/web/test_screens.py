@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+from kept.memory.edits import Add, Author, Target
+
 from . import conftest
 
 SCREENS = {
@@ -82,6 +84,89 @@ def test_controls_are_large_enough_for_a_thumb(shared, open_page, name):
     )
 
     assert small == []
+
+
+@pytest.mark.parametrize("name", ["memory", "time-machine", "staleness"])
+def test_every_tab_is_in_the_window_of_a_phone(shared, open_page, name):
+    """No tab hides behind the edge, least of all the current one."""
+    page = open_page(shared, SCREENS[name], "phone")
+    edges = page.evaluate("[...document.querySelectorAll('.tabs a')].map((one) => one.getBoundingClientRect().right)")
+
+    assert len(edges) == 4
+    assert max(edges) <= conftest.DEVICES["phone"][0]
+
+
+def test_a_field_shares_its_row_with_its_button_on_a_phone(shared, open_page):
+    """The field takes the room that the button leaves."""
+    page = open_page(shared, "/sessions/demo-13-long-2", "phone")
+    field = page.locator("input[name=title]").bounding_box()
+    button = page.locator("button:has-text('Rename')").bounding_box()
+
+    assert field["y"] == button["y"]
+    assert field["width"] > button["width"]
+
+
+@pytest.mark.parametrize("name", ["time-machine", "staleness", "sessions", "usage"])
+def test_the_words_of_a_chart_can_be_read_on_a_phone(shared, open_page, name):
+    """A chart that shrinks with the window has larger letters, at least 8 pixels high."""
+    page = open_page(shared, SCREENS[name], "phone")
+    sizes = page.evaluate(
+        """[...document.querySelectorAll('svg.chart text')].map((one) =>
+            parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)"""
+    )
+
+    assert sizes
+    assert min(sizes) >= 8
+
+
+def test_the_words_of_the_staleness_chart_are_not_cut_on_a_phone(shared, open_page):
+    """The names of its axis stay in the window, although their letters are larger than the chart foresees."""
+    page = open_page(shared, SCREENS["staleness"], "phone")
+    left = page.evaluate(
+        "[...document.querySelectorAll('svg.chart text')].map((one) => one.getBoundingClientRect().left)"
+    )
+
+    assert min(left) >= 0
+
+
+def test_the_calendar_begins_where_its_card_does(shared, open_page):
+    """On a wide screen it is at the left; on a phone its newest week is in view."""
+    place = "document.querySelector('svg.calendar').getBoundingClientRect()"
+    box = "document.querySelector('.scroll-x.newest').getBoundingClientRect()"
+    wide = open_page(shared, "/sessions")
+    phone = open_page(shared, "/sessions", "phone")
+
+    assert abs(wide.evaluate(f"{place}.left - {box}.left")) <= 2
+    assert abs(phone.evaluate(f"{place}.right - {box}.right")) <= 2
+
+
+def test_a_long_word_breaks_no_word_of_the_next_column(site, open_page):
+    """Origin, age and last use stay on one line beside an entry without spaces."""
+    site.owner.space.memory.apply(Target.USER, Add("Donaudampfschifffahrtsgesellschaft" * 4), Author())
+    page = open_page(site, "/memory/stale")
+    lines = page.evaluate(
+        """[...document.querySelectorAll('td.number, td .chip')].map((one) => {
+            const range = document.createRange();
+            range.selectNodeContents(one);
+            return new Set([...range.getClientRects()].map((box) => box.top)).size;
+        })"""
+    )
+
+    assert len(lines) > 6
+    assert set(lines) == {1}
+
+
+def test_the_tables_of_usage_fit_a_phone(shared, open_page):
+    """Their last column, the cost, is in a window of 360 pixels."""
+    page = open_page(shared, SCREENS["usage"], "phone")
+    page.set_viewport_size({"width": 360, "height": 780})
+    edges = page.evaluate(
+        """[...document.querySelectorAll('main .table-wrap')].filter((one) => one.checkVisibility())
+            .map((one) => one.scrollWidth - one.clientWidth)"""
+    )
+
+    assert edges
+    assert max(edges) == 0
 
 
 def test_pages_are_small(shared, open_page):

@@ -147,7 +147,7 @@ def _propose(
 
 
 def _find_copies(caller: Caller, plan: FullForgetPlan) -> tuple[str, ...]:
-    return tuple(find_other_copies(caller, plan.files, plan.texts, plan.long_passages))
+    return tuple(find_other_copies(caller, plan))
 
 
 def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:

@@ -11,14 +11,16 @@ from typing import TYPE_CHECKING
 from kept.app.caller import Scope
 from kept.app.places import OnForget, Place, find_place
 from kept.core.errors import KeptError, Unreadable
+from kept.memory.edits import Target
 from kept.operations.backup import list_outside_backups
 from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from kept.app.caller import Caller
     from kept.core.text import JSON
+    from kept.operations.forgetter import FullForgetPlan
     from kept.storage.texts import Texts
 
 _FORGOTTEN = b"[forgotten]"
@@ -114,18 +116,16 @@ def _holds_passage(file: HeldFile, passages: Texts) -> bool:
     return file.place is not None and file.place.on_forget in _COPIES and passages.are_in_file(file.path)
 
 
-def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts, passages: Texts) -> list[str]:
+def find_other_copies(caller: Caller, plan: FullForgetPlan) -> list[str]:
     """Return what forget does not change.
 
     Copies of a database and backups are always listed: a damaged copy may contain a text in fragments, and a backup is
     compressed. Files with a passage of a forgotten conversation, other profiles and skills in other folders are
     listed if they contain the words. Transcripts of other programs belong to those programs.
     """
-    going = {file.name for file in treated}
+    going, texts = {file.name for file in plan.files}, plan.texts
     files = [file for file in iterate_files(caller) if file.name not in going]
-    found = [
-        file.name for file in files if _is_copy(file) or (_is_own_text(file) and passages.may_be_in_file(file.path))
-    ]
+    found = [file.name for file in files if _is_copy(file) or (_is_own_text(file) and _keeps_passage(file, plan))]
     found += [str(path) for path in _outside(caller) if texts.may_be_in_file(path)] if texts else []
     found += [str(path) for path in list_outside_backups(caller)]
     return found + [f"the transcripts that {client} keeps itself" for client in _read_clients(caller)]
@@ -134,6 +134,32 @@ def find_other_copies(caller: Caller, treated: Sequence[HeldFile], texts: Texts,
 def _is_own_text(file: HeldFile) -> bool:
     """Whether a passage of a forgotten conversation may be here independently, so that it stays."""
     return file.place is None or file.place.on_forget in {OnForget.SKILL, OnForget.LINES, OnForget.ENTRIES}
+
+
+def _keeps_passage(file: HeldFile, plan: FullForgetPlan) -> bool:
+    """Whether a passage is still in a file after the planned entries left the pages."""
+    from kept.memory.page import parse
+
+    passages, page = plan.long_passages, _find_page(file.path)
+    if page is None or not passages.may_be_in_file(file.path):
+        return passages.may_be_in_file(file.path)
+    try:
+        entries = parse((read_bytes(file.path) or b"").decode("utf-8", "surrogateescape"))
+    except KeptError:
+        return True
+    going = {entry for target, entry in plan.entries if target is page}
+    return any(passages.are_in(entry) for entry in entries if entry not in going)
+
+
+def _find_page(path: Path) -> Target | None:
+    """Return the page that a file holds, None for other files."""
+    from kept.memory.writer import FILE_NAMES, PROJECTS
+
+    pages = {name: target for target, name in FILE_NAMES.items()}
+    if path.parent.name == "memories":
+        return pages.get(path.name)
+    is_project = path.parent.parent.name == PROJECTS and path.name == FILE_NAMES[Target.MEMORY]
+    return Target.PROJECT if is_project else None
 
 
 def _read_clients(caller: Caller) -> list[str]:

@@ -8,7 +8,7 @@ from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.operations.forget import forget as forget_all
-from kept.operations.forget import plan_forget_origin
+from kept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
 from kept.operations.forgetter import Forgetter
 from kept.providers.outbox import Outbox, Write
 from kept.skills.changes import Author as SkillAuthor
@@ -173,6 +173,20 @@ def test_forgetting_a_source_reaches_the_skills_that_were_learnt_from_it(home):
     assert any("Build with make" in text for text in texts)
     assert isinstance(plan_forget_origin(caller, "web:bad.example"), Refused)
     app.close()
+
+
+def test_only_a_page_that_keeps_the_passage_is_named_as_not_touched(app):
+    """The page that loses the entry is none of the copies that stay; one with a longer entry of another session is."""
+    text = "the staging server of the billing team is called heron"
+    app.owner.sessions.create(Session(NAME, "cli", 1.0), system_prompt="")
+    app.owner.memory.apply(Target.MEMORY, Add(text), Author(session_id=NAME))
+
+    assert plan_forget_words(app.caller(), "heron").copies_not_touched == ()
+    assert plan_forget_session(app.caller(), NAME).copies_not_touched == ()
+    app.owner.memory.apply(Target.USER, Add(f"{text}, and mine is otter"), Author())
+    assert plan_forget_session(app.caller(), NAME).copies_not_touched == ("memories/USER.md",)
+    app.owner.memory.apply(Target.USER, Replace("otter", text), Author())
+    assert plan_forget_session(app.caller(), NAME).copies_not_touched == ("memories/USER.md",)
 
 
 def test_an_unknown_source_is_refused_with_those_that_are_known(home):

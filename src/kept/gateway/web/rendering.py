@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _STEPS = ((60, "minute"), (60, "hour"), (24, "day"), (7, "week"))
+_CODE = re.compile("`([^`]+)`")
 _MOST_DIFF_WORDS = 3_000
 """Longer texts are shown whole, before and after: comparing them would take seconds."""
 ORIGINS = {
@@ -54,6 +55,9 @@ def templates() -> Environment:
         "ago": show_moment,
         "span": describe_span,
         "number": lambda value: f"{value:,}",
+        "counted": describe_count,
+        "sentence": lambda text: text[:1].upper() + text[1:],
+        "code": show_code,
         "size": describe_size,
         "origin": lambda word: ORIGINS.get(word, word),
         "page": lambda word: PAGES.get(str(word), str(word)),
@@ -108,6 +112,11 @@ def show_moment(moment: float | None) -> Markup:
     )
 
 
+def describe_count(count: int, noun: str, plural: str = "") -> str:
+    """Return a number with what it counts: `1 message`, `1,200 messages`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def describe_size(count: float) -> str:
     """Return a number of bytes in the unit that people read."""
     for unit in ("bytes", "KB", "MB"):
@@ -115,6 +124,11 @@ def describe_size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "bytes" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1_000
     return f"{count:.1f} GB"
+
+
+def show_code(text: str) -> Markup:
+    """Return a message of ours with its commands, which stand in backticks, as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - the text is escaped before
 
 
 def show_difference(before: str | None, after: str | None) -> Markup:

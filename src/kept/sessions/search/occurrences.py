@@ -327,21 +327,27 @@ _LOOKED_AT = 1_000_000
 
 def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:
     """Return what marks `terms` in a text, endings aside; None when there is nothing to mark."""
-    stems = sorted({_stem(term) for term in terms if term.strip()}, key=len, reverse=True)
-    either = (rf"(?<!\w){re.escape(stem)}\w*" if stem.isascii() else re.escape(stem) for stem in stems)
+    stems = sorted(_stems(terms), key=lambda stem: len(stem[0]), reverse=True)
+    either = (rf"(?<!\w){re.escape(one)}{end}\w*" if one.isascii() else re.escape(one) for one, end in stems)
     return re.compile("|".join(either), re.IGNORECASE) if stems else None
 
 
 def _find_plain(text: str, terms: Iterable[str]) -> list[tuple[int, str]]:
     """Return what `pattern` matches, for ASCII only: to compile an expression takes longer than the search."""
     lower, found = text.lower(), list[tuple[int, str]]()
-    for stem in {_stem(term) for term in terms if term.strip()}:
+    for stem, end in _stems(terms):
         place = lower.find(stem)
         while place >= 0:
-            if not (place and (lower[place - 1].isalnum() or lower[place - 1] == "_")):
+            is_longer = end and lower[place + len(stem) : place + len(stem) + 1].isdigit()
+            if not (is_longer or (place and (lower[place - 1].isalnum() or lower[place - 1] == "_"))):
                 found.append((place, stem[:_LEAST_STEM]))
             place = lower.find(stem, place + 1)
     return sorted(found)
+
+
+def _stems(terms: Iterable[str]) -> set[tuple[str, str]]:
+    """Return the stem of each term, and what forbids digits after it if it is a number: they make another one."""
+    return {(_stem(term), r"(?!\d)" * term.strip().strip('"').isdecimal()) for term in terms if term.strip()}
 
 
 def _stem(term: str) -> str:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.occurrences import Marker
+from kept.sessions.search.occurrences import Marker, pattern
 
 
 def test_the_densest_place_is_shown():
@@ -15,6 +15,15 @@ def test_the_densest_place_is_shown():
     assert "deployed server failed" in shown
     assert len(shown) <= 122
     assert shown.startswith("…")
+
+
+def test_a_number_is_not_marked_in_a_longer_one():
+    """Port 80 is not in 8080 or 8000; a unit may follow it, and `80*` asks for all that begins so."""
+    text = "8080 80 8000 80km"
+
+    assert pattern(["80"]).findall(text) == ["80", "80km"]
+    assert pattern(["80*"]).findall(text) == ["8080", "80", "8000", "80km"]
+    assert "port 80 is open" in Marker(["80"]).around("8000 " * 300 + "port 80 is open" + " 8000" * 300, width=60)
 
 
 def test_the_beginning_is_shown_when_nothing_is_sought():

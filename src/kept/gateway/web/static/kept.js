@@ -20,7 +20,7 @@
     }
     for (const button of root.querySelectorAll("[data-close]")) button.hidden = false;
     for (const button of root.querySelectorAll(".no-script")) button.hidden = true;
-    if (root.querySelector("#log .message") && !location.hash) root.querySelector("#composer")?.scrollIntoView({ block: "end" });
+    if (root.querySelector("#log .message") && !location.hash) window.scrollTo(0, document.documentElement.scrollHeight);
     const toast = document.querySelector("[data-toast]:not(.bad)");
     if (toast) setTimeout(() => toast.remove(), UNDO_SECONDS * 1000);
   }
@@ -162,6 +162,11 @@
     return box;
   }
 
+  // the composer is sticky and so always in view: the page itself is scrolled, unless the person reads further up
+  const NEAR_END_PIXELS = 80;
+  const isAtEnd = () => window.innerHeight + window.scrollY >= document.documentElement.scrollHeight - NEAR_END_PIXELS;
+  const goToEnd = () => window.scrollTo(0, document.documentElement.scrollHeight);
+
   async function* readEvents(response) {
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
@@ -208,14 +213,16 @@
     stop.hidden = false;
     stop.onclick = () => fetch(form.dataset.stop, { method: "POST", body: new URLSearchParams({ form_token: form.elements.form_token.value, key: state.key }) });
     const own = add(log, "user", text);
+    goToEnd();
     try {
       const response = await fetch(form.dataset.stream, { method: "POST", body });
       if (!response.ok) throw new Error(String(response.status));
       field.value = "";
       field.dispatchEvent(new Event("input", { bubbles: true }));
       for await (const [name, data] of readEvents(response)) {
+        const follows = isAtEnd();
         handlers[name]?.(state, data);
-        form.scrollIntoView({ block: "end" });
+        if (follows) goToEnd();
       }
       status.textContent = "";
     } catch {
