@@ -112,6 +112,7 @@ class Replacement:
     def swap(self) -> None:
         """Put the finished new file in the place of the old one; nobody else may have the old one open."""
         with explain_errors("replace", self.path), lock_folder(self.path.parent, exclusive=True):
+            self._refuse_log()
             _sync(self.fresh)
             _give_second_name(self.path, self.aside)
             log = companion(self.path, "-wal")
@@ -120,6 +121,15 @@ class Replacement:
             sync_folder(self.path.parent)
             self._note(_SWAPPING)
             self._complete()
+
+    def _refuse_log(self) -> None:
+        """Raise an error if rows of the new file are still in its log: SQLite closes a file without saying so."""
+        log = companion(self.fresh, "-wal")
+        if log.exists() and log.stat().st_size:
+            raise StorageError(
+                f"cannot replace {str(self.path)!r}: the disk did not take all of the new file",
+                "free some space or check the disk, then try again; nothing was changed",
+            )
 
     def abandon(self) -> None:
         """Roll the replacement back after an error, unless it has gone so far that the next open completes it."""

@@ -68,6 +68,19 @@ def test_a_swap_puts_the_new_file_in_place_and_keeps_the_old_with_its_log(path):
     assert not is_unfinished(path)
 
 
+def test_a_new_file_whose_log_is_not_in_it_takes_no_place(path):
+    """SQLite closes a file without an error although the disk refused what its log holds; the old file stays."""
+    replacement = begin(path)
+    companion(replacement.fresh, "-wal").write_bytes(b"new log")
+
+    with pytest.raises(StorageError, match="did not take all of the new file"):
+        replacement.swap()
+    replacement.abandon()
+
+    assert path.read_bytes() == b"old"
+    assert names(path) == ["state.db", "state.db-wal"]
+
+
 def test_names_that_are_taken_are_not_used_again(path):
     """Two repairs in one second keep both old files."""
     begin(path).swap()

@@ -58,9 +58,12 @@ DELETE FROM index_queue WHERE message_id = ?;
 DELETE FROM index_queue WHERE message_id <= ?;
 
 -- name: recount_all
+-- a session of another program has no last activity before its messages are counted
 UPDATE sessions SET
-  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound')
-WHERE message_count <> (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound');
+  message_count = (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound'),
+  last_active = coalesce(last_active, (SELECT max(timestamp) FROM messages WHERE session_id = sessions.id))
+WHERE message_count <> (SELECT count(*) FROM messages WHERE session_id = sessions.id AND state <> 'rewound')
+  OR (last_active IS NULL AND EXISTS (SELECT 1 FROM messages WHERE session_id = sessions.id));
 
 -- name: texts_after
 SELECT id, CAST(role AS TEXT), iif(state = 'rewound', '', CAST(content AS TEXT)), origin,

@@ -16,6 +16,7 @@ from kept.core.search import SearchRequest
 from kept.sessions.postgres import index
 from kept.sessions.postgres.store import PostgresSessionStore
 from kept.sessions.search.postings import Word
+from kept.sessions.sqlite.index import drain
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.postgres import database as postgres
 from kept.storage.postgres.database import PostgresServer
@@ -93,6 +94,7 @@ def test_both_databases_give_the_same_ranked_lists(request, store, tmp_path, cou
             one.create(Session(SessionId(name), "cli", made[0].timestamp))
             one.append(SessionId(name), new)
         other.append(SESSION, [said("somebody else writes to the same server")] * 3)
+    drain(file.database, seconds=600)  # a search gives up after a few seconds, before a loaded machine has indexed all
     words = [word.strip(".,?") for message in made[:: max(1, count // 40)] for word in message.text.split()[:6]]
     queries = [*words[:60:3], *(" ".join(words[place : place + 5]) + "?" for place in range(0, 100, 10))]
     queries += [f'"{words[0]} {words[1]}"', f"{words[5][:3]}*", words[7][1:], f"{words[2]} NOT {words[3]}"]

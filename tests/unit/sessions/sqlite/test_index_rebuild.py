@@ -46,6 +46,19 @@ def test_a_rebuilt_index_answers_as_before(store: SqliteSessionStore) -> None:
     assert index_check.find_faults(store.database.connection) == []
 
 
+def test_a_rebuild_notes_when_a_session_of_another_program_was_last_active(store: SqliteSessionStore) -> None:
+    """A process that is killed after a rebuild leaves its queue to the next search; until then the session is dated."""
+    with store.database.writing() as connection:
+        connection.execute("INSERT INTO sessions (id, source, user_id, started) VALUES ('s', 'cli', 'owner', 1)")
+        connection.execute("INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s', 'user', 'owl', 5)")
+
+    index.rebuild(store.database, sink=lambda _: None, clock=SystemClock())
+
+    session = store.session(SessionId("s"))
+    assert session is not None
+    assert (session.message_count, session.last_active) == (1, 5)
+
+
 def make_old_store(path: Path, count: int) -> None:
     """Make a store of the version that indexed only the first 200,000 characters of a message."""
     old = Database(path, application_id=APPLICATION_ID, migrations=state_migrations()[:15])
