@@ -172,3 +172,14 @@ def test_undo_after_forgetting_says_what_can_be_undone(kept):
     said = kept("chat", stdin="Remember that I ski\nI met Jo at the lake\nForget the lake\nyes\nundo\n").out
 
     assert "kept memory log" in said[said.index("> undo") :]
+
+
+def test_conversations_that_cannot_be_read_are_not_said_to_hold_nothing(kept, tmp_path):
+    """Only the pages were looked at, and the answer names the command that tells why."""
+    home = tmp_path / "cut"
+    kept("--home", str(home), "chat", stdin="The shed key hangs on a nail by the door\n")
+    (home / "state.db").write_bytes((home / "state.db").read_bytes()[:20_000])
+
+    said = kept("--home", str(home), "chat", stdin="Where is the shed key?\n").out
+
+    assert "Past conversations cannot be read now: `kept doctor`" in said

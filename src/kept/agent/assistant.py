@@ -361,7 +361,8 @@ class Assistant:
         passages = merge_passages(question, [*pages, *waiting], fresh)
         hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
-            return Reply(hint or spoken.say("nothing" if asks else self._acknowledge(message)), memo=memo)
+            nothing = "nothing" if self._sources.look_up else "nothing_on_pages"
+            return Reply(hint or spoken.say(nothing if asks else self._acknowledge(message)), memo=memo)
         lines = [quote(self._show(passage, spoken), passage.source) for passage in passages] + ([hint] if hint else [])
         memo = replace(memo, answered=tuple(passage.text for passage in passages))
         return Reply("\n".join(lines), passages=tuple(passages), memo=memo.mention(passages[0].text))
