@@ -108,8 +108,7 @@ class SkillEditor:
     def _new_place(self, change: Create, folder: Path | None) -> Path | Refused:
         known = self.library.skill(change.name)
         if folder is not None or known is not None:
-            change_it = f"action 'patch' or 'edit', or `kept skills edit {change.name}`"
-            remedy = f"change it with {change_it}, or choose another name than {change.name!r}"
+            remedy = f"change it with action 'patch' or 'edit', or choose another name than {change.name!r}"
             return Refused(Reason.INVALID, f"there is a skill {change.name!r} already", remedy)
         if change.category:
             refused = refuse_name(change.category)
@@ -124,12 +123,7 @@ class SkillEditor:
 
     def _not_found(self, name: str) -> Refused:
         near = [ranked.skill.name for ranked in self.library.search(name)[:3]]
-        return Refused(
-            Reason.NO_MATCH,
-            f"there is no skill {name!r}",
-            "skills_list, or `kept skills list`, shows the names",
-            {"similar": near},
-        )
+        return Refused(Reason.NO_MATCH, f"there is no skill {name!r}", "skills_list shows the names", {"similar": near})
 
     def _write(self, change: Writing, place: Path, author: Author) -> Changed | Refused:
         present = state_of(place)
