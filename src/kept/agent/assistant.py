@@ -86,6 +86,8 @@ class Sources:
     """Lists what the person stated lately."""
     suggest: Callable[[str], str] | None = None
     """Names a skill that fits a question."""
+    is_readable: bool = True
+    """Whether past conversations can be read, if there are any."""
 
 
 _NO_SOURCES: Final = Sources()
@@ -187,7 +189,10 @@ class Assistant:
         """Carry out the answer to the open question; only what it named is saved or deleted."""
         memo, keeper = message.memo, self._keeper(message)
         if memo.asked.startswith("forget"):
-            return self._forget(message) if agrees else self._say(message, "forget_declined")
+            if not agrees:
+                return self._say(message, "forget_declined")
+            said, memo, has_forgotten = keeper.forget(memo)
+            return Reply(said, memo=memo, has_forgotten=has_forgotten)
         return _reply(*(keeper.accept(memo.pending, memo) if agrees else keeper.decline(memo.pending, memo)))
 
     def _accept_no(self, act: Act, message: _Message) -> Reply:
@@ -251,8 +256,7 @@ class Assistant:
 
     def _find_unwanted(self, unwanted: str, message: _Message) -> list[str]:
         look_up, said = self._sources.look_up, self._sources.list_said()
-        # as a question, so that corrections are found with what they correct
-        past = look_up(f"{unwanted}?", None) if look_up is not None else ()
+        past = look_up(f"{unwanted}?", None) if look_up is not None else ()  # a question finds corrections
         return find_unwanted(unwanted, (self._memory, self._approvals), past, said, message.spoken)
 
     def _confirm_forgetting(self, message: _Message, texts: Sequence[str] | None) -> Reply:
@@ -261,11 +265,6 @@ class Assistant:
             return self._say(message, "incognito")
         said, memo = self._keeper(message).ask_to_forget(texts, message.memo)
         return Reply(said, memo=memo)
-
-    def _forget(self, message: _Message) -> Reply:
-        """Forget what the open question named."""
-        said, memo, has_forgotten = self._keeper(message).forget(message.memo)
-        return Reply(said, memo=memo, has_forgotten=has_forgotten)
 
     def _list_everything(self, _act: Act, message: _Message) -> Reply:
         """List what is on the pages, what waits, and what was said, each under its heading."""
@@ -334,10 +333,11 @@ class Assistant:
             corrected = self._correct(message)
             if corrected is not None:
                 return corrected
-        found = statements(text, message.memo.language)
-        if found or (found := self._keeper(message).find_correction(text, message.memo.statement)):
+        found, unwanted = statements(text, message.memo.language), forget_request(text)
+        if not found and unwanted is None:
+            found = self._keeper(message).find_correction(text, message.memo.statement)
+        if found:
             return self._keep(message, found)
-        unwanted = forget_request(text)
         return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted, message))
 
     def _answer(self, message: _Message, *, focus: str = "") -> Reply:
@@ -361,7 +361,7 @@ class Assistant:
         passages = merge_passages(question, [*pages, *waiting], fresh)
         hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
-            nothing = "nothing" if self._sources.look_up else "nothing_on_pages"
+            nothing = "nothing" if self._sources.is_readable else "nothing_on_pages"
             return Reply(hint or spoken.say(nothing if asks else self._acknowledge(message)), memo=memo)
         lines = [quote(self._show(passage, spoken), passage.source) for passage in passages] + ([hint] if hint else [])
         memo = replace(memo, answered=tuple(passage.text for passage in passages))

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from kept.agent.passages import MIN_SCORE, Passage, relevances, search_pages
 from kept.agent.statements import tidy
+from kept.agent.utterance import is_small_talk
 from kept.agent.wording import strip_correction
 from kept.sessions.search.corrections import begins_correction
 
@@ -33,7 +34,7 @@ def find_unwanted(
     found += [text for text in candidates if relevances(unwanted, [text])[0] >= 2 * MIN_SCORE]
     corrections = {one.corrected_by for one in past if one.text in found and one.corrected_by}
     # "no, it is 4472" names nothing, but tells what is to be forgotten
-    found += [one.text for one in past if one.number in corrections]
+    found += [one.text for one in past if one.number in corrections and not is_small_talk(one.text)]
     found += [one.text for one in said if any(_repeats_value(one.text, text, spoken) for text in found)]
     return _drop_contained(found)
 

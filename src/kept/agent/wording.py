@@ -116,7 +116,8 @@ def replace_repeated(earlier: str, later: str, spoken: Language) -> str | None:
         return None if spoken.code != "zh" else _replace_characters(earlier, said, spoken)
     if spoken.code == "zh":
         return _replace_characters(earlier, said, spoken)
-    day = _replace_weekday(earlier, spoken.pattern("copula").sub("", later), spoken)
+    value = spoken.pattern("copula").sub("", later)
+    day = _replace_weekday(earlier, value, spoken) or _replace_around_number(earlier, value)
     first = WORD.match(said)
     if day is not None or first is None or first.end() == len(said):
         return day
@@ -134,6 +135,15 @@ def _replace_characters(earlier: str, said: str, spoken: Language) -> str | None
     if place < 1 and len(said) > 1 and spoken.pattern("determiner").match(said):
         place = earlier.rfind(said[0])
     return f"{earlier[:place]}{said}" if place > 0 else None
+
+
+def _replace_around_number(earlier: str, value: str) -> str | None:
+    """Return the statement with another number where it has the same words around one: "at 7 pm", "at 8 pm"."""
+    pieces = re.split(r"\d+(?:[.,:]\d+)*", value)
+    if len(pieces) == 1 or not WORD.search("".join(pieces)):
+        return None
+    span = re.search(r"(?<!\w)" + r"\d+(?:[.,:]\d+)*".join(map(re.escape, pieces)) + r"(?!\w)", earlier, re.IGNORECASE)
+    return None if span is None else f"{earlier[: span.start()]}{value}{earlier[span.end() :]}"
 
 
 def _replace_weekday(earlier: str, value: str, spoken: Language) -> str | None:

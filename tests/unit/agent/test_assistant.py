@@ -456,3 +456,13 @@ def test_a_no_to_several_proposals_withdraws_only_what_it_corrects(assistant, ap
         "My dentist is Dr. Okafor",
         "My favourite colour is blue",
     }
+
+
+def test_an_order_to_forget_a_whole_statement_is_no_statement(assistant, approvals):
+    """It names the entry that would go, and proposes nothing."""
+    assistant.reply("Remember that my landlord is Mr. Petrov")
+
+    said = assistant.reply("Forget that my landlord is Mr. Petrov").text
+
+    assert "This would go for good" in said
+    assert not approvals.waiting()

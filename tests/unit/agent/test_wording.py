@@ -53,6 +53,8 @@ def test_no_word_is_lost_or_added(text):
         ("en", "my sister Ingrid lives in Tromsø", "she lives in Bergen", "my sister Ingrid lives in Bergen"),
         ("en", "my sister Ingrid lives in Tromsø", "in Bergen", "my sister Ingrid lives in Bergen"),
         ("en", "We meet at 10:30 in room 4", "11:00", "We meet at 11:00 in room 4"),
+        ("en", "We meet at 7 pm in the west hall", "at 8 pm", "We meet at 8 pm in the west hall"),
+        ("de", "Das Training ist um 19 Uhr in der Halle", "um 20 Uhr", "Das Training ist um 20 Uhr in der Halle"),
         ("de", "Der Schlüssel liegt bei Frau Brandt", "er liegt bei Herrn Wolf", "Der Schlüssel liegt bei Herrn Wolf"),
         ("es", "El perro se llama Canelo", "se llama Caramelo", "El perro se llama Caramelo"),
         ("es", "La reunión es el jueves a las cinco", "es el viernes", "La reunión es el viernes a las cinco"),
