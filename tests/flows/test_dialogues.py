@@ -140,3 +140,46 @@ def test_all_that_waits_is_decided_by_one_command(kept):
     entries = kept("memory", "show", "--json").json["user"]["entries"]
     assert sorted(entries) == ["I drive a blue Skoda", "My name is Dora"]
     assert "blue Skoda" in json.dumps(entries)
+
+
+@pytest.mark.parametrize(
+    ("lines", "secret"),
+    [
+        (["The laundry code is 4471", "What is the laundry code?", "No, it is 4472", "Forget the laundry code", "yes"], "447"),
+        (["Le code du garage est 8312", "oui", "Quel est le code du garage ?", "Non, c'est 8313", "Oublie le code du garage", "oui"], "831"),
+    ],
+)  # fmt: skip
+def test_forgetting_reaches_what_was_said_before_and_its_correction(kept, lines, secret):
+    """Neither the first value nor the bare correction is left in a message, on a page or in what waits."""
+    said = kept(
+        "chat", stdin="\n".join([*lines, lines[2] if "oui" in lines else lines[1], "What do you know about me?"])
+    ).out
+
+    after = said[said.rindex(lines[-1]) :]
+    assert secret not in after
+    assert secret not in kept("sessions", "export").out
+
+
+def test_a_conversation_that_begins_with_a_greeting_is_listed_by_its_topic(kept):
+    """What was talked about is not "hello"."""
+    said = kept("chat", stdin="Hallo\nDie Gärtnerei liefert am 3. Mai.\nWorüber haben wir heute gesprochen?\n").out
+
+    assert "  Die Gärtnerei liefert am 3. Mai." in said
+
+
+def test_undo_after_forgetting_says_what_can_be_undone(kept):
+    """Something was changed in this conversation, so that "nothing was changed" would be wrong."""
+    said = kept("chat", stdin="Remember that I ski\nI met Jo at the lake\nForget the lake\nyes\nundo\n").out
+
+    assert "kept memory log" in said[said.index("> undo") :]
+
+
+def test_conversations_that_cannot_be_read_are_not_said_to_hold_nothing(kept, tmp_path):
+    """Only the pages were looked at, and the answer names the command that tells why."""
+    home = tmp_path / "cut"
+    kept("--home", str(home), "chat", stdin="The shed key hangs on a nail by the door\n")
+    (home / "state.db").write_bytes((home / "state.db").read_bytes()[:20_000])
+
+    said = kept("--home", str(home), "chat", stdin="Where is the shed key?\n").out
+
+    assert "Past conversations cannot be read now: `kept doctor`" in said

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kept.agent.dialogue import NO_MEMO, Actions, Memo
-from kept.agent.keeping import SAID, Keeper, Kept
+from kept.agent.keeping import SAID, Keeper, Kept, list_waiting
 from kept.agent.language import Language, Reading, detect, read
 from kept.agent.passages import (
-    MIN_SCORE,
     Passage,
     drop_superseded,
     list_by_day,
@@ -18,18 +17,28 @@ from kept.agent.passages import (
     repeats_entry,
     search_pages,
 )  # fmt: skip
-from kept.agent.statements import MOST_CHARACTERS, Kind, Statement, forget_request, is_fact, parse_order, statements
+from kept.agent.statements import (
+    MOST_CHARACTERS,
+    Kind,
+    Statement,
+    choose_page,
+    forget_request,
+    is_fact,
+    parse_order,
+    statements,
+)  # fmt: skip
 from kept.agent.times import find_time_question, names_period
 from kept.agent.turn import SavedEntry
+from kept.agent.unwanted import find_unwanted
 from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
-from kept.agent.wording import correct_value
+from kept.agent.wording import correct_value, replace_repeated, strip_correction
 from kept.core.ids import SessionId
 from kept.core.text import WORD, quote
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Target
 from kept.memory.store import MemoryStore
-from kept.sessions.search.corrections import is_bare_correction
+from kept.sessions.search.corrections import begins_correction, is_bare_correction
 
 QUESTION_CHARS = 1_000
 """For a longer message, only this many characters at its start and end are searched for."""
@@ -77,6 +86,8 @@ class Sources:
     """Lists what the person stated lately."""
     suggest: Callable[[str], str] | None = None
     """Finds a skill for a question."""
+    is_readable: bool = True
+    """Whether past conversations can be read, if there are any."""
 
 
 _NO_SOURCES: Final = Sources()
@@ -169,7 +180,7 @@ class Assistant:
         if memo.asked and act is not Act.UNDO:
             return self._answer_question(message, agrees=act in {Act.YES, Act.SAVE_THAT})
         if act is Act.UNDO or (act is Act.DONT_SAVE and memo.is_fresh):
-            return _reply(*self._keeper(message).undo(memo)) if memo.done else self._say(message, "nothing_to_undo")
+            return _reply(*self._keeper(message).undo(memo))
         if act is Act.SAVE_THAT and memo.statement:
             return self._keep(message, [Statement(Kind.ORDER, memo.statement, Target.USER)])
         return self._offer_waiting(message) if act in {Act.YES, Act.SAVE_THAT} else self._accept_no(act, message)
@@ -178,7 +189,10 @@ class Assistant:
         """Carry out the answer to the open question; only what it named is saved or deleted."""
         memo, keeper = message.memo, self._keeper(message)
         if memo.asked.startswith("forget"):
-            return self._forget(message) if agrees else self._say(message, "forget_declined")
+            if not agrees:
+                return self._say(message, "forget_declined")
+            said, memo, has_forgotten = keeper.forget(memo)
+            return Reply(said, memo=memo, has_forgotten=has_forgotten)
         return _reply(*(keeper.accept(memo.pending, memo) if agrees else keeper.decline(memo.pending, memo)))
 
     def _accept_no(self, act: Act, message: _Message) -> Reply:
@@ -215,15 +229,18 @@ class Assistant:
         return _reply(kept, memo)
 
     def _correct(self, message: _Message) -> Reply | None:
-        """Answer a bare correction of the statement before it; None for any other message."""
-        memo = message.memo
-        if not memo.statement or message.reading.asks or is_fact(message.text, memo.language):
+        """Answer a correction of the statement or the answer before it; None for any other message."""
+        memo, said = message.memo, strip_correction(message.text)
+        if not memo.statement or message.reading.asks or is_fact(said, memo.language):
             return None
-        whole = correct_value(memo.statement, message.text, message.spoken)
+        # "no one knows" begins like a correction; with so many words only a repeated verb tells that it is one
+        is_led = said != message.text and not is_bare_correction(message.text)
+        whole = (replace_repeated if is_led else correct_value)(memo.statement, said, message.spoken)
         if whole is None:
             return None
-        self._keeper(message).withdraw(memo.pending)
-        return self._keep(message, [Statement(Kind.INFERRED, whole, Target.USER)])
+        self._keeper(message).withdraw(memo.pending, memo.statement)
+        target = choose_page(whole, memo.language)
+        return self._keep(message, [Statement(Kind.INFERRED, whole, target, instead=memo.statement)])
 
     def _ask_to_forget(self, act: Act, message: _Message) -> Reply:
         memo = message.memo
@@ -237,16 +254,11 @@ class Assistant:
             return self._confirm_forgetting(message, memo.done_text.split("; "))
         return self._confirm_forgetting(message, memo.answered) if memo.answered else self._say(message, "accepted")
 
-    def _find_unwanted(self, unwanted: str) -> list[str]:
+    def _find_unwanted(self, unwanted: str, message: _Message) -> list[str]:
         """Return the entries, proposals and messages that a request to forget refers to."""
-        found = [passage.text for passage in search_pages(self._memory, unwanted)]
-        waiting = [text for one in self._approvals.waiting() for text in one.texts]
-        scores = relevances(unwanted, waiting)
-        found += [text for text, score in zip(waiting, scores, strict=True) if score >= 2 * MIN_SCORE]
-        if not found and self._sources.look_up is not None:
-            past = self._sources.look_up(unwanted, None)
-            found = [one.text for one in past if not one.day and relevances(unwanted, [one.text])[0] >= 2 * MIN_SCORE]
-        return list(dict.fromkeys(found))
+        look_up, said = self._sources.look_up, self._sources.list_said()
+        past = look_up(f"{unwanted}?", None) if look_up is not None else ()  # a question finds corrections
+        return find_unwanted(unwanted, (self._memory, self._approvals), past, said, message.spoken)
 
     def _confirm_forgetting(self, message: _Message, texts: Sequence[str] | None) -> Reply:
         """List what would be deleted, and ask."""
@@ -254,11 +266,6 @@ class Assistant:
             return self._say(message, "incognito")
         said, memo = self._keeper(message).ask_to_forget(texts, message.memo)
         return Reply(said, memo=memo)
-
-    def _forget(self, message: _Message) -> Reply:
-        """Forget what the open question named."""
-        said, memo, has_forgotten = self._keeper(message).forget(message.memo)
-        return Reply(said, memo=memo, has_forgotten=has_forgotten)
 
     def _list_everything(self, _act: Act, message: _Message) -> Reply:
         """List the pages, pending proposals, and statements from conversations, each under its heading."""
@@ -323,15 +330,16 @@ class Assistant:
     def _keep_or_forget(self, message: _Message) -> Reply | None:
         """Answer a statement, or a request to save or forget; None for any other message."""
         text = message.text
-        if parse_order(text) is None and is_bare_correction(text):
+        if parse_order(text) is None and begins_correction(text):
             corrected = self._correct(message)
             if corrected is not None:
                 return corrected
-        found = statements(text, message.memo.language)
-        if found or (found := self._keeper(message).find_correction(text, message.memo.statement)):
+        found, unwanted = statements(text, message.memo.language), forget_request(text)
+        if not found and unwanted is None:
+            found = self._keeper(message).find_correction(text, message.memo.statement)
+        if found:
             return self._keep(message, found)
-        unwanted = forget_request(text)
-        return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted))
+        return None if unwanted is None else self._confirm_forgetting(message, self._find_unwanted(unwanted, message))
 
     def _answer(self, message: _Message, *, focus: str = "") -> Reply:
         """Answer with stored passages, preferably those that share a word with `focus`."""
@@ -340,7 +348,7 @@ class Assistant:
         memo = replace(message.memo.close_question(), question=said[:QUESTION_CHARS] if asks else message.memo.question)
         if not asks and len(WORD.findall(said)) > _FRAGMENT_WORDS:
             # a statement should not be echoed back
-            return Reply(spoken.say(self._acknowledge(message)), memo=memo)
+            return Reply(spoken.say(self._acknowledge(message)), memo=memo.mention(said))
         question = said if len(said) <= 2 * QUESTION_CHARS else f"{said[:QUESTION_CHARS]} {said[-QUESTION_CHARS:]}"
         pages = search_pages(self._memory, question, focus)
         past = self._sources.look_up(question, None if asks else message.session_id) if self._sources.look_up else ()
@@ -350,13 +358,15 @@ class Assistant:
         fresh = [each for each in past if not repeats_entry(each, pages)]
         if focus and (near := [each for each in fresh if relevances(focus, [each.text])[0]] or pages):
             fresh = near if near is not pages else []
-        passages = merge_passages(question, pages, fresh)
+        waiting = list_waiting(self._approvals, question, spoken, (*pages, *fresh))
+        passages = merge_passages(question, [*pages, *waiting], fresh)
         hint = self._sources.suggest(question) if self._sources.suggest is not None else ""
         if not passages:
-            return Reply(hint or spoken.say("nothing" if asks else self._acknowledge(message)), memo=memo)
+            nothing = "nothing" if self._sources.is_readable else "nothing_on_pages"
+            return Reply(hint or spoken.say(nothing if asks else self._acknowledge(message)), memo=memo)
         lines = [quote(self._show(passage, spoken), passage.source) for passage in passages] + ([hint] if hint else [])
         memo = replace(memo, answered=tuple(passage.text for passage in passages))
-        return Reply("\n".join(lines), passages=tuple(passages), memo=memo)
+        return Reply("\n".join(lines), passages=tuple(passages), memo=memo.mention(passages[0].text))
 
     def _show(self, passage: Passage, spoken: Language) -> str:
         return f"{passage.text} {spoken.say('superseded')}" if passage.is_superseded else passage.text

@@ -17,6 +17,7 @@ from kept.agent.review import Nudges, load_nudges
 from kept.agent.statements import is_correction
 from kept.agent.toolbox import Approve, deny
 from kept.agent.turn import SavedEntry, Turn
+from kept.agent.utterance import is_small_talk
 from kept.context.engine import ContextEngine
 from kept.context.outcome import Outcome, Unchanged
 from kept.context.prune import prune_as_marked
@@ -25,7 +26,7 @@ from kept.context.window import LEAST_MESSAGES, Window, needs_hygiene
 from kept.core.errors import ContextOverflow, StorageError
 from kept.core.events import Event, MemoryStaged, MemoryWritten
 from kept.core.ids import OWNER, SessionId, SourceName, UserId
-from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, StoredMessage, Usage
+from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, Role, StoredMessage, Usage
 from kept.core.ports import EventSink
 from kept.core.provenance import find_call_sources, label_recalled
 from kept.core.text import JSON
@@ -34,6 +35,8 @@ from kept.core.values import dataclass, field
 from kept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
+_OPENING = 3
+"""Turns in which a conversation that begins with a greeting comes to its topic, which names it."""
 RECALLED_TEXTS = 500
 """How many recalled texts are remembered for the review."""
 
@@ -368,13 +371,19 @@ class Conversation:
             self.record.note(self.root, "frozen", {**self.frozen.as_json(), "tools": list(self._tools)})
 
     def _set_title(self, turn: Turn) -> None:
-        """Give the session a title from its first words."""
-        if self.parts.sessions is None or not self.record.exists or self.turns != 1 or self.record.session.title:
+        """Give the session a title from its first words, or from the first after a greeting."""
+        store, session = self.parts.sessions, self.record.session
+        if store is None or not self.record.exists or self.turns > _OPENING or session.title:
             return
+        before = [row.message.text for row in self.record.rows[: turn.first_row] if row.message.role is Role.USER]
         title = first_words(turn.text)
+        if not title or (before and (is_small_talk(turn.text) or not all(map(is_small_talk, before)))):
+            return
         try:
-            if title:
-                self.parts.sessions.rename(self.record.session.id, title)
+            stored = store.session(session.id) if before else None
+            # a person or a model may have named it meanwhile
+            if not before or (stored is not None and (stored.title or "").startswith(first_words(before[0]))):
+                store.rename(session.id, title)
         except StorageError:
             return
 

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kept.agent.language import CODES
 from kept.agent.offload import offload
+from kept.agent.statements import tidy
 from kept.core.errors import UsageError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
 from kept.core.text import JSON
 from kept.core.values import dataclass, replace
+from kept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
     from kept.agent.conversation import Conversation
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     from kept.memory.store import MemoryStore, Outcome
     from kept.memory.undo import Undone
 
+_MOST_CORRECTED: Final = 400
+"""A longer text tells more than one thing; a bare "no, blue" corrects none of them."""
 _NOTE: Final = "dialogue"
 """The key of the note; notes belong to the session, so every surface and process continues the same dialogue."""
 
@@ -108,7 +112,7 @@ class Memo:
     done_at: int = 0
     """The message that ordered it."""
     statement: str = ""
-    """The last statement, which "no, blue" corrects."""
+    """What was stated or quoted last, which "no, blue" corrects."""
     question: str = ""
     """The last question, which "and when?" continues."""
     answered: tuple[str, ...] = ()
@@ -122,6 +126,11 @@ class Memo:
     def close_question(self) -> "Memo":
         """Return the memo without the open question."""
         return replace(self, asked="", pending=(), texts=())
+
+    def mention(self, text: str) -> "Memo":
+        """Return the memo after a text was stated or quoted: a "no, …" that follows is about it."""
+        is_whole = len(text) <= _MOST_CORRECTED and not begins_correction(text)
+        return replace(self, statement=tidy(text)) if is_whole else self
 
     def as_json(self) -> dict[str, JSON]:
         """Return the value to store with the session."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kept.agent.dialogue import Actions, Forgettable, Memo
+from kept.agent.passages import MIN_SCORE, Passage, relevances
 from kept.agent.statements import Kind, Statement, tidy
 from kept.agent.turn import SavedEntry
 from kept.agent.wording import name_subject
@@ -137,7 +138,6 @@ class Keeper:
 
     def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
         """Return the entry that a statement corrects, with its page."""
-        said = Said(statement.text, time.time())
         for target in self._memory.targets:
             if not self._memory.is_enabled(target):
                 continue
@@ -146,23 +146,23 @@ class Keeper:
             except KeptError:
                 continue  # an unreadable page is reported when the chat starts; the other one can still be written
             for entry in entries:
-                if corrects(Said(entry, 0.0), said):
+                if _takes_place_of(statement, entry):
                     return target, entry
         return None
 
     def _withdraw_corrected(self, statement: Statement) -> str:
         """Withdraw pending writes that the statement corrects, so that nobody approves both; say which."""
-        said, lines = Said(statement.text, time.time()), ""
+        lines = ""
         for waiting in self._approvals.waiting():
-            if waiting.why == SAID and any(corrects(Said(text, 0.0), said) for text in waiting.texts):
+            if waiting.why == SAID and any(_takes_place_of(statement, text) for text in waiting.texts):
                 self._approvals.reject(waiting.id)
                 lines += f"\n  {self._spoken.say('withdrawn', text=waiting.summary)}"
         return lines
 
-    def withdraw(self, pending_ids: Sequence[str]) -> None:
-        """Withdraw proposals that the person has just corrected."""
+    def withdraw(self, pending_ids: Sequence[str], text: str) -> None:
+        """Withdraw the proposal of a text that the person has just corrected."""
         for waiting in self._approvals.waiting():
-            if waiting.id in pending_ids and waiting.why == SAID:
+            if waiting.id in pending_ids and waiting.why == SAID and text in waiting.texts:
                 self._approvals.reject(waiting.id)
 
     def accept(self, pending_ids: Sequence[str], memo: Memo) -> tuple[Kept, Memo]:
@@ -200,6 +200,8 @@ class Keeper:
     def undo(self, memo: Memo) -> tuple[Kept, Memo]:
         """Undo the last change of this conversation."""
         assert self._actions is not None
+        if not memo.done:
+            return Kept(self._spoken.say("nothing_to_undo", program=self.program)), memo.close_question()
         for ledger_id in reversed(memo.done):
             try:
                 outcome = self._actions.undo(ledger_id)
@@ -253,3 +255,22 @@ class Keeper:
             "count_sessions": counted.sessions,
         }
         return ", ".join(self._spoken.say(name, count=count) for name, count in counts.items() if count)
+
+
+def list_waiting(approvals: Approvals, question: str, spoken: "Language", known: Sequence[Passage]) -> list[Passage]:
+    """Return what waits for a yes and says what no known passage says: a correction, above all."""
+    label = spoken.say("known_waiting").rstrip(" :\uff1a\xa0")
+    waiting = [(one, text) for one in approvals.waiting() if one.why == SAID for text in one.texts]
+    scores = relevances(question, [text for _, text in waiting])
+    return [
+        Passage(text, f"{label} ({one.id})", score, moment=one.created)
+        for (one, text), score in zip(waiting, scores, strict=True)
+        if score >= MIN_SCORE and not any(text.casefold() in each.text.casefold() for each in known)
+    ]
+
+
+def _takes_place_of(statement: Statement, text: str) -> bool:
+    """Whether a statement corrects a text: the person said so, or it tells another value of the same thing."""
+    if statement.instead and text != statement.text and tidy(text) == tidy(statement.instead):
+        return True
+    return corrects(Said(text, 0.0), Said(statement.text, time.time()))

@@ -41,6 +41,8 @@ class Statement:
     target: Target
     is_open: bool = False
     """Whether more of the message belongs to the order: it ended with a colon."""
+    instead: str = ""
+    """What the person just took back: the statement that this one takes the place of."""
 
 
 _POLITE: Final = (
@@ -194,10 +196,10 @@ def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
         return order
     if _QUESTION.search(sentence) or CONTINUES.match(sentence) or not is_fact(sentence, code):
         return None  # "he starts in September" means nothing without its conversation
-    return Statement(Kind.INFERRED, tidy(sentence), _choose_page(sentence, code))
+    return Statement(Kind.INFERRED, tidy(sentence), choose_page(sentence, code))
 
 
-def _choose_page(sentence: str, code: str) -> Target:
+def choose_page(sentence: str, code: str) -> Target:
     """Return the page of an inferred fact: `user` for facts about the person, `memory` for others."""
     spoken = language(code)
     is_third = spoken.pattern("third").search(sentence) is not None and not _is_about_person(sentence, code)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
-from kept.agent.language import Reading, read
+from kept.agent.language import CODES, Reading, detect, read
 from kept.core.text import WORD
 from kept.core.values import dataclass
 
@@ -218,6 +218,15 @@ def classify(reading: Reading) -> Act:
         if rule.holds(reading):
             return rule.act
     return Act.QUESTION if reading.asks or reading.begins("tell") else Act.TELLING
+
+
+_SMALL_TALK: Final = frozenset({Act.GREETING, Act.WELLBEING, Act.THANKS, Act.FAREWELL, Act.YES, Act.NO, Act.NOTHING})
+
+
+def is_small_talk(text: str) -> bool:
+    """Whether a message tells nothing of what a conversation is about."""
+    code = detect(text)
+    return any(classify(read(text, one)) in _SMALL_TALK for one in ((code,) if code else CODES))
 
 
 # a hyphen inside a word does not end a lead-in: "rappelle-moi", "dis-moi"

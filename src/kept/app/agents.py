@@ -367,7 +367,7 @@ class AgentBuilder:
         from kept.agent.passages import list_said, look_up
 
         if sessions is None:
-            return Sources(suggest=self._skill_hint)
+            return Sources(suggest=self._skill_hint, is_readable=False)
         return Sources(
             lambda question, current: look_up(sessions, question, current),
             lambda: list_said(sessions),

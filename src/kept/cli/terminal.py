@@ -63,6 +63,9 @@ def _open_app() -> Iterator[App]:
 @contextmanager
 def open_caller(user: str | None = None) -> Iterator[Caller]:
     """Open the app on the chosen home and yield a caller: the owner, or the user named by `--as` or `user`."""
+    if user and invocation.user and user != invocation.user:
+        # whoever runs commands `--as` somebody must not reach another user by an argument
+        raise UsageError(f"--as {invocation.user!r} and the user {user!r} contradict each other", "name one user only")
     with _open_app() as app:
         owner = app.caller()
         if app.home.unfinished_forgets.is_dir():

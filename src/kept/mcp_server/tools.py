@@ -94,7 +94,8 @@ def _result(answer: Answer) -> dict[str, JSON]:
     value = answer.as_json() if isinstance(answer, Refused) else answer
     if value.get("success") is False and not set(value) - {"success", "error", "reason", "remedy", "done"}:
         remedy = value.get("remedy")
-        return _failure(f"{value.get('error')}; next: {remedy}" if remedy else str(value.get("error")))
+        error = str(value.get("error"))
+        return _failure(f"{error.rstrip('.')}; next: {remedy}" if remedy else error)
     text = dumps(value)
     return {
         "content": [{"type": "text", "text": text}],

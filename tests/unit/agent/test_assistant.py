@@ -408,3 +408,61 @@ def test_what_corrects_an_entry_is_proposed_in_its_place(assistant, approvals, o
 
     assert pending.texts == [entry]
     assert "replace" in pending.summary
+
+
+@pytest.mark.parametrize(
+    ("said", "question", "correction", "whole"),
+    [
+        ("Remember that the garage code is 8312", "What is the garage code?", "No, it is 8313.", "the garage code is 8313"),
+        ("Souviens-toi que le code du garage est 8312", "Quel est le code du garage ?", "Non, c'est 8313.", "le code du garage est 8313"),
+        ("Merk dir: der Schlüssel liegt bei Ana", "Wo liegt der Schlüssel?", "Nein, er liegt bei Ben.", "der Schlüssel liegt bei Ben"),
+        ("Remember that the insurance renews on 3 March", "When does the insurance renew?", "Actually it renews on 5 April.", "the insurance renews on 5 April"),
+        ("记住门禁密码是 2906", "门禁密码是多少?", "不对,是 2907。", "门禁密码是 2907"),
+    ],
+)  # fmt: skip
+def test_a_correction_after_an_answer_is_about_that_answer(assistant, approvals, said, question, correction, whole):
+    """Not about what was stated between the fact and the question; and the answer names the correction that waits."""
+    assistant.reply(said)
+    assistant.reply("I drive a blue Skoda")
+    assistant.reply("no")
+    assistant.reply(question)
+    assistant.reply(correction)
+
+    assert [text for waiting in approvals.waiting() for text in waiting.texts] == [whole]
+    assert whole in assistant.reply(question).text
+    assert assistant.memo.answered
+    approvals.approve(approvals.waiting()[0].id)
+    assert whole in assistant.reply(question).text
+
+
+def test_a_statement_that_is_only_stored_can_be_corrected(assistant, approvals):
+    """What is proposed is about the dog, not about an older statement."""
+    assistant.reply("Recuerda que mi madre es diabética")
+    assistant.reply("El perro se llama Canelo")
+    assistant.reply("No, se llama Caramelo")
+
+    assert [waiting.texts for waiting in approvals.waiting()] == [["El perro se llama Caramelo"]]
+
+
+def test_a_no_to_several_proposals_withdraws_only_what_it_corrects(assistant, approvals):
+    """The others keep waiting."""
+    assistant.reply("My dentist is Dr. Okafor")
+    assistant.reply("My favourite colour is green")
+    assistant.reply("hello")
+    assistant.reply("yes")
+    assistant.reply("no, blue")
+
+    assert {text for waiting in approvals.waiting() for text in waiting.texts} == {
+        "My dentist is Dr. Okafor",
+        "My favourite colour is blue",
+    }
+
+
+def test_an_order_to_forget_a_whole_statement_is_no_statement(assistant, approvals):
+    """It names the entry that would go, and proposes nothing."""
+    assistant.reply("Remember that my landlord is Mr. Petrov")
+
+    said = assistant.reply("Forget that my landlord is Mr. Petrov").text
+
+    assert "This would go for good" in said
+    assert not approvals.waiting()

@@ -50,6 +50,15 @@ def test_no_word_is_lost_or_added(text):
         ("es", "Tengo dos gatos", "tres", "Tengo tres gatos"),
         ("fr", "Je conduis une Volvo rouge", "une Saab", "Je conduis une Saab"),
         ("zh", "我有两只猫", "三只", "我有三只猫"),
+        ("en", "my sister Ingrid lives in Tromsø", "she lives in Bergen", "my sister Ingrid lives in Bergen"),
+        ("en", "my sister Ingrid lives in Tromsø", "in Bergen", "my sister Ingrid lives in Bergen"),
+        ("en", "We meet at 10:30 in room 4", "11:00", "We meet at 11:00 in room 4"),
+        ("en", "We meet at 7 pm in the west hall", "at 8 pm", "We meet at 8 pm in the west hall"),
+        ("de", "Das Training ist um 19 Uhr in der Halle", "um 20 Uhr", "Das Training ist um 20 Uhr in der Halle"),
+        ("de", "Der Schlüssel liegt bei Frau Brandt", "er liegt bei Herrn Wolf", "Der Schlüssel liegt bei Herrn Wolf"),
+        ("es", "El perro se llama Canelo", "se llama Caramelo", "El perro se llama Caramelo"),
+        ("es", "La reunión es el jueves a las cinco", "es el viernes", "La reunión es el viernes a las cinco"),
+        ("zh", "我妹妹住在厦门", "住在福州", "我妹妹住在福州"),
     ],
 )
 def test_a_bare_value_takes_the_place_of_the_one_before(code, earlier, later, whole):
@@ -61,6 +70,9 @@ def test_a_statement_of_its_own_corrects_no_value():
     """It stands for itself."""
     assert correct_value("I drive a Volvo", "we were talking about something else entirely", language("en")) is None
     assert correct_value("I drive a Volvo", "", language("en")) is None
+    assert correct_value("Ma voisine s'appelle Odile", "c'est 8313", language("fr")) is None
+    assert correct_value("meine Tochter hat im Juni Geburtstag", "er liegt bei Herrn Wolf", language("de")) is None
+    assert correct_value("mi madre es diabética", "se llama Caramelo", language("es")) is None
 
 
 @pytest.mark.parametrize(

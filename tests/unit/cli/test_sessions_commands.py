@@ -403,3 +403,26 @@ def test_a_question_is_answered_in_order_of_time(kept):
     assert shown.out.index("conv2") < shown.out.index("conv1")
     assert [one["session_id"] for one in found["timeline"]] == ["conv1", "conv2"]
     assert kept("sessions", "search", "Caroline", "--sort", "best").code == 2
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["sessions", "search", "--user", "owner", "walnut"],
+        ["sessions", "list", "--user", "owner"],
+        ["sessions", "export", "--user", "owner"],
+        ["user", "export", "owner"],
+        ["forget", "--user", "owner", "--yes"],
+    ],
+)
+def test_who_acts_as_one_user_reaches_no_other_by_an_argument(kept, command):
+    """The two names contradict each other; nothing is shown and nothing is removed."""
+    kept("user", "create", "mia")
+    kept("memory", "add", "the hint is walnut")
+
+    refused = kept("--as", "mia", *command)
+
+    assert refused.code == 2
+    assert "walnut" not in refused.out
+    assert "contradict" in refused.err
+    assert "walnut" in kept("memory", "show").out

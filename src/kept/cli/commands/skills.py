@@ -1,5 +1,7 @@
 """`kept skills`: list, show, write and delete skills."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -134,12 +136,14 @@ def create(
 ) -> None:
     """Write a new skill: from a file, from standard input or in $EDITOR."""
     if file is not None:
-        text = _read(file)
-    else:
-        text, description = _edit(operations.skills.draft_skill(name, description)), None
-    with open_caller() as caller:
-        created = operations.skills.create_skill(caller, name, text, category=category, description=description)
-    show_change(created, as_json=as_json)
+        with open_caller() as caller:
+            text = _read(file)
+            created = operations.skills.create_skill(caller, name, text, category=category, description=description)
+        show_change(created, as_json=as_json)
+        return
+    draft = operations.skills.draft_skill(name, description)
+    with _edit(draft, is_draft=True) as text, open_caller() as caller:
+        show_change(operations.skills.create_skill(caller, name, text, category=category), as_json=as_json)
 
 
 @app.command()
@@ -155,8 +159,8 @@ def edit(
         before = operations.skills.read_skill_text(caller, name) if file is None else _read(file)
         if isinstance(before, Refused):
             refuse(before, as_json=as_json)
-        text = _edit(before) if file is None else before
-        show_change(operations.skills.edit_skill(caller, name, text), as_json=as_json)
+        with nullcontext(before) if file is not None else _edit(before) as text:
+            show_change(operations.skills.edit_skill(caller, name, text), as_json=as_json)
 
 
 def _read(file: Path) -> str:
@@ -169,12 +173,21 @@ def _read(file: Path) -> str:
         raise UsageError(f"cannot read {str(file)!r}: {error}", "name a UTF-8 text file") from error
 
 
-def _edit(text: str) -> str:
+@contextmanager
+def _edit(text: str, *, is_draft: bool = False) -> Iterator[str]:
+    """Yield what the editor made of a text; its file stays, and is named, unless it was written as a skill."""
     from kept.cli.terminal import edit_text
 
     new, file = edit_text(text, name="skill", otherwise="give --file FILE, or --file - for standard input")
+    if new == text and is_draft:
+        file.unlink()
+        fail("the template was left as it was, so no skill was created", "describe the steps in the editor, and save")
+    try:
+        yield new
+    except BaseException:
+        note(f"  your text is in {file}")
+        raise
     file.unlink()
-    return new
 
 
 @app.command()

@@ -154,12 +154,16 @@ def _find_corrections(readings: Sequence[_Reading]) -> dict[int, int]:
 
 
 def _is_next(earlier: _Reading, later: _Reading, between: Sequence[_Reading]) -> bool:
-    """Whether a message refers back to a statement, and the person told nothing else between them."""
-    return _refers_back(earlier, later) and not any(
-        one.statement.session_id == later.statement.session_id and (len(one.words) > 2 or begins_correction(one.text))
-        for one in between
-        if one.is_comparable
-    )
+    """Whether a message refers back to a statement, and the person told nothing else between them.
+
+    After a question its answer is corrected: the statement that the question is about, and no other.
+    """
+    if not _refers_back(earlier, later):
+        return False
+    said = [one for one in between if one.statement.session_id == later.statement.session_id]
+    if said and is_asking(said[-1].text):
+        return not content_words(said[-1].text).isdisjoint(content_words(earlier.text))
+    return not any(len(one.words) > 2 or begins_correction(one.text) for one in said if one.is_comparable)
 
 
 def corrects(earlier: Statement, later: Statement) -> bool:

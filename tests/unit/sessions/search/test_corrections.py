@@ -160,3 +160,12 @@ def test_a_bare_correction_refers_to_the_last_statement_alone(later: str) -> Non
     said = [Statement(text, float(place), "s", 2 * place + 1) for place, text in enumerate(texts)]
 
     assert find_superseded(said) == {1: 2}
+
+
+def test_a_correction_after_a_question_is_about_what_was_asked() -> None:
+    """The plumber was named in between, and stays as it was."""
+    texts = ["The garage code is 8312", "The plumber is Mr Uhl", "What is the garage code?", "no, it is 8313"]
+
+    said = [Statement(text, float(place), "s", 2 * place + 1) for place, text in enumerate(texts)]
+
+    assert find_superseded(said) == {0: 3}
