@@ -255,7 +255,6 @@ class Assistant:
         return self._confirm_forgetting(message, memo.answered) if memo.answered else self._say(message, "accepted")
 
     def _find_unwanted(self, unwanted: str, message: _Message) -> list[str]:
-        """Return the entries, proposals and messages that a request to forget refers to."""
         look_up, said = self._sources.look_up, self._sources.list_said()
         past = look_up(f"{unwanted}?", None) if look_up is not None else ()  # a question finds corrections
         return find_unwanted(unwanted, (self._memory, self._approvals), past, said, message.spoken)
