@@ -62,6 +62,15 @@ def test_every_byte_of_the_client_stays(additive, values, indent, ascii_only, da
         assert after[name] == values[name]
 
 
+def test_a_block_and_a_passage_in_one_empty_list_are_two_elements():
+    """Both go to the content of the only message, which has no parts."""
+    raw = b'{"messages": [{"role": "system", "content": []}]}'
+
+    sent = json.loads(add_texts(Body(raw), CHAT, BLOCK, {0: PASSAGE}))
+
+    assert [part["text"] for part in sent["messages"][0]["content"]] == [BLOCK, PASSAGE]
+
+
 @given(raw=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_bytes_of_any_kind_are_read_or_refused(raw):
     """Nothing but `Unspliceable` leaves the reader."""

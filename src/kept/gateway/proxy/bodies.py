@@ -34,6 +34,8 @@ class Splice:
 
     place: int
     text: str
+    is_first: bool = False
+    """Whether it is an element of a list that was empty; a second one at the same offset needs a comma."""
 
 
 class Body:
@@ -75,7 +77,8 @@ class Body:
         parts: list[str] = []
         before = 0
         for each in sorted(splices, key=lambda one: one.place):
-            parts += [self.text[before : each.place], each.text]
+            comma = "," if each.is_first and parts and each.place == before else ""
+            parts += [self.text[before : each.place], comma, each.text]
             before = each.place
         return "".join((*parts, self.text[before:])).encode("utf-8")
 
@@ -157,7 +160,7 @@ def _extend_text(node: Node, text: str) -> list[Splice]:
 def _extend_list(node: Node, item: Mapping[str, str]) -> list[Splice]:
     """Add an object at the end of a list."""
     comma = "," if node.value else ""
-    return [Splice(node.end - 1, comma + json.dumps(item, separators=(",", ":")))]
+    return [Splice(node.end - 1, comma + json.dumps(item, separators=(",", ":")), is_first=not node.value)]
 
 
 def _extend_content(node: Node | None, text: str, kind: str) -> list[Splice]:
