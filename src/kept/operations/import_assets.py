@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from kept.app.caller import Scope
-from kept.core.errors import KeptError, Refused
+from kept.core.errors import KeptError, Refused, StorageError
 from kept.core.text import dumps
 from kept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from kept.importers.journal import Journal, Part
@@ -38,6 +38,8 @@ class AssetTally:
     entry_conflicts: int = 0
     conflicts: list[tuple[str, str]] = field(default_factory=list)
     problems: list[tuple[str, str]] = field(default_factory=list)
+    is_incomplete: bool = False
+    """Whether the disk refused to store something, which another run would store."""
     cautions: list[str] = field(default_factory=list)
     overflow: list[tuple[str, str]] = field(default_factory=list)
     """Entries that did not fit their page, each with the file that they came from."""
@@ -88,6 +90,7 @@ class AssetImport:
                     self._take(asset)
             except KeptError as error:
                 self.tally.problems.append((describe(asset), error.message))
+                self.tally.is_incomplete |= isinstance(error, StorageError)
 
     def _take(self, asset: Setting | Secret | Document | Leftover | Caution | Problem) -> None:
         match asset:

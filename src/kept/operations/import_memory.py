@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kept.core.errors import KeptError, Reason, Refused
+from kept.core.errors import KeptError, Reason, Refused, StorageError
 from kept.core.ids import SourceName
 from kept.importers.journal import Part
 from kept.memory.edits import Add, Author, Target
@@ -55,6 +55,7 @@ def import_memory(run: AssetImport, files: Sequence[MemoryFile]) -> None:
             refused = _import_page(run, page)
         except KeptError as error:
             refused = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
+            run.tally.is_incomplete |= isinstance(error, StorageError)
         if refused is not None:
             run.tally.problems += [(file.name, f"{refused.error} {refused.remedy}") for file in page.files]
 

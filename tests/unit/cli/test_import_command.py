@@ -118,6 +118,23 @@ def test_problems_are_reported_and_do_not_end_the_import(run, person):
     assert done["left_out"]["broken line"] == 1
 
 
+def test_an_import_that_the_disk_refuses_in_part_does_not_end_as_a_success(run, person, home):
+    """The rest is stored and reported; the same command stores what is missing."""
+    (person / ".claude" / "CLAUDE.md").write_text("- I deploy on Fridays.\n")
+    page = home / "memories" / "MEMORY.md"
+    page.mkdir(parents=True)  # cannot be read or replaced
+    (home / "memories" / "USER.md").mkdir()
+
+    refused = run("import", "claude-code", "--yes", "--no-backup", "--json")
+    for folder in (page, home / "memories" / "USER.md"):
+        folder.rmdir()
+    again = run("import", "claude-code", "--yes", "--no-backup", "--json")
+
+    assert (refused.code, json.loads(refused.out)["sessions"]["new"]) == (74, 3)
+    assert "the same command stores the rest" in refused.err
+    assert (again.code, json.loads(again.out)["entries"]["added"]) == (0, 1)
+
+
 def test_only_what_changed_since_a_date_is_imported(run, person):
     """Transcripts that are older stay where they are; a date that cannot be read is an error."""
     (rollout,) = (person / ".codex").rglob("*.jsonl")

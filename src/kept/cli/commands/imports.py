@@ -22,7 +22,7 @@ from kept.cli.terminal import (
     say,
 )
 from kept.core.clock import from_epoch
-from kept.core.errors import Reason, Refused
+from kept.core.errors import Reason, Refused, StorageError
 from kept.core.text import printable
 
 if TYPE_CHECKING:
@@ -153,6 +153,14 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         print_json(values[0] if len(values) == 1 and wanted.source != everything else values)
     if wanted.watch and not wanted.dry_run:
         _watch(caller, [one.source for one in found.sources], wanted.place)
+    _end(reports)
+
+
+def _end(reports: "Sequence[ImportReport]") -> None:
+    """End with an error code if the disk refused something, or if nothing could be read."""
+    if any(report.assets.is_incomplete for report in reports):
+        note("not everything could be stored; the same command stores the rest")
+        raise typer.Exit(StorageError.exit_code)
     if reports and all(report.is_refused for report in reports):
         raise typer.Exit(1)
 
