@@ -288,6 +288,8 @@ WITHOUT_TEXT = frozenset(
         "injections.key", "injections.place", "injections.session_id", "injections.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
+        # single words, which erasing removes with the last message that has them
+        "message_spellings.words",
     }
 )  # fmt: skip
 """Tables and columns with ids, hashes, names of kinds and numbers only."""

@@ -464,5 +464,5 @@ def test_an_order_to_forget_a_whole_statement_is_no_statement(assistant, approva
 
     said = assistant.reply("Forget that my landlord is Mr. Petrov").text
 
-    assert "This would go for good" in said
+    assert "This would be permanently deleted" in said
     assert not approvals.waiting()

@@ -237,7 +237,7 @@ def test_without_a_project_the_prompt_is_as_before():
     )  # fmt: skip
 
     digest = hashlib.sha256(build_prompt(inputs).encode()).hexdigest()
-    assert digest == "ad8141f42ed114221405ba583037685969baa44ccfe274209767001cd1c42441"
+    assert digest == "d8b00dfbc46201e83e806e30df7441ad7eb07ac7753ef5dfa5d2d4e21d89e42c"
 
 
 def test_the_tool_writes_the_page_of_the_project(store, here):
