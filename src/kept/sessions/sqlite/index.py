@@ -47,6 +47,8 @@ _QUEUE_CHARS = 1_000_000
 _REBUILD_BATCH = 2_000
 _OLD_BATCH = 1_000
 """Messages of an old file whose words one transaction lists: about a fiftieth of a second."""
+_NEWEST_CHECKED = 1_000
+"""Messages that are read to see whether a word came back while the others were read."""
 _SWEPT_BUCKETS = 64
 """Buckets of the list from which one transaction removes unused words."""
 _stored: WeakKeyDictionary[Connection, tuple[int, int]] = WeakKeyDictionary()
@@ -263,23 +265,16 @@ def _list_older(connection: Connection) -> int:
 
 def may_have_unused(connection: Connection) -> bool:
     """Whether messages were removed since the list of words was last swept."""
-    return connection.execute(SQL.may_be_unused).fetchone() is not None
+    return connection.execute(SQL.unused).fetchone() is not None
 
 
 def remove_unused(database: Database) -> int:
     """Remove the words from the list that no message has any more, in small steps; return how many.
 
-    What others store meanwhile stays: a word that was not read in any message is removed only if the index finds none.
+    The words of messages that come meanwhile stay: a word is removed only if the newest messages lack it too.
     """
-    used: set[str] = set()
-    last = -(2**63)
-    while True:
-        with database.reading() as connection:
-            read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)).fetchall())
-        used |= spellings.collect(database.connection, map(spell, read))
-        if len(read) < _REBUILD_BATCH:
-            break
-        last = read[-1].message_id
+    (mark,) = database.connection.execute(SQL.unused).fetchone() or ("",)
+    used = _collect_all(database)
     count = 0
     for start in range(0, spellings.BUCKETS, _SWEPT_BUCKETS):
         with database.writing() as connection:
@@ -289,13 +284,27 @@ def remove_unused(database: Database) -> int:
             spellings.remove(connection, unused)
             count += len(unused)
     with database.writing() as connection:
-        connection.execute(SQL.none_unused)
+        connection.execute(SQL.none_unused, (mark,))  # stays if messages were removed meanwhile
     return count
 
 
+def _collect_all(database: Database) -> set[str]:
+    """Return the words of all messages, read in short transactions."""
+    used: set[str] = set()
+    last = -(2**63)
+    while True:
+        with database.reading() as connection:
+            read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)).fetchall())
+        used |= spellings.collect(database.connection, map(spell, read))
+        if len(read) < _REBUILD_BATCH:
+            return used
+        last = read[-1].message_id
+
+
 def _is_used(connection: Connection, word: str) -> bool:
-    """Whether an indexed message has a word: the index lists it with its other forms, so texts are read."""
-    found = texts(connection.execute(SQL.texts_with, (f"{quote(word)} OR {quote(SPEAKER + base(word))}",)))
+    """Whether one of the newest messages has a word: the index lists it with its other forms, so texts are read."""
+    expression = f"{quote(word)} OR {quote(SPEAKER + base(word))}"
+    found = texts(connection.execute(SQL.texts_with, (expression, _NEWEST_CHECKED)))
     return any(word in cut_words(connection, spell(text)) for text in found)
 
 
@@ -361,9 +370,9 @@ def _swap(connection: Connection) -> None:
     connection.execute(SQL.rename_words)
     connection.execute(SQL.rename_spellings)
     create(connection)
-    for sql in (SQL.unfollow_queue, SQL.queue_next, SQL.drop_next_queue, SQL.none_missing, SQL.none_unused):
+    for sql in (SQL.unfollow_queue, SQL.queue_next, SQL.drop_next_queue, SQL.none_missing, SQL.recount_all):
         connection.execute(sql)
-    connection.execute(SQL.recount_all)
+    connection.execute(SQL.none_unused, (None,))
     _set_version(connection)
 
 

@@ -73,7 +73,8 @@ FROM messages WHERE id > ? ORDER BY id LIMIT ?;
 -- name: texts_with
 SELECT m.id, CAST(m.role AS TEXT), iif(m.state = 'rewound', '', CAST(m.content AS TEXT)), m.origin,
        iif(m.state = 'rewound', NULL, CAST(m.tool_name AS TEXT)), iif(m.state = 'rewound', NULL, CAST(m.tool_calls AS TEXT))
-FROM message_words CROSS JOIN messages AS m ON m.id = message_words.rowid WHERE message_words MATCH ?;
+FROM message_words CROSS JOIN messages AS m ON m.id = message_words.rowid
+WHERE message_words MATCH ? ORDER BY message_words.rowid DESC LIMIT ?;
 
 -- name: version
 SELECT value FROM state_meta WHERE key = 'index_version';
@@ -124,14 +125,15 @@ ON CONFLICT (key) DO UPDATE SET value = excluded.value;
 DELETE FROM state_meta WHERE key IN ('spellings_missing_below', 'trigrams_missing_below');
 
 -- name: set_unused
--- the list may have words that no message has any more
-INSERT INTO state_meta (key, value) VALUES ('spellings_unused', '1') ON CONFLICT (key) DO NOTHING;
+-- the list may have words that no message has any more; the number changes with every removal
+INSERT INTO state_meta (key, value) VALUES ('spellings_unused', '1')
+ON CONFLICT (key) DO UPDATE SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT);
 
--- name: may_be_unused
-SELECT 1 FROM state_meta WHERE key = 'spellings_unused';
+-- name: unused
+SELECT value FROM state_meta WHERE key = 'spellings_unused';
 
 -- name: none_unused
-DELETE FROM state_meta WHERE key = 'spellings_unused';
+DELETE FROM state_meta WHERE key = 'spellings_unused' AND value = coalesce(?, value);
 
 -- name: create_next_queue
 CREATE TABLE next_queue (message_id INTEGER PRIMARY KEY);
