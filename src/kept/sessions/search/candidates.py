@@ -62,7 +62,7 @@ def find_candidates(
     postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
 ) -> list[tuple[float, int]]:
     """Return the most promising messages with a first estimate of their scores, best first; the lists are read."""
-    if not scope.is_small and len(terms) == 1 and len(terms[0].ids or ()) > budget.per_list:
+    if not scope.is_small and len(terms) == 1 and terms[0].is_word and len(terms[0].ids or ()) > budget.per_list:
         looked = _promising_of_one(postings, terms[0], ranking, budget=budget, scope=scope)
         masks = dict.fromkeys(looked, 1)
     else:

@@ -57,6 +57,8 @@ class PostingList:
     newest: list[int] | None = None
     """The newest messages with a short prefix that is too common to read its whole list."""
     names_date: bool = False
+    is_word: bool = True
+    """Whether the index has the term itself; if not, `ids` are messages with words that contain it."""
     forms: Collection[str] = ()
     """The forms of the word that messages contain; empty if it was looked up as it is."""
     _members: frozenset[int] | None = None
@@ -334,7 +336,9 @@ def _look_up_word(postings: Postings, term: Term, forms: WordForms, *, may_be_pa
     if other is None:
         return listed
     weight = term.weight * other.factor
-    return PostingList(other.text, Word(other.text), weight, other.frequency, ids=other.ids, names_date=term.names_date)
+    listed = PostingList(other.text, Word(other.text), weight, other.frequency, ids=other.ids)
+    listed.names_date, listed.is_word = term.names_date, other.ids is None
+    return listed
 
 
 def _join(postings: Postings, listed: PostingList, forms: Mapping[str, int]) -> PostingList:

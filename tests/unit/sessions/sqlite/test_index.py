@@ -8,6 +8,7 @@ import pytest
 from kept.core.search import SearchRequest
 from kept.core.text import WORD
 from kept.sessions.search.analysis import IndexedText
+from kept.sessions.search.filters import choose_budget
 from kept.sessions.sqlite import index, index_check
 from kept.sessions.sqlite.postings import SqlitePostings, find
 from kept.storage.sqlite import Connection, Database, open_state
@@ -141,6 +142,15 @@ def test_letters_that_many_words_contain_find_the_newest_messages(connection: Co
 
     assert postings.newest_containing("quokka", 30) == [*range(1_200, 1_170, -1)]
     assert postings.newest_containing("nothi", 2) == [3_700, 3_699]
+
+
+def test_a_part_of_many_words_is_found_where_few_messages_of_a_list_are_considered(connection: Connection) -> None:
+    """The marks of short messages, by which those of a common word are chosen, know whole words only."""
+    store_texts(connection, [f"x{number}quokka{number}y" for number in range(300)])
+    request = SearchRequest("quokka", limit=10)
+    budget = choose_budget(10, 20_000, [160], is_explicit=False)._replace(per_list=50)
+
+    assert len(find(connection, request, now=2.0, budget=budget).messages) == 10
 
 
 def test_merging_and_sweeping_leave_no_bytes_of_what_was_removed(database: Database) -> None:
