@@ -145,8 +145,8 @@ def test_all_that_waits_is_decided_by_one_command(kept):
 @pytest.mark.parametrize(
     ("lines", "secret"),
     [
-        (["The laundry code is 4471", "What is the laundry code?", "No, it is 4472", "Forget the laundry code", "yes"], "447"),
-        (["Le code du garage est 8312", "oui", "Quel est le code du garage ?", "Non, c'est 8313", "Oublie le code du garage", "oui"], "831"),
+        (["The laundry code is Q4471", "What is the laundry code?", "No, it is Q4472", "Forget the laundry code", "yes"], "Q447"),
+        (["Le code du garage est Q8312", "oui", "Quel est le code du garage ?", "Non, c'est Q8313", "Oublie le code du garage", "oui"], "Q831"),
     ],
 )  # fmt: skip
 def test_forgetting_reaches_what_was_said_before_and_its_correction(kept, lines, secret):
