@@ -48,7 +48,7 @@ _REBUILD_BATCH = 2_000
 _OLD_BATCH = 1_000
 """Messages of an old file whose words one transaction lists: about a fiftieth of a second."""
 _NEWEST_CHECKED = 1_000
-"""Messages that are read to see whether a word came back while the others were read."""
+"""Newest messages that are read again before a word is removed: others may have stored it meanwhile."""
 _SWEPT_BUCKETS = 64
 """Buckets of the list from which one transaction removes unused words."""
 _stored: WeakKeyDictionary[Connection, tuple[int, int]] = WeakKeyDictionary()
@@ -269,9 +269,9 @@ def may_have_unused(connection: Connection) -> bool:
 
 
 def remove_unused(database: Database) -> int:
-    """Remove the words from the list that no message has any more, in small steps; return how many.
+    """Remove words that no message contains any more from the list, in short transactions; return how many.
 
-    The words of messages that come meanwhile stay: a word is removed only if the newest messages lack it too.
+    Words of messages that are stored meanwhile stay: the newest messages are read again before a word is removed.
     """
     (mark,) = database.connection.execute(SQL.unused).fetchone() or ("",)
     used = _collect_all(database)

@@ -1,10 +1,10 @@
 """The list of all words as messages spell them, for searches inside of words.
 
-The word index holds stems, so it cannot tell which words contain some letters. This list can: it has every word of
-every indexed message once, as `cut_words` cuts it, in 1,024 rows (buckets, by a hash of the word) with a word in each
-line. To look for letters is to scan the rows; the messages then come from the word index.
+The word index stores stems, so it cannot tell which words contain a substring. This list has every word of every
+indexed message once, as `cut_words` splits it, in 1,024 rows (buckets, by a hash of the word) with one word per line.
+A search for a substring scans these rows and then gets the messages of the words from the word index.
 
-A word stays in the list when its last message is removed, until `remove_unused` runs.
+When the last message with a word is removed, the word stays in the list until `index.remove_unused` runs.
 """
 
 import json
@@ -20,16 +20,16 @@ from kept.storage.sqlite import Connection
 SQL = statements("kept.sessions.sqlite", "spellings.sql")
 TABLE = "message_spellings"
 _LEAST_PART = 3
-"""Letters from which on words are searched for them."""
+"""Length of the shortest substring that is searched for."""
 _MOST_WORDS = 100
-"""Words with the same letters that are looked up at a time; of more, the newest messages are read first."""
+"""Words that are looked up at a time; if more contain the substring, the newest messages are read first."""
 _MOST_READ = 20_000
-"""Messages whose texts are read for some words, of which they may have other forms without the letters."""
+"""Messages whose texts are read for one such lookup: they may have a form of the word without the substring."""
 _NEWEST_READ = 2_000
-"""Newest messages that are read for letters which many words contain."""
+"""Newest messages that are read for a substring of many words."""
 _NEWEST_ID = 2**62
 BUCKETS = 1_024
-"""At a million words a bucket has nine kilobytes, which is what storing one new word writes."""
+"""With a million words a bucket has nine kilobytes; storing a new word writes one bucket."""
 
 
 def create(connection: Connection, table: str = TABLE) -> None:
