@@ -8,7 +8,6 @@ import pytest
 
 SRC = Path(__file__).parent.parent / "src" / "kept"
 MODULES = sorted(SRC.rglob("*.py"))
-MAX_LINES = 400
 MAX_FUNCTION_LINES = 60
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 
@@ -75,13 +74,6 @@ TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
 @pytest.fixture(scope="module")
 def trees() -> dict[Path, ast.Module]:
     return TREES
-
-
-def test_modules_are_short() -> None:
-    """No module is longer than 400 lines."""
-    long = {_ids(path): count for path in MODULES if (count := len(path.read_text().splitlines())) > MAX_LINES}
-
-    assert long == {}
 
 
 def test_functions_are_short(trees: dict[Path, ast.Module]) -> None:
