@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests import open_audit
 from tests.forks import VARIABLE, Server
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
@@ -102,6 +103,17 @@ def clean_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
     monkeypatch.setenv("HOME", str(tmp_path / "person"))
     monkeypatch.setenv("KEPT_HOME", str(tmp_path / "home"))
+
+
+open_audit.install()
+
+
+@pytest.fixture(autouse=True)
+def locks_are_kept():
+    """No code opens the file of a database as an ordinary file while the database is open in the same process."""
+    open_audit.violations.clear()
+    yield
+    assert open_audit.violations == []
 
 
 @pytest.fixture

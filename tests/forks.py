@@ -258,6 +258,10 @@ class Forks:
                     line.sendall(struct.pack("=q", status))
 
 
+AUDIT = runpy.run_path(str(Path(__file__).with_name("open_audit.py"))) if __name__ == "__main__" else {}
+"""The module as a mapping: the program of the server has no package `tests`."""
+
+
 def load_everything() -> None:
     """Import what the programs use, so that they find it loaded."""
     import kept
@@ -278,6 +282,7 @@ def load_everything() -> None:
 
 def become_program(task: Task, streams: list[int]) -> None:
     """Turn this fork into the process of a program, as an interpreter that starts does."""
+    AUDIT["install"]()
     if task.is_leader:
         os.setsid()
     if task.stands_for is not None:

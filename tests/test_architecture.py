@@ -286,3 +286,77 @@ def test_migrations_are_numbered_one_after_the_other(folder: Path) -> None:
     numbers = sorted(int(path.name.partition("_")[0]) for path in folder.glob("*.sql"))
 
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+OPENS_FILES = {
+    "core/regular_files.py": "the one way to read a file",
+    "core/text.py": "resources of the package",
+    "storage/files.py": "new files, locks and folders",
+    "storage/archive.py": "new files of an archive",
+    "storage/documents.py": "appends, and locks its own file",
+    "storage/write_lock.py": "locks a folder",
+    "sessions/sqlite/semantic.py": "a new cache beside the database",
+    "importers/connect/events.py": "a new file for a prompt",
+    "importers/openclaw_workspace.py": "resources of the package",
+    "operations/backup_files.py": "new files of an archive",
+    "observe.py": "appends to the log",
+    "cli/hook.py": "appends to the log",
+    "cli/main.py": "the null device",
+    "mcp_server/server.py": "the null device",
+    "agent/mcp_tools.py": "a new log of a process",
+    "agent/file_search.py": "a program of its own, which has no database open",
+    "providers/hindsight/server.py": "appends to the log of a process",
+    "gateway/metrics.py": "the kernel's files",
+    "storage/connections.py": "resources of the package",
+    "storage/postgres/schema.py": "resources of the package",
+    "storage/postgres/statements.py": "resources of the package",
+    "sessions/search/analysis.py": "resources of the package",
+    "gateway/web/rendering.py": "resources of the package",
+    "gateway/web/frame.py": "resources of the package",
+}
+"""Who opens files by other means than `core/regular_files.py`: none of them reads a file that somebody else names."""
+_MODES = re.compile(r"[rwax+bt]{1,4}")
+_COPIES = {"copy", "copy2", "copyfile", "copytree"}
+
+
+def test_files_are_read_in_one_way(trees: dict[Path, ast.Module]) -> None:
+    """Closing a file that is open as a database releases SQLite's locks on it, so every reader has to know of it."""
+    others = {
+        _ids(path)
+        for path, tree in trees.items()
+        if "testing" not in path.parts
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _opens_a_file(node)
+    }
+
+    assert others == set(OPENS_FILES)
+
+
+def _opens_a_file(call: ast.Call) -> bool:
+    match call.func:
+        case ast.Name("open") | ast.Attribute(ast.Name("os" | "io" | "builtins"), "open"):
+            return True
+        case ast.Attribute(ast.Name("shutil"), name) if name in _COPIES:
+            return not any(keyword.arg == "copy_function" for keyword in call.keywords)
+        case ast.Attribute(_, "read_text" | "read_bytes" as name):
+            # PostgreSQL's units of work read rows as bytes
+            return not (name == "read_bytes" and call.args)
+        case ast.Attribute(_, "open"):
+            modes = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+            is_mode = [isinstance(mode, ast.Constant) and bool(_MODES.fullmatch(str(mode.value))) for mode in modes]
+            return any(is_mode) or not (call.args or call.keywords)
+        case _:
+            return False
+
+
+def test_databases_are_opened_in_one_way(trees: dict[Path, ast.Module]) -> None:
+    """Every connection to a file is registered, so that its file is never closed under it."""
+    connects = {
+        (_ids(path), ast.unparse(node.args[0]))
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("apsw.Connection")
+    }
+
+    assert {place for place, name in connects if name != "':memory:'"} == {"storage/connections.py"}
+    assert not any("sqlite3" in _imported(tree) for tree in trees.values())

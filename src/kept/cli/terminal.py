@@ -17,9 +17,10 @@ from kept.config.home import Home, find_home
 from kept.core.clock import Pace, parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
+from kept.core.regular_files import load_text
 from kept.core.text import JSON, printable, printable_json
 from kept.core.values import dataclass
-from kept.storage.files import explain_errors
+from kept.storage.files import open_replacement
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -184,13 +185,14 @@ def print_json_line(value: JSON) -> None:
     _write(sys.stdout, printable_json(value))
 
 
-def write_lines(out: Path, lines: Iterable[str]) -> int:
-    """Write the lines to a file that only its owner can read; return how many."""
+def write_lines(out: Path, lines: Iterable[str], home: Path) -> int:
+    """Write the lines to a file that only its owner can read, but not over one of `home`; return how many."""
+    if out.is_file() and out.resolve().is_relative_to(home.resolve()):
+        raise UsageError(f"{str(out)!r} is a file of kept itself", "give another path with --output")
     count = 0
-    with explain_errors("write", out), out.open("w", encoding="utf-8", newline="\n") as file:
-        out.chmod(0o600)
+    with open_replacement(out) as file:
         for line in lines:
-            file.write(f"{line}\n")
+            file.write(f"{line}\n".encode("utf-8", "surrogatepass"))
             count += 1
     return count
 
@@ -392,6 +394,6 @@ def edit_text(text: str, *, name: str, otherwise: str) -> tuple[str, Path]:
     if code != 0:
         raise UsageError(f"the editor {editor!r} ended with {code}; nothing was changed", f"your text is in {place}")
     try:
-        return file.read_text(encoding="utf-8"), file
+        return load_text(file), file
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read back {place!r}: {error}", "save it as UTF-8; nothing was changed") from error

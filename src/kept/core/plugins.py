@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from kept.core.regular_files import open_regular
 from kept.core.text import expression
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def is_package(path: Path) -> bool:
 def read_source(path: Path) -> str:
     """Return the beginning of a file as text, for a scan without an import; empty if it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(MAX_SCANNED_BYTES).decode("utf-8", "replace")
     except OSError:
         return ""

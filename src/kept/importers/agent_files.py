@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kept.core.regular_files import open_regular
 from kept.importers.assets import MemoryFile, SkillFolder
 from kept.importers.port import Problem, Unusable
 from kept.memory.edits import Target
@@ -177,7 +178,7 @@ def find_folder(transcripts: Iterable[Path]) -> str | None:
     """Return the working folder that the first of these transcripts names, if it still exists."""
     for path in transcripts:
         try:
-            with path.open("rb") as file:
+            with open_regular(path) as file:
                 lines = file.read(_FIRST_BYTES).split(b"\n")
         except OSError:
             continue

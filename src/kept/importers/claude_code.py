@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
+from kept.core.regular_files import load_text
 from kept.importers.jsonl import JsonlReading, modification_time
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
 from kept.importers.wording import (
@@ -97,7 +98,7 @@ class ClaudeCode:
 def _read_purpose(path: Path) -> str | None:
     """Return what a sub-agent was asked for, from the file beside its transcript."""
     try:
-        value = json.loads(path.with_suffix(".meta.json").read_text(encoding="utf-8"))
+        value = json.loads(load_text(path.with_suffix(".meta.json")))
     except (OSError, ValueError):
         return None
     return as_text(value.get("description")) if isinstance(value, dict) else None

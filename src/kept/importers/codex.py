@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kept.core.regular_files import load_bytes
 from kept.importers.codex_rollout import RolloutParser
 from kept.importers.jsonl import MOST_LINE_BYTES, UNEXPECTED, JsonlReading, open_own
 from kept.importers.port import START, Item, Left, Option, Position, Reading, Request
@@ -114,7 +115,7 @@ def _read_titles(path: Path) -> dict[str, str]:
     if folder is None:
         return titles
     try:
-        data = (folder.parent / "session_index.jsonl").read_bytes()[-_TITLES_BYTES:]
+        data = load_bytes(folder.parent / "session_index.jsonl")[-_TITLES_BYTES:]
     except OSError:
         return titles
     for line in data.splitlines():

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import os
 import re
-import stat
 import sys
 import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
+from kept.core.regular_files import open_regular
 from kept.importers.port import START, Item, Left, Position, Unusable
 
 if TYPE_CHECKING:
@@ -42,17 +43,16 @@ def describe_binary(data: bytes) -> str:
 def open_own(path: Path) -> BinaryIO:
     """Open a regular file of this process's user; raise Unusable for anything else."""
     try:
-        # without O_NONBLOCK the open of a pipe would wait for its writer
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        file = open_regular(path, buffering=1 << 20)
     except OSError as error:
+        if error.errno in {errno.EISDIR, errno.ENOTSUP, errno.ENXIO}:
+            raise Unusable(f"{str(path)!r} is not a file", "give the path of a transcript") from error
         raise Unusable(f"cannot read {str(path)!r}: {error.strerror}", "check the path and the permissions") from error
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_uid == (os.geteuid() if hasattr(os, "geteuid") else found.st_uid):
-        return os.fdopen(descriptor, "rb", buffering=1 << 20)
-    os.close(descriptor)
-    if stat.S_ISREG(found.st_mode):
+    owner = os.fstat(file.fileno()).st_uid
+    if hasattr(os, "geteuid") and owner != os.geteuid():
+        file.close()
         raise Unusable(f"{str(path)!r} belongs to another user", "let that user import it")
-    raise Unusable(f"{str(path)!r} is not a file", "give the path of a transcript")
+    return file
 
 
 def modification_time(path: Path) -> float:

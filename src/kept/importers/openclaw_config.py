@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kept.core.regular_files import load_bytes, load_text
 from kept.importers.assets import Leftover, Secret, Setting
 from kept.importers.wording import as_text
 from kept.llm.endpoints import KEYED, VENDORS
@@ -73,7 +74,7 @@ def load_config(root: Path) -> dict[str, Any]:
     path = next((root / name for name in _NAMES if (root / name).is_file()), None)
     if path is None:
         return {}
-    value = parse_json5(path.read_text(encoding="utf-8", errors="replace"))
+    value = parse_json5(load_text(path, encoding="utf-8", errors="replace"))
     return value if isinstance(value, dict) else {}
 
 
@@ -202,7 +203,7 @@ def _find_variable(provider: Any) -> str | None:
 def read_env(path: Path) -> dict[str, str]:
     """Return the assignments of an `.env` file; nothing if it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        text = load_text(path, encoding="utf-8-sig", errors="replace")
     except OSError:
         return {}
     return {found[1]: found[3] if found[2] else found[4].partition(" #")[0].strip() for found in _ENV.finditer(text)}
@@ -210,7 +211,7 @@ def read_env(path: Path) -> dict[str, str]:
 
 def _load_profiles(path: Path) -> list[dict[str, Any]]:
     try:
-        value = json.loads(path.read_bytes().decode("utf-8", "replace"))
+        value = json.loads(load_bytes(path).decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return []
     profiles = dig(value, "profiles")
@@ -232,7 +233,7 @@ def find_running(config: Mapping[str, Any]) -> str | None:
         return f"a gateway answers on port {port}"
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
-            command = path.read_bytes()
+            command = load_bytes(path)
         except OSError:
             continue
         if int(path.parent.name) != os.getpid() and is_openclaw(command):

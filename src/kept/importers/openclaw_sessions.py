@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import StorageError
 from kept.core.messages import Link
+from kept.core.regular_files import load_bytes
 from kept.importers.jsonl import UNEXPECTED, unpack
 from kept.importers.openclaw_entries import EntryParser
 from kept.importers.openclaw_wording import Key
@@ -105,7 +106,7 @@ def load_list(folder: Path) -> SessionList:
     """Return what `sessions.json` in a folder of transcripts says; nothing if it cannot be read."""
     found = SessionList(folder.parent.name)
     try:
-        value = json.loads((folder / "sessions.json").read_bytes().decode("utf-8", "replace"))
+        value = json.loads(load_bytes(folder / "sessions.json").decode("utf-8", "replace"))
     except (OSError, ValueError, RecursionError):
         return found
     for key, entry in value.items() if isinstance(value, dict) else ():
@@ -212,7 +213,7 @@ class AgentDatabase:
     def _find_file(self, name: str) -> bytes:
         agent = self._path.parent.parent
         for path in agent.rglob(name):
-            return path.read_bytes()
+            return load_bytes(path)
         raise FileNotFoundError(f"there is no file {name!r} below {str(agent)!r}")
 
     def _load_list(self) -> SessionList:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
+from kept.core.regular_files import load_bytes
 from kept.importers.jsonl import UNEXPECTED, open_own
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Reading, Said, Spent, Unusable
 from kept.importers.wording import (
@@ -103,7 +104,7 @@ def _list_folders(transcripts: list[Path]) -> Iterator[str]:
         if path.is_dir():
             for file in path.glob("session/*/*.json"):
                 with suppress(OSError, ValueError):
-                    info = json.loads(file.read_bytes())
+                    info = json.loads(load_bytes(file))
                     yield str(info.get("directory") or "") if isinstance(info, dict) else ""
         elif path.stat().st_size <= _MOST_COPIED_BYTES:
             with suppress(StorageError), open_copy(path) as tables:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from kept.core.errors import StorageError
 from kept.core.ids import SourceName
 from kept.core.messages import Message, Origin, Role
+from kept.core.regular_files import load_text
 from kept.core.text import dumps
 from kept.importers.captures import words_mark
 from kept.importers.conversations import EVENT_PREFIX
@@ -94,7 +95,7 @@ class Spool:
         """Yield the entries with their files, the oldest first; a broken file is removed."""
         for path in sorted(self._folder.glob("*.json"), key=_age):
             try:
-                value = json.loads(path.read_text(encoding="utf-8"))
+                value = json.loads(load_text(path))
                 yield path, WaitingTurn(**value) if "prompt" in value else WaitingTranscript(**value)
             except (OSError, ValueError, TypeError):
                 log.warning("removed a spool file that cannot be read: %s", path.name)

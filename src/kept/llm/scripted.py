@@ -21,6 +21,7 @@ from kept.core.messages import (
     ToolCall,
     Usage,
 )
+from kept.core.regular_files import load_text
 from kept.core.text import JSON, dumps
 
 _SOME_USAGE = Usage(input_tokens=100, output_tokens=10)
@@ -116,7 +117,7 @@ def script_of_file(path: Path) -> Callable[[ChatRequest], Step]:
     The number of answers in the request selects the step, so that a conversation can continue in another process.
     """
     try:
-        steps = [_step(item) for item in json.loads(path.read_text("utf-8"))]
+        steps = [_step(item) for item in json.loads(load_text(path))]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"the script {str(path)!r} cannot be read: {error}", "see docs/models.md") from error
 

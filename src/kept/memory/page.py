@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, assert_never
 from unicodedata import normalize
 
 from kept.core.errors import Reason, Refused, Unreadable
+from kept.core.regular_files import load_bytes
 from kept.core.text import is_encodable, resource_path
 from kept.core.values import dataclass, replace
 from kept.memory.edits import Add, Change, Edit, Remove, Replace, Step, Target
@@ -324,7 +325,7 @@ def _rules_version() -> bytes:
     content = hashlib.blake2b(digest_size=32)
     for file in sorted(resource_path("kept.security").iterdir()):
         if file.is_file():
-            content.update(file.name.encode() + b"\0" + file.read_bytes())
+            content.update(file.name.encode() + b"\0" + load_bytes(file))
     return content.digest()
 
 

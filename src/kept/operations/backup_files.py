@@ -25,9 +25,10 @@ from kept.app.places import (
 )
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.core.events import Progressed
+from kept.core.regular_files import open_regular
 from kept.core.text import dumps
 from kept.storage.archive import HOME, OUTSIDE
-from kept.storage.files import SCRATCH_FOLDER, hold_lock, is_foreign, open_regular, read_bytes
+from kept.storage.files import SCRATCH_FOLDER, hold_lock, is_foreign, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

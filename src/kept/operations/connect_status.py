@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.core.clock import from_epoch, iso
+from kept.core.regular_files import load_text
 from kept.importers.connect.clients import CLIENTS, find_client, read_version
 from kept.importers.connect.health import Health, load_health
 from kept.importers.connect.record import Connection, Record, load_record
@@ -170,7 +171,7 @@ def _trust_text(settings: Path) -> str:
     from kept.importers.connect.toml_text import NotToml, parse
 
     try:
-        state = parse(settings.read_text(encoding="utf-8")).get("hooks", {}).get("state", {})
+        state = parse(load_text(settings)).get("hooks", {}).get("state", {})
     except (OSError, ValueError, NotToml, AttributeError):
         return ""
     return "\n".join(name for name, row in state.items() if isinstance(row, dict) and row.get("trusted_hash"))

@@ -13,7 +13,7 @@ from kept.app.places import OnForget, Place, find_place
 from kept.core.errors import KeptError, Unreadable
 from kept.memory.edits import Target
 from kept.operations.backup import list_outside_backups
-from kept.storage.files import explain_errors, hold_lock, read_bytes, write_atomically
+from kept.storage.files import explain_errors, hold_lock, read_bytes, update_in_place, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +260,7 @@ def _remove_entries(path: Path, texts: Texts) -> None:
 
 def _overwrite_lines(path: Path, texts: Texts) -> None:
     """Overwrite lines with as many bytes, so that processes that append to the file are not disturbed."""
-    with explain_errors("overwrite", path), path.open("r+b") as file:
+    with explain_errors("overwrite", path), update_in_place(path) as file:
         lines = file.read().decode("utf-8", "surrogateescape").splitlines(keepends=True)
         going, at = set(texts.lines_in("".join(lines))), 0
         for number, line in enumerate(lines):
@@ -270,5 +270,3 @@ def _overwrite_lines(path: Path, texts: Texts) -> None:
                 file.seek(at)
                 file.write(_FORGOTTEN[: size - len(end)].ljust(size - len(end)) + end)
             at += size
-        file.flush()
-        os.fsync(file.fileno())

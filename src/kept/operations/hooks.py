@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import KeptError, Refused
+from kept.core.regular_files import open_regular
 from kept.core.values import dataclass
 from kept.importers.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
 from kept.importers.connect.health import load_health, save_health
@@ -177,7 +178,7 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
     if transcript is None:
         return False
     try:
-        with transcript.open("rb") as file:
+        with open_regular(transcript) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _SCANNED_BYTES))
             data = file.read(_SCANNED_BYTES)

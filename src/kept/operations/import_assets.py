@@ -238,7 +238,7 @@ def _describe_content(content: bytes | Path) -> str:
 
 
 def _copy(content: bytes | Path, place: Path) -> None:
-    from kept.storage.files import explain_errors, make_folder, write_atomically
+    from kept.storage.files import copy_bytes, explain_errors, make_folder, write_atomically
 
     make_folder(place.parent)
     if isinstance(content, bytes):
@@ -246,9 +246,9 @@ def _copy(content: bytes | Path, place: Path) -> None:
         return
     with explain_errors("copy", content):
         if content.is_dir():
-            shutil.copytree(content, place, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(content, place, symlinks=True, dirs_exist_ok=True, copy_function=copy_bytes)
         else:
-            shutil.copyfile(content, place)
+            copy_bytes(content, place)
 
 
 def group_parts(parts: Sequence[Part]) -> dict[tuple[str, str], list[Part]]:

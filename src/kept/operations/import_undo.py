@@ -12,6 +12,7 @@ from kept.app.caller import Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import KeptError, Reason, Refused
 from kept.core.events import Progressed
+from kept.core.regular_files import load_bytes
 from kept.core.text import dumps
 from kept.importers.journal import ImportRun, Journal, Part
 from kept.operations.import_assets import mark_text
@@ -220,7 +221,7 @@ def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
         case _:
             with explain_errors("restore", Path(part.name)):
                 if copy is not None:
-                    write_atomically(Path(part.name), copy.read_bytes())
+                    write_atomically(Path(part.name), load_bytes(copy))
                 else:
                     Path(part.name).unlink(missing_ok=True)
 

@@ -17,6 +17,7 @@ from kept.app.caller import Scope
 from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError, UsageError
 from kept.core.events import Warned
 from kept.core.ids import OWNER, UserId
+from kept.core.regular_files import load_bytes
 from kept.core.text import dumps
 from kept.operations.backup_files import newest_schema
 from kept.operations.restore_parts import (
@@ -396,5 +397,5 @@ def _restore_outside(caller: Caller, restore: Restore, *, is_preview: bool) -> P
             result.counts["new"] += 1
             if not is_preview:
                 make_folder(target.parent)
-                write_atomically(target, staged.read_bytes())
+                write_atomically(target, load_bytes(staged))
     return result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.regular_files import load_text
 from kept.core.values import dataclass
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def read_skill_text(caller: Caller, name: str) -> str | Refused:
         return Refused(Reason.NO_MATCH, f"there is no skill {name!r}", _SHOW_NAMES)
     path = folder / MAIN
     try:
-        return path.read_text(encoding="utf-8")
+        return load_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {str(path)!r}: {error}", "name a UTF-8 text file") from error
 

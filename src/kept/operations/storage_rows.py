@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kept.core.events import Progressed
 from kept.core.ids import OWNER
 from kept.core.ports import ignore
+from kept.core.regular_files import load_bytes
 from kept.storage.documents import FolderDocuments, RowDocuments
 
 if TYPE_CHECKING:
@@ -222,7 +223,7 @@ def restore_documents(server: PostgresServer, user: UserId, own: Path) -> None:
         target = RowDocuments(server.for_user(user), folder)
         for path in sorted((own / folder).glob("*.json")):
             if target.read(path.name) is None:
-                target.write(path.name, path.read_bytes())
+                target.write(path.name, load_bytes(path))
             path.unlink()
 
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from kept.core.errors import ProviderError
 from kept.core.ids import OWNER
+from kept.core.regular_files import load_text
 from kept.core.text import JSON, dumps
 from kept.providers.base import MemoryProvider
 from kept.providers.manifest import install, missing, read_yaml
@@ -243,7 +244,7 @@ def select(
 def write_variables(env_path: str | Path, values: Mapping[str, str]) -> None:
     """Set variables in a secrets file (0600); other lines stay."""
     path = Path(env_path)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    lines = load_text(path).splitlines() if path.exists() else []
     kept = [line for line in lines if line.partition("=")[0].strip().removeprefix("export ") not in values]
     text = "\n".join([*kept, *(f"{name}={value}" for name, value in values.items())])
     write_atomically(path, f"{text}\n".encode())

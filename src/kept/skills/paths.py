@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.regular_files import open_regular
 
 SUPPORT_FOLDERS = ("references", "templates", "scripts", "assets")
 MAIN = "SKILL.md"
@@ -95,19 +96,14 @@ def read_regular(path: Path, *, most_bytes: int = MOST_FILE_BYTES) -> bytes | No
 
     Never blocks on a pipe or a device at that path.
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
-        descriptor = os.open(path, flags)
+        with open_regular(path) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
+                return None
+            data = file.read(most_bytes + 1)
     except OSError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_size > most_bytes:
-            return None
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            data = file.read(most_bytes + 1)
-    finally:
-        os.close(descriptor)
     return data if len(data) <= most_bytes else None
 
 

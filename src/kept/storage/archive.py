@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from kept.core.errors import Unreadable, UsageError
 from kept.core.events import Progressed
 from kept.core.ports import ignore
+from kept.core.regular_files import open_regular
 from kept.core.text import JSON, dumps
-from kept.storage.files import explain_errors, make_folder, open_regular, sync_folder, temporary_name
+from kept.storage.files import explain_errors, make_folder, sync_folder, temporary_name
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink

@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from kept.storage.connections import connect_read_only, explain_sql_errors
+from kept.storage.connections import connect_read_only, explain_sql_errors, open_connection
 from kept.storage.sqlite import Connection, Database
 from kept.storage.texts import Texts
 
@@ -101,7 +101,7 @@ def keep_rows(path: Path, rows: Mapping[str, str], *, user: str) -> None:
     `rows` gives the condition per table, in an order in which rows can be deleted; tables without one are emptied.
     """
     with explain_sql_errors(path):
-        connection = apsw.Connection(str(path))
+        connection = open_connection(path, apsw.SQLITE_OPEN_READWRITE)
         try:
             for (name,) in connection.execute(_VIRTUAL).fetchall():
                 connection.execute(f"DROP TABLE IF EXISTS {name}")

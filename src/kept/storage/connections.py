@@ -13,10 +13,11 @@ from urllib.parse import quote
 
 import apsw
 
+from kept.core import regular_files
 from kept.core.errors import StorageError, Unreadable
 from kept.core.text import resource_path, resource_text
 from kept.core.values import dataclass
-from kept.storage.files import explain_errors
+from kept.storage.files import create_empty, explain_errors
 from kept.storage.sql_errors import explain, is_full
 
 log = logging.getLogger(__name__)
@@ -124,8 +125,16 @@ def _decode(data: bytes) -> str:
         return DamagedText(data.decode(errors="replace"))
 
 
-def open_connection(name: str, flags: int) -> apsw.Connection:
-    """Open a connection whose cursors read damaged text."""
+def open_connection(path: Path, flags: int, *, options: str = "") -> apsw.Connection:
+    """Open a connection to a file; its cursors read damaged text. `options` are those of an SQLite URI."""
+    before = regular_files.identify(path)
+    name = f"file:{quote(str(path))}?{options}" if options else str(path)
+    connection = _open(name, flags | apsw.SQLITE_OPEN_URI if options else flags)
+    regular_files.register(connection, path, before)
+    return connection
+
+
+def _open(name: str, flags: int) -> apsw.Connection:
     connection = apsw.Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
     # else SQLite compares bound values with the conditions of partial indexes, and re-prepares such a statement
@@ -185,7 +194,7 @@ class explain_sql_errors(Generic[T]):  # noqa: N801 - reads as a verb where it i
 def connect_read_only(path: Path) -> apsw.Connection:
     """Open a file for reading; without its write-ahead log where no file can be created next to it."""
     with explain_errors("open", path):
-        connection = open_connection(str(path), apsw.SQLITE_OPEN_READONLY)
+        connection = open_connection(path, apsw.SQLITE_OPEN_READONLY)
     try:
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
@@ -193,8 +202,7 @@ def connect_read_only(path: Path) -> apsw.Connection:
         writable = os.access(path.parent, os.W_OK) and not is_full(path)
         if writable or _has_log(path):
             raise
-        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        return open_connection(f"file:{quote(str(path))}?immutable=1", flags)
+        return open_connection(path, apsw.SQLITE_OPEN_READONLY, options="immutable=1")
     return connection
 
 
@@ -228,7 +236,7 @@ class EmptyDatabase:
     def connect(self) -> apsw.Connection:
         """Open another connection to the same database."""
         flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | apsw.SQLITE_OPEN_URI
-        return open_connection(self._name, flags)
+        return _open(self._name, flags)
 
 
 def is_absent(path: Path) -> bool:
@@ -379,8 +387,9 @@ def _version(connection: apsw.Connection) -> int:
 
 def _back_up(path: Path, target: Path) -> None:
     """Copy the file through a second connection: SQLite cannot back up the one that holds the write lock."""
-    os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
-    source, copy = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY), apsw.Connection(str(target))
+    create_empty(target)
+    source = open_connection(path, apsw.SQLITE_OPEN_READONLY)
+    copy = open_connection(target, apsw.SQLITE_OPEN_READWRITE)
     with copy.backup("main", source, "main") as backup:
         backup.step()
     copy.close()

@@ -3,6 +3,7 @@
 import errno
 import logging
 import os
+import shutil
 import stat
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import BinaryIO
 
 from kept.core.errors import Busy, StorageError, Unreadable
 from kept.core.ids import random_hex
+from kept.core.regular_files import close_descriptor, open_for_update, open_regular
 
 APPLICATION_MARK = b"KEPT"
 """Application id in the header of each of our databases; here because `config.home` must not load SQLite."""
@@ -88,29 +90,6 @@ def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
         raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
-def open_regular(path: Path, *, buffering: int = -1) -> BinaryIO:
-    """Open a regular file, or the null device, for reading; raise OSError for anything else, without waiting."""
-    # opening a pipe without O_NONBLOCK waits for its writer
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    try:
-        check_regular(path, os.fstat(descriptor))
-        return os.fdopen(descriptor, "rb", buffering)
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def check_regular(path: Path, status: os.stat_result) -> None:
-    """Raise OSError if `status` is neither that of a regular file nor of the null device."""
-    if stat.S_ISREG(status.st_mode) or (
-        stat.S_ISCHR(status.st_mode) and os.path.samestat(status, Path(os.devnull).stat())
-    ):
-        return
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    raise OSError(errno.ENOTSUP, "it is a pipe, a socket or a device, not a file", str(path))
-
-
 def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Replace the bytes of `path`: readers see the old or the new bytes, and after a return they survive power loss.
 
@@ -169,13 +148,68 @@ def _replace(temp: Path, target: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno not in _RENAME_FORBIDDEN:
             raise
-        with target.open("r+b") as file:
+        with update_in_place(target) as file:
             file.write(data)
             file.truncate()
-            file.flush()
-            os.fsync(file.fileno())
         with suppress(OSError):  # the data is in its place, and the next write removes the temporary file
             temp.unlink(missing_ok=True)
+
+
+@contextmanager
+def update_in_place(path: Path) -> Iterator[BinaryIO]:
+    """Open an existing file for reading and writing; what was written survives power loss."""
+    descriptor = open_for_update(path)
+    try:
+        with os.fdopen(descriptor, "r+b", closefd=False) as file:
+            yield file
+        os.fsync(descriptor)
+    finally:
+        close_descriptor(descriptor)
+
+
+@contextmanager
+def open_replacement(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file that durably takes the place of `path` when the block ends without an error.
+
+    A pipe or a device at `path` is written to as it is.
+    """
+    with explain_errors("write", path):
+        target = resolve_link(path)
+        if target.exists() and not target.is_file():
+            with target.open("wb") as file:
+                yield file
+            return
+        temp = temporary_name(target)
+        try:
+            with os.fdopen(os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            temp.replace(target)
+        except BaseException:
+            with suppress(OSError):  # the first error says more
+                temp.unlink(missing_ok=True)
+            raise
+        sync_folder(target.parent)
+
+
+def copy_bytes(source: Path | str, target: Path | str) -> None:
+    """Write the bytes and the mode of a file to another one; raise OSError if that fails."""
+    with open_regular(Path(source)) as original, Path(target).open("wb") as copy:
+        shutil.copyfileobj(original, copy)
+    shutil.copystat(source, target)
+
+
+def sync_file(path: Path) -> None:
+    """Make the bytes of a file survive power loss."""
+    with open_regular(path, buffering=0) as file:
+        os.fsync(file.fileno())
+
+
+def create_empty(path: Path) -> None:
+    """Create an empty file with mode 0600, unless there is one."""
+    with suppress(FileExistsError), explain_errors("write", path):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from kept.core.errors import Unreadable
+from kept.core.regular_files import open_regular
 from kept.storage.connections import explain_sql_errors, open_connection
+from kept.storage.files import copy_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
@@ -61,7 +62,7 @@ def open_copy(path: Path, *, rescue: Collection[str] = ()) -> Iterator[ForeignTa
         if damage:
             copy, damage = _rescue(path, copy, rescue)
         with explain_sql_errors(path):
-            connection = open_connection(str(copy), apsw.SQLITE_OPEN_READWRITE)
+            connection = open_connection(copy, apsw.SQLITE_OPEN_READWRITE)
             try:
                 yield ForeignTables(path, connection, damage=damage)
             finally:
@@ -73,7 +74,7 @@ def _find_damage(copy: Path, tables: Collection[str]) -> str:
     if not tables:
         return ""
     try:
-        connection = apsw.Connection(str(copy))
+        connection = open_connection(copy, apsw.SQLITE_OPEN_READWRITE)
     except apsw.Error as error:
         return str(error)
     try:
@@ -97,7 +98,7 @@ def _rescue(path: Path, copy: Path, tables: Collection[str]) -> tuple[Path, str]
 
     salvage = Salvage(PageFile(copy))
     rescued = copy.with_name("rescued.db")
-    connection = apsw.Connection(str(rescued))
+    connection = open_connection(rescued, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
     try:
         with connection:
             for row in salvage.declarations:
@@ -148,9 +149,9 @@ def _copy(path: Path, copy: Path) -> None:
     for _ in range(_ATTEMPTS):
         try:
             before = _stamp(path, log)
-            shutil.copyfile(path, copy)
+            copy_bytes(path, copy)
             if log.exists():
-                shutil.copyfile(log, log_copy)
+                copy_bytes(log, log_copy)
             else:
                 log_copy.unlink(missing_ok=True)
             if _stamp(path, log) == before:
@@ -164,7 +165,7 @@ def _stamp(path: Path, log: Path) -> tuple[int, int, bytes]:
     """Return what changes when pages move from the log to the file; appending to the log is harmless."""
     found = path.stat()
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             header = file.read(_WAL_HEADER_BYTES)
     except OSError:
         header = b""

@@ -1,15 +1,14 @@
 """Maintenance of database files: integrity checks, index rebuilds and consistent copies."""
 
-import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
 
 from kept.core.errors import Busy, Unreadable
-from kept.storage.connections import connect_read_only, explain_sql_errors
-from kept.storage.files import explain_errors
+from kept.core.regular_files import open_regular
+from kept.storage.connections import connect_read_only, explain_sql_errors, open_connection
+from kept.storage.files import copy_bytes, create_empty, explain_errors
 from kept.storage.sqlite import Connection
 
 _SPARE = "kept_spare_index"
@@ -96,11 +95,10 @@ class Snapshot:
 
     def copy_to(self, target: Path) -> Iterator[int]:
         """Copy the database through SQLite's backup API; yield the bytes of each step."""
-        with explain_errors("write", target):
-            os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+        create_empty(target)
         page_bytes = int(str(self._connection.pragma("page_size")))
         with explain_sql_errors(target):
-            copy = apsw.Connection(str(target))
+            copy = open_connection(target, apsw.SQLITE_OPEN_READWRITE)
             try:
                 with copy.backup("main", self._connection, "main") as backup:
                     while not backup.done:
@@ -119,21 +117,20 @@ def copy_file(source: str, target: str) -> None:
     if is_database(Path(source)):
         _copy_database(Path(source), Path(target))
     else:
-        shutil.copy2(source, target)
+        copy_bytes(Path(source), Path(target))
 
 
 def is_database(path: Path) -> bool:
     """Whether a file begins as an SQLite database does."""
-    with explain_errors("read", path), path.open("rb") as file:
+    with explain_errors("read", path), open_regular(path) as file:
         return file.read(16) == b"SQLite format 3\0"
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    with explain_errors("write", target):
-        os.close(os.open(target, os.O_RDWR | os.O_CREAT, 0o600))
+    create_empty(target)
     with explain_sql_errors(source):
-        origin = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READONLY)
-        copy = apsw.Connection(str(target))
+        origin = open_connection(source, apsw.SQLITE_OPEN_READONLY)
+        copy = open_connection(target, apsw.SQLITE_OPEN_READWRITE)
         try:
             with copy.backup("main", origin, "main") as backup:
                 backup.step()

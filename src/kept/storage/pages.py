@@ -1,6 +1,5 @@
 """SQLite's file format, read without SQLite: pages, cells, records and overflow chains."""
 
-import mmap
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +9,8 @@ from math import inf, isnan
 from pathlib import Path
 from typing import TypeAlias
 
-from kept.storage.files import explain_errors, open_regular
+from kept.core.regular_files import FileBytes
+from kept.storage.files import explain_errors
 from kept.storage.write_ahead import PAGE_SIZES, read_log
 
 Value: TypeAlias = int | float | str | bytes | None
@@ -71,8 +71,8 @@ class PageFile:
     """The pages of a database file, each in its newest committed form."""
 
     def __init__(self, path: Path) -> None:
-        self._data = _map(path)
-        self._log_data = _map(path.with_name(f"{path.name}-wal"))
+        self._data = _read(path)
+        self._log_data = _read(path.with_name(f"{path.name}-wal"))
         self.log = read_log(self._log_data)
         self.page_bytes, reserved = self._find_page_bytes()
         if self.log.page_bytes != self.page_bytes:
@@ -188,13 +188,9 @@ class PageFile:
         return free
 
 
-def _map(path: Path) -> "mmap.mmap | bytes":
-    """Return the bytes of a file, which may be larger than the memory; nothing for one that is missing or empty."""
+def _read(path: Path) -> "FileBytes | bytes":
     with explain_errors("read", path):
-        if not path.exists() or not path.stat().st_size:
-            return b""
-        with open_regular(path) as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return FileBytes(path) if path.exists() and path.stat().st_size else b""
 
 
 def parse_page(page: bytes, number: int, usable: int) -> Tree | None:

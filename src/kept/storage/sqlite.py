@@ -13,6 +13,7 @@ from weakref import WeakSet
 import apsw
 
 from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from kept.core.regular_files import check_regular, open_regular
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
     Checkpointer,
@@ -27,7 +28,7 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import APPLICATION_ID, check_regular, explain_errors, lock_folder, open_regular, resolve_link
+from kept.storage.files import APPLICATION_ID, explain_errors, lock_folder, resolve_link
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # `core.ports` imports every value that it mentions
@@ -245,7 +246,7 @@ class Database:
 
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
         with explain_errors("open", self.path):
-            connection = open_connection(str(self.path), apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
+            connection = open_connection(self.path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
             if is_new:

@@ -14,7 +14,6 @@ nobody opens the old file under the name of the new one.
 import errno
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -25,14 +24,19 @@ from pathlib import Path
 
 import apsw
 
+from kept.core import regular_files
 from kept.core.errors import Busy, StorageError
+from kept.core.regular_files import load_bytes
 from kept.storage.connections import Migration, migrate
 from kept.storage.files import (
     POLL_SECONDS,
+    copy_bytes,
+    create_empty,
     explain_errors,
     is_alive,
     lock_folder,
     make_folder,
+    sync_file,
     sync_folder,
     temporary_name,
     write_atomically,
@@ -73,7 +77,7 @@ def create(path: Path, data: bytes) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        create_empty(path)
     finally:
         with suppress(OSError):  # the next write in the folder removes it
             temp.unlink(missing_ok=True)
@@ -113,7 +117,7 @@ class Replacement:
         """Put the finished new file in the place of the old one; nobody else may have the old one open."""
         with explain_errors("replace", self.path), lock_folder(self.path.parent, exclusive=True):
             self._refuse_log()
-            _sync(self.fresh)
+            sync_file(self.fresh)
             _give_second_name(self.path, self.aside)
             log = companion(self.path, "-wal")
             if log.exists():
@@ -210,7 +214,7 @@ def _finish_without_journal(path: Path) -> bool:
 
 def _read_journal(path: Path) -> tuple[str, str, int] | None:
     try:
-        found = json.loads(_journal(path).read_bytes())
+        found = json.loads(load_bytes(_journal(path)))
         return str(found["stage"]), str(found["stamp"]), int(found["pid"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -222,13 +226,8 @@ def _give_second_name(file: Path, name: Path) -> None:
     except OSError as error:
         if error.errno == errno.EEXIST:
             raise
-        shutil.copy2(file, name)  # a file system without links
-        _sync(name)
-
-
-def _sync(file: Path) -> None:
-    with file.open("rb") as opened:
-        os.fsync(opened.fileno())
+        copy_bytes(file, name)  # a file system without links
+        sync_file(name)
 
 
 _LOCK_BYTES = (0x40000000, 512)
@@ -242,7 +241,7 @@ def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
         yield
         return
     with explain_errors("open", path):
-        descriptor = os.open(path, os.O_RDWR)
+        descriptor = regular_files.open_for_update(path)
     try:
         deadline = time.monotonic() + wait_seconds
         while not _try_alone(descriptor):
@@ -252,7 +251,7 @@ def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
             time.sleep(POLL_SECONDS)
         yield
     finally:
-        os.close(descriptor)
+        regular_files.close_descriptor(descriptor)
 
 
 def _try_alone(descriptor: int) -> bool:

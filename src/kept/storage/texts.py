@@ -3,7 +3,6 @@
 import codecs
 import gzip
 import json
-import os
 import re
 import stat
 import zipfile
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import IO, cast
 
 from kept.core.errors import Unreadable
+from kept.core.regular_files import open_regular
 
 _CHUNK = 1 << 20
 _BYTES_PER_CHARACTER = 16
@@ -74,7 +74,9 @@ class Texts:
         if not self.folded:
             return False
         try:
-            with _open_regular(path) as file:
+            if not stat.S_ISREG(path.stat().st_mode):
+                return False
+            with open_regular(path) as file:
                 return self._are_in_stream(file) or self._are_unpacked_in(file)
         except (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
             if not path.exists():
@@ -163,12 +165,3 @@ _ESCAPED = re.compile(r'["\\/\x00-\x1f]')
 
 def _unescape(found: re.Match[str]) -> str:
     return str(json.loads(f'"{found[0]}"'))
-
-
-def _open_regular(path: Path) -> IO[bytes]:
-    """Open a regular file without waiting for a pipe in its place; anything else reads as empty."""
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        return Path(os.devnull).open("rb")
-    return os.fdopen(descriptor, "rb")

@@ -1,6 +1,5 @@
 """The write-ahead log of a SQLite file, read without SQLite: which pages it holds committed."""
 
-import mmap
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 import apsw
 
 from kept.core.errors import Unreadable
+from kept.core.regular_files import FileBytes, load_bytes, open_regular
 from kept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
@@ -76,7 +76,7 @@ class _Frame:
     restored: bytes = b""
 
 
-def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
+def read_log(data: "FileBytes | bytes", page_bytes: int = 0) -> Log:
     """Return what is committed in a write-ahead log, also beyond a damaged frame.
 
     `page_bytes` is used if the header of the log names no page size.
@@ -107,7 +107,7 @@ def read_log(data: "bytes | mmap.mmap", page_bytes: int = 0) -> Log:
 class _Reader:
     """Checks the frames of a log one after another."""
 
-    def __init__(self, data: "bytes | mmap.mmap", step: int) -> None:
+    def __init__(self, data: "FileBytes | bytes", step: int) -> None:
         self._data, self._step = data, step
         self._order = self._find_byte_order()
         stored, counted = _unpack_sum(data[24:32]), _checksum(data[:24], (0, 0), self._order)
@@ -205,7 +205,7 @@ class _Reader:
         return self._data[at + 8 : at + 16]
 
 
-def _find_salts(data: "bytes | mmap.mmap", step: int) -> bytes:
+def _find_salts(data: "FileBytes | bytes", step: int) -> bytes:
     """Return the salts that most of the first frames have; for a log whose header is damaged."""
     places = range(_LOG_HEADER, min(len(data) - step, _LOG_HEADER + 2 * step) + 1, step)
     found = Counter(data[at + 8 : at + 16] for at in places)
@@ -281,7 +281,7 @@ def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
     read, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
     if 0 < last <= read or not head:
         return
-    data, page_bytes = log.read_bytes(), int(str(connection.pragma("page_size")))
+    data, page_bytes = load_bytes(log), int(str(connection.pragma("page_size")))
     # without a whole transaction after it, the damage is the torn end of a log after a loss of power
     if read_log(data, page_bytes).is_damaged and _find_last_commit(log)[0] == head:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -296,7 +296,7 @@ def _find_last_commit(log: Path) -> tuple[bytes, int]:
     The number is 0 where the header is damaged, and with it the salts or the page size.
     """
     try:
-        with log.open("rb") as file:
+        with open_regular(log) as file:
             head = file.read(_LOG_HEADER)
             step = _FRAME_HEADER + int.from_bytes(head[8:12], "big")
             salts, number, last = head[16:24], 0, 0

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.regular_files import open_regular
 from kept.storage import files
 from kept.storage.documents import FolderDocuments
 from kept.storage.files import (
@@ -23,7 +24,6 @@ from kept.storage.files import (
     is_foreign,
     lock_folder,
     make_folder,
-    open_regular,
     read_bytes,
     read_with_stamp,
     remove_stale_temps,

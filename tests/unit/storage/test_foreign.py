@@ -1,12 +1,12 @@
 """SQLite files of other programs are read from a copy: with their log, locked, damaged, with foreign bytes."""
 
 import os
-import shutil
 import sqlite3
 
 import pytest
 
 from kept.core.errors import Unreadable
+from kept.storage import foreign
 from kept.storage.foreign import open_copy
 
 ROWS = 400
@@ -156,7 +156,7 @@ def test_what_holds_no_tables_is_refused(tmp_path, content):
 @pytest.mark.parametrize(("changes", "is_read"), [(4, True), (5, False)])
 def test_a_file_that_changes_while_it_is_copied_is_copied_again(path, monkeypatch, changes, is_read):
     """File and log have to be of one moment; after five attempts it is told."""
-    copied, real = [], shutil.copyfile
+    copied, real = [], foreign.copy_bytes
 
     def copy(source, target):
         real(source, target)
@@ -164,7 +164,7 @@ def test_a_file_that_changes_while_it_is_copied_is_copied_again(path, monkeypatc
         if len(copied) <= changes:
             os.utime(path, ns=(1, len(copied)))
 
-    monkeypatch.setattr(shutil, "copyfile", copy)
+    monkeypatch.setattr(foreign, "copy_bytes", copy)
 
     if is_read:
         assert read(path)[0] == ""

@@ -25,6 +25,7 @@ from kept.cli.terminal import (
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, UsageError
 from kept.core.ids import SessionId
+from kept.core.regular_files import load_bytes
 from kept.core.text import JSON
 from kept.core.tools import ToolSchema
 from kept.core.values import replace
@@ -186,7 +187,7 @@ def _read(path: Path) -> str:
     if not path.is_file():
         raise UsageError(f"there is no file {str(path)!r}", "name a file, or - for standard input")
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return load_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{str(path)!r} is not UTF-8 text (byte {error.start})", "convert it to UTF-8 first") from None
 

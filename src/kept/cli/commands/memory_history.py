@@ -25,6 +25,7 @@ from kept.cli.terminal import (
 )
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, UsageError
+from kept.core.regular_files import load_text
 from kept.core.text import JSON
 from kept.memory.edits import EditRecord, Target
 from kept.memory.page import ENTRY_DELIMITER, preview
@@ -265,7 +266,7 @@ def import_(
 ) -> None:
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
     try:
-        text = read_input() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+        text = read_input() if file == "-" else load_text(Path(file), encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error

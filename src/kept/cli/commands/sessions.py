@@ -26,6 +26,7 @@ from kept.cli.terminal import (
 from kept.core.clock import from_epoch, parse_span
 from kept.core.dates import DAY_SECONDS
 from kept.core.errors import UsageError
+from kept.core.regular_files import load_bytes
 from kept.core.text import one_line
 from kept.core.values import dataclass, replace
 
@@ -197,7 +198,7 @@ def _lines(name: str) -> Iterator[str]:
         raw = sys.stdin.buffer.read()
     else:
         try:
-            raw = Path(name).read_bytes()
+            raw = load_bytes(Path(name))
         except OSError as error:
             raise UsageError(
                 f"cannot read {name!r}: {error.strerror}", "give a file with one query per line"

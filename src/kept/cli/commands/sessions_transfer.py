@@ -9,6 +9,7 @@ import typer
 from kept import operations
 from kept.cli.terminal import JsonFlag, count_noun, note, open_caller, print_json, print_json_line, say, write_lines
 from kept.core.errors import UsageError
+from kept.core.regular_files import open_regular
 from kept.core.text import dumps
 
 app = typer.Typer()
@@ -59,13 +60,13 @@ def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None
 
 def _open_file(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return open_regular(path)
     except OSError as error:
         raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", "give a JSONL file") from error
 
 
 def _count_lines(path: Path) -> int:
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
@@ -84,7 +85,7 @@ def export(
             for line in lines:
                 print_json_line(line)
             return
-        count = write_lines(out, map(dumps, lines))
+        count = write_lines(out, map(dumps, lines), caller.app.home.root)
     if as_json:
         print_json({"file": str(out), "lines": count})
     else:

@@ -24,6 +24,7 @@ from kept.cli.terminal import (
     say,
 )
 from kept.core.errors import Refused, UsageError
+from kept.core.regular_files import load_text
 
 if TYPE_CHECKING:
     from kept.skills.changes import Changed
@@ -168,7 +169,7 @@ def _read(file: Path) -> str:
     if str(file) == "-":
         return read_input()
     try:
-        return file.read_text(encoding="utf-8")
+        return load_text(file)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {str(file)!r}: {error}", "name a UTF-8 text file") from error
 

@@ -74,7 +74,7 @@ def user_export(
 ) -> None:
     """Write everything of one user as JSONL; same as `kept export --user`."""
     with open_caller(user) as caller:
-        write_export(operations.users.export_user(caller), output, as_json=as_json)
+        write_export(caller, operations.users.export_user(caller), output, as_json=as_json)
 
 
 @user_app.command("forget")
@@ -119,13 +119,13 @@ def export(
         refuse(unknown, as_json=as_json, code=2)
     with open_caller(user if user != OWNER else None) as caller:
         export_one = operations.users.export_user if form == "jsonl" else operations.users.export_graph
-        write_export(export_one(caller), output, as_json=as_json)
+        write_export(caller, export_one(caller), output, as_json=as_json)
 
 
-def write_export(found: "UserExport", output: Path | None, *, as_json: bool) -> None:
+def write_export(caller: Caller, found: "UserExport", output: Path | None, *, as_json: bool) -> None:
     """Write the lines to a file or print them."""
     if output is not None:
-        write_lines(output, (dumps(line) for line in found.lines))
+        write_lines(output, (dumps(line) for line in found.lines), caller.app.home.root)
         _show_counts(found, output, as_json=as_json)
     elif as_json:
         print_json({"user": found.user, "lines": list(found.lines)})

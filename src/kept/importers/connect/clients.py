@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kept.core.regular_files import load_text
 from kept.core.text import dumps, resource_text
 from kept.importers.connect.parts import JsonDefault, JsonItem, JsonMember, OwnFile, Part, TomlCommand, TomlTable
 
@@ -270,7 +271,7 @@ def read_version(presence: Presence) -> str | None:
         package = folder / "package.json"
         if package.is_file():
             try:
-                version = json.loads(package.read_text(encoding="utf-8")).get("version")
+                version = json.loads(load_text(package)).get("version")
             except (OSError, ValueError, AttributeError):
                 break
             return str(version) if version else None

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from kept.core.regular_files import load_bytes
 from kept.core.text import dumps
 from kept.core.values import dataclass
 
@@ -185,7 +186,7 @@ def take_prompt(folder: Path, event: HookEvent) -> KeptPrompt:
     """Return the prompt of a session and remove it; an empty one where there is none."""
     path = _path(folder, event)
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(load_bytes(path))
         found = KeptPrompt(str(value["prompt"]), value.get("turn"))
     except (OSError, ValueError, KeyError, TypeError):
         return KeptPrompt()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from kept.core.regular_files import load_bytes
 from kept.core.text import dumps, one_line
 from kept.core.values import asdict, dataclass, replace
 
@@ -45,7 +46,7 @@ class Health:
 def load_health(folder: Path, client: str) -> Health:
     """Return the health of a client; an unreadable file counts as none."""
     try:
-        return _from_json(json.loads((folder / f"health-{client}.json").read_bytes()))
+        return _from_json(json.loads(load_bytes(folder / f"health-{client}.json")))
     except (OSError, ValueError, TypeError, AttributeError):
         return Health()
 

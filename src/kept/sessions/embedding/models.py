@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.core.errors import UsageError
+from kept.core.regular_files import load_text
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -188,7 +189,7 @@ def load_tokenizer(folder: Path) -> Any:
         lowercase = read_json(folder / "tokenizer_config.json").get("do_lower_case", True)
         return BertWordPieceTokenizer(str(folder / "vocab.txt"), lowercase=bool(lowercase))
     try:
-        tokenizer = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        tokenizer = Tokenizer.from_str(load_text(file))
     except Exception as error:  # foreign parser: it raises bare exceptions for malformed files
         raise UsageError(f"{str(file)!r} is not a readable tokenizer", "get the model's files again") from error
     tokenizer.no_padding()
@@ -199,7 +200,7 @@ def load_tokenizer(folder: Path) -> Any:
 def read_json(path: Path) -> dict[str, Any]:
     """Return the object in a model's JSON file, {} when the file is missing or holds no object."""
     try:
-        found: Any = json.loads(path.read_text(encoding="utf-8"))
+        found: Any = json.loads(load_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

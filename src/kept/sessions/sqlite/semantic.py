@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kept.core.errors import StorageError
 from kept.core.ids import random_hex
+from kept.core.regular_files import open_regular
 from kept.sessions.rows import vectors
 from kept.sessions.rows.database import Connection
 from kept.sessions.rows.semantic import SemanticSearch
@@ -39,7 +40,7 @@ class VectorFile:
         import numpy as np
 
         try:
-            with self._path.open("rb") as file:
+            with open_regular(self._path) as file:
                 header = json.loads(file.read(_HEADER_BYTES))
             if (header["format"], header["model"], header["width"]) != (_FORMAT, self._model, width):
                 return None

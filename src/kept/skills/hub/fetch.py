@@ -35,6 +35,7 @@ from kept.skills.hub.sources import (
 )
 from kept.skills.paths import MOST_FILE_BYTES, read_regular, refuse_path
 from kept.skills.roots import plugin_roots
+from kept.storage.files import copy_bytes
 
 if TYPE_CHECKING:
     import httpx2
@@ -228,7 +229,7 @@ def _copy_folder(path: Path, into: Path) -> Fetched | Refused:
             return Refused(Reason.BLOCKED, f"{str(file)!r} is a device, pipe or socket", "do not use this package")
     ignored = shutil.ignore_patterns(".git", "__pycache__", "node_modules")
     target = into / path.resolve().name
-    shutil.copytree(path, target, symlinks=True, ignore=ignored)
+    shutil.copytree(path, target, symlinks=True, ignore=ignored, copy_function=copy_bytes)
     return Fetched("", target)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from kept.core.errors import Reason, Refused
+from kept.core.regular_files import load_bytes
 from kept.core.text import JSON
 from kept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
 from kept.skills.frontmatter import BadFrontmatter
@@ -192,7 +193,7 @@ def check_package(folder: Path) -> Package | Refused:
         seen.add(path.casefold())
         if len(seen) > MOST_FILES + 1:
             return _refuse(f"the skill has more than {MOST_FILES} support files")
-        files[path] = (folder / path).read_bytes()
+        files[path] = load_bytes(folder / path)
     return _read_package(folder.name, files)
 
 
