@@ -28,7 +28,7 @@ def _look(event: str, args: tuple[object, ...]) -> None:
     if not getattr(regular_files, "_held", None):
         return
     file = regular_files.identify(args[0])
-    if file is None or file not in _databases(regular_files):
+    if file is None or file not in _databases(regular_files) or not _is_open(file):
         return
     opener = _find_opener()
     if opener is not None and not opener.endswith("regular_files.py:_open"):
@@ -41,6 +41,18 @@ def _databases(regular_files: object) -> set[object]:
     files = {own for own, held in regular_files._held.items() if held.connections}
     names = {f"{held.path}-shm" for held in regular_files._held.values() if held.connections}
     return files | {regular_files.identify(name) for name in names}
+
+
+def _is_open(file: tuple[int, int]) -> bool:
+    """Whether the process has the file open: the number of a removed one may belong to another file now."""
+    for number in os.listdir("/proc/self/fd"):  # noqa: PTH208 - the folder of this process
+        try:
+            status = os.stat(f"/proc/self/fd/{number}")  # noqa: PTH116
+        except OSError:
+            continue
+        if (status.st_dev, status.st_ino) == file:
+            return True
+    return False
 
 
 def _find_opener() -> str | None:
