@@ -85,7 +85,6 @@ def check_store(app: App) -> list[Finding] | None:
     emptied = _find_emptied(path)
     if not path.exists() or is_emptied(path):
         return emptied or None
-    _close_database(app)
     found = check_file(path, clock=app.clock) + emptied
     refusal = None if found else find_refusal(path)
     return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
@@ -170,11 +169,7 @@ def repair_store(app: App) -> Repaired | None:
 
 
 def _close_database(app: App) -> None:
-    """Close the connections of this process; the next use opens them again.
-
-    Their locks would look like another process, and reading the file without SQLite would remove them: POSIX drops
-    the locks of a process when it closes any descriptor of a file.
-    """
+    """Close the connections of this process, whose locks look like those of another; the next use opens them again."""
     if "state_file" in vars(app):
         app.state_file.close()
 

@@ -218,6 +218,8 @@ def _from_distribution(name: str, into: Path) -> Fetched | Refused:
 
 def _copy_folder(path: Path, into: Path) -> Fetched | Refused:
     """Copy a folder including its links, so that the checks see them."""
+    if into.resolve().is_relative_to(path.resolve()):
+        return Refused(Reason.INVALID, f"{str(path)!r} contains the home of kept", "name the skill's own folder")
     total = 0
     for number, file in enumerate(path.rglob("*")):
         total += file.lstat().st_size if not file.is_dir() else 0
