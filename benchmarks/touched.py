@@ -16,28 +16,28 @@ from types import CodeType, FrameType
 class Touched:
     """Observes function calls, also in threads that start later."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: str = "kept") -> None:
+        self.package = package
         self.modules: set[str] = set()
         self.depth = 0
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         """Take note of one call."""
-        if event != "call" or not _is_function(frame.f_code) or not _is_ours(frame):
+        if event != "call" or not _is_function(frame.f_code) or not self._is_ours(frame):
             return
         depth, is_import = 0, False
-        each: FrameType | None = frame
-        while each is not None:
-            if _is_ours(each):
+        caller: FrameType | None = frame
+        while caller is not None:
+            if self._is_ours(caller):
                 depth += 1
-                is_import = is_import or each.f_code.co_name == "<module>"
-            each = each.f_back
+                is_import = is_import or caller.f_code.co_name == "<module>"
+            caller = caller.f_back
         if not is_import:
             self.modules.add(frame.f_globals["__name__"])
             self.depth = max(self.depth, depth)
 
-
-def _is_ours(frame: FrameType) -> bool:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "kept"
+    def _is_ours(self, frame: FrameType) -> bool:
+        return str(frame.f_globals.get("__name__", "")).partition(".")[0] == self.package
 
 
 def _is_function(code: CodeType) -> bool:
@@ -49,17 +49,17 @@ def count(arguments: list[str]) -> Touched:
     """Run one command of kept in this process and return what it touched."""
     from kept.cli.main import main
 
-    found = Touched()
+    touched = Touched()
     sys.argv = ["kept", *arguments]
     quiet = io.StringIO()
-    threading.setprofile(found)
-    sys.setprofile(found)
+    threading.setprofile(touched)
+    sys.setprofile(touched)
     try:
         with contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet), contextlib.suppress(SystemExit):
             main()
     finally:
         sys.setprofile(None)
-    return found
+    return touched
 
 
 if __name__ == "__main__":
