@@ -44,10 +44,14 @@ class Scope(StrEnum):
     """Manage the home: other users, profiles, settings, whole files."""
     ACT_AS = "act-as"
     """Name the user of each request, as a front end with its own users does."""
+    DECIDE = "decide"
+    """Take the decisions of a person: approve, confirm, forget, loosen a setting. No token can have it."""
 
 
 OWNER_SCOPES = frozenset(Scope)
-USER_SCOPES = frozenset({Scope.READ, Scope.WRITE})
+USER_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.DECIDE})
+TOKEN_SCOPES = frozenset(Scope) - {Scope.DECIDE}
+"""What a token can grant: an agent that reads a token must not become a person by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kept.app import Scope
+from kept.app.caller import TOKEN_SCOPES
 from kept.core.errors import KeptError, NotFound
 from kept.core.ids import OWNER, UserId
 from kept.operations import tokens, users
@@ -114,7 +115,7 @@ class Gate:
         is_token = secret is not None and tokens.is_token(secret)
         # clients require some key: without tokens, this machine accepts any value that does not look like one
         if not is_token and self._is_loopback and not tokens.has_tokens(self._app):
-            return Principal(OWNER, frozenset(Scope) - {Scope.ACT_AS})
+            return Principal(OWNER, TOKEN_SCOPES - {Scope.ACT_AS})
         token = tokens.find_token(self._app, secret) if secret else None
         if token is None or not self._exists(token.user):
             raise Unauthorized("a valid token is needed", f"send it as `{place}`")

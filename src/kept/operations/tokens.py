@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Scope
+from kept.app.caller import TOKEN_SCOPES, USER_SCOPES, Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId, random_hex
@@ -99,9 +99,9 @@ def create_token(
 def _read_scopes(names: Sequence[str], user: UserId) -> frozenset[Scope]:
     """Return the named scopes; without names, those of the user on the command line, never `act-as`."""
     if not names:
-        return (OWNER_SCOPES - {Scope.ACT_AS}) if user == OWNER else USER_SCOPES
+        return TOKEN_SCOPES - {Scope.ACT_AS} if user == OWNER else TOKEN_SCOPES & USER_SCOPES
     words = [word.strip() for name in names for word in name.split(",") if word.strip()]
-    known = {scope.value: scope for scope in Scope}
+    known = {scope.value: scope for scope in Scope if scope in TOKEN_SCOPES}
     for word in words:
         if word not in known:
             raise UsageError(f"there is no scope {word!r}", f"use one or more of {', '.join(known)}")
@@ -210,7 +210,7 @@ def _hash(secret: str) -> bytes:
 
 def _read_row(row: Iterable[object]) -> Token:
     token_id, user, name, scopes, created, expires, last_used, *_ = row
-    known = {scope.value: scope for scope in Scope}
+    known = {scope.value: scope for scope in Scope if scope in TOKEN_SCOPES}
     return Token(
         str(token_id),
         UserId(str(user)),
