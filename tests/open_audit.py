@@ -30,6 +30,8 @@ def _look(event: str, args: tuple[object, ...]) -> None:
     file = regular_files.identify(args[0])
     if file is None or file not in _databases(regular_files) or not _is_open(file):
         return
+    if os.path.isdir(args[0]):  # noqa: PTH112 - a folder that got the number of a removed database file
+        return
     opener = _find_opener()
     if opener is not None and not opener.endswith("regular_files.py:_open"):
         violations.append(f"{opener} opens {args[0]!r}, which is open as a database")
