@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kept.core.agency import refuse_decision
 from kept.core.errors import NotAllowed, StorageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.ports import ignore
@@ -87,6 +88,22 @@ class Caller:
         """Raise NotAllowed unless the caller has `scope`."""
         if scope not in self.scopes:
             raise NotAllowed(f"this needs the scope {scope.value!r}", "ask the owner of this home")
+
+    def require_person(self, command: str) -> None:
+        """Raise NotAllowed unless the caller may take the decisions of a person; `command` is the way to do so."""
+        if self.why_no_person:
+            raise refuse_decision(self.why_no_person, command)
+
+    @property
+    def why_no_person(self) -> str:
+        """Why this caller cannot take the decisions of a person; empty if it can."""
+        if Scope.DECIDE in self.scopes:
+            return ""
+        return self.app.why_no_person or "a token, a tool or another program asked for it"
+
+    def without_decisions(self) -> Caller:
+        """Return the same caller for an agent: without the decisions of a person."""
+        return Caller(self.app, self.space, self.session_id, self.sink, self.scopes - {Scope.DECIDE})
 
     def for_user(self, user: UserId) -> Caller:
         """Return a caller who acts for another user with the same scopes; needs the scope admin."""

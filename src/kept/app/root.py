@@ -4,6 +4,7 @@ from __future__ import annotations  # the ports and tools import every value the
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope, UserSpace
 from kept.config.home import Home, find_home
-from kept.config.load import Loaded, load, with_secrets
+from kept.config.load import Loaded, find_value, load, with_secrets
 from kept.config.settings import Settings
+from kept.core.agency import find_agent
 from kept.core.clock import SystemClock
-from kept.core.errors import UsageError
+from kept.core.errors import ConfigError, UsageError
 from kept.core.ids import OWNER, SessionId, UserId
 from kept.core.plugins import folders
 from kept.core.ports import ignore
@@ -110,9 +112,19 @@ class App:
         sink: EventSink = ignore,
         scopes: frozenset[Scope] | None = None,
     ) -> Caller:
-        """Return a caller for operations; without `scopes` the owner may do everything, others use their own data."""
+        """Return a caller for operations; without `scopes` the owner may do everything, others use their own data.
+
+        Without `scopes` the caller is whoever started this process: an agent cannot take the decisions of a person.
+        """
         granted = scopes if scopes is not None else OWNER_SCOPES if user == OWNER else USER_SCOPES
+        if scopes is None and self.why_no_person:
+            granted -= {Scope.DECIDE}
         return Caller(self, self.space(user), session_id, sink, granted)
+
+    @cached_property
+    def why_no_person(self) -> str:
+        """Why this process cannot take the decisions of a person; empty if it can."""
+        return explain_no_person(self.environ, self.settings.decisions)
 
     def report(self, event: Event, /) -> None:
         """Pass an event to the current sink, which a chat replaces by its screen."""
@@ -272,7 +284,7 @@ class App:
     def _choose_provider(self, name: str) -> None:
         from kept.config.file import set_value
 
-        set_value(self.home, "memory.provider", name)
+        set_value(self.home, "memory.provider", name, why_no_person=self.why_no_person)
 
     def toolsets(self, platform: str) -> Sequence[str] | None:
         """Return the toolsets of a platform, None for all."""
@@ -330,6 +342,25 @@ def open_app(  # noqa: PLR0913 - the public way in; all but home and profile are
         raise
     app.log_to(app_log)
     return app
+
+
+def explain_no_person_at(home: Home, environ: Mapping[str, str]) -> str:
+    """Return the same for a home whose settings may be invalid, so that a command can repair them."""
+    try:
+        decisions = load(home, environ).settings.decisions
+    except ConfigError:
+        decisions = str(find_value(home.config_file, "decisions") or "scripts") if home.config_file.exists() else ""
+    return explain_no_person(environ, decisions)
+
+
+def explain_no_person(environ: Mapping[str, str], decisions: str) -> str:
+    """Return why this process cannot take the decisions of a person; empty if a person or their script runs it."""
+    sign = find_agent(environ)
+    if sign:
+        return f"an agent started this process ({sign})"
+    if decisions == "person" and not (sys.stdin is not None and sys.stdin.isatty()):
+        return "`decisions: person` in the settings requires a terminal"
+    return ""
 
 
 DEFAULT_EMBEDDING_MODEL = "text-embedding-3-small"

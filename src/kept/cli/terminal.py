@@ -14,6 +14,7 @@ import typer
 
 from kept.app import App, Caller, open_app
 from kept.config.home import Home, find_home
+from kept.core.agency import refuse_decision
 from kept.core.clock import Pace, parse_moment
 from kept.core.errors import Refused, UsageError
 from kept.core.events import Event, Progressed, Warned
@@ -103,6 +104,19 @@ def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
 def chosen_home() -> Home:
     """Return the chosen home without reading its settings, so that a command can repair them."""
     return find_home(invocation.home, invocation.profile, os.environ)
+
+
+def why_no_person(home: Home) -> str:
+    """Return why this process cannot take the decisions of a person about a home; empty if it can."""
+    from kept.app.root import explain_no_person_at
+
+    return explain_no_person_at(home, os.environ)
+
+
+def require_person(home: Home, command: str) -> None:
+    """Raise NotAllowed if this process cannot take the decisions of a person about a home."""
+    if why := why_no_person(home):
+        raise refuse_decision(why, command)
 
 
 def read_input() -> str:

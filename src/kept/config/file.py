@@ -8,15 +8,19 @@ from typing import Any
 
 from kept.config.home import Home
 from kept.config.load import from_text, parse_yaml, put, read_document
-from kept.config.settings import Settings, known_keys, nearest
+from kept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
+from kept.core.agency import refuse_decision
 from kept.core.errors import ConfigError, UsageError
 from kept.core.settings import InvalidSetting, build, fields
 from kept.core.text import dumps, is_encodable
 from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 
-def set_value(home: Home, key: str, text: str) -> Any:
-    """Write `key` to the settings file and return its value; an invalid value changes nothing."""
+def set_value(home: Home, key: str, text: str, *, why_no_person: str) -> Any:
+    """Write `key` to the settings file and return its value; an invalid value changes nothing.
+
+    Unless `why_no_person` is empty, NotAllowed is raised for a value that protects the person less than the present one.
+    """
     _check_key(key)
     value = from_text(key, text)
     values: dict[str, Any] = {}
@@ -28,13 +32,14 @@ def set_value(home: Home, key: str, text: str) -> Any:
     if not is_encodable(dumps(value)):
         raise ConfigError(f"{key} cannot contain a lone surrogate", "accepted: text in UTF-8")
     with _lock_document(home) as (path, document):
+        _check_guard(document, key, value, why_no_person)
         put(document, key, value)
         _write(path, document)
     return value
 
 
-def unset_value(home: Home, key: str) -> bool:
-    """Remove `key` from the settings file; return whether it was set."""
+def unset_value(home: Home, key: str, *, why_no_person: str) -> bool:
+    """Remove `key` from the settings file; return whether it was set. `why_no_person` is as in `set_value`."""
     _check_key(key)
     with _lock_document(home) as (path, document):
         *sections, name = key.split(".")
@@ -43,6 +48,7 @@ def unset_value(home: Home, key: str) -> bool:
             node = node.get(section) if isinstance(node, dict) else None
         if not isinstance(node, dict) or name not in node:
             return False
+        _check_guard(document, key, find_default(key), why_no_person)
         place = _place_of(node, name)
         del node[name]
         text = (read_bytes(path) or b"").decode("utf-8-sig")
@@ -92,6 +98,18 @@ def _without_empty(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     return {name: inner for name, value in node.items() if (inner := _without_empty(value)) not in ({}, None)}
+
+
+def _check_guard(document: Any, key: str, value: Any, why_no_person: str) -> None:
+    """Raise NotAllowed if the change protects the person less, and no person asks for it."""
+    guard = find_guard_of(key) if why_no_person else None
+    if guard is None:
+        return
+    node = document
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, dict) else None
+    if guard.loosens(find_default(key) if node is None else node, value):
+        raise refuse_decision(f"{key} protects you, and {why_no_person}", f"`kept config set {key} VALUE`")
 
 
 def _check_key(key: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.home import Home
-from kept.config.settings import Settings, known_keys, nearest
+from kept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
+from kept.core.agency import find_agent
 from kept.core.errors import ConfigError, Unreadable, UsageError
 from kept.core.settings import InvalidSetting, build, fields, is_section
 from kept.core.values import dataclass, field
@@ -49,7 +50,7 @@ def load(home: Home, environ: Mapping[str, str]) -> Loaded:
     document = read_document(home.config_file)
     if document is not None:
         _take_section(home.config_file, document, Settings, collected=collected, into=collected.values)
-    _take_environment(environ, collected)
+    _take_environment(environ, collected, own=home.env_file)
     try:
         settings = build(Settings, collected.values)
     except InvalidSetting as invalid:
@@ -131,7 +132,8 @@ def _take_foreign(path: Path, collected: _Collected) -> None:
         collected.origins[f"memory.{name}"] = f"{path.name}:{_line(memory, name)}"
 
 
-def _take_environment(environ: Mapping[str, str], collected: _Collected) -> None:
+def _take_environment(environ: Mapping[str, str], collected: _Collected, *, own: Path) -> None:
+    """Add the settings of the environment; in a process of an agent, none protects less than the files of the home."""
     given = {name: text for name, text in environ.items() if name.startswith(ENV_PREFIX) and "__" in name}
     if not given:
         return
@@ -142,8 +144,20 @@ def _take_environment(environ: Mapping[str, str], collected: _Collected) -> None
             hint = nearest(variable, [ENV_PREFIX + name for name in keys])
             collected.warnings.append(f"unknown variable {variable} is ignored{hint}")
             continue
-        put(collected.values, key, from_text(key, text))
+        value = from_text(key, text)
+        if _is_loosened(collected.values, key, value) and find_agent(environ) and variable not in read_secrets(own):
+            collected.warnings.append(f"{variable} is ignored: only a person can make {key} protect less")
+            continue
+        put(collected.values, key, value)
         collected.origins[key] = variable
+
+
+def _is_loosened(values: Any, key: str, value: Any) -> bool:
+    """Whether a value protects less than the present one; a setting without an order of values has no such value."""
+    guard, node = find_guard_of(key), values
+    for name in key.split("."):
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return guard is not None and bool(guard.values) and guard.loosens(find_default(key) if node is None else node, value)
 
 
 def put(values: Any, key: str, value: Any) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 from kept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from kept.context.settings import CompressionSettings, ContextSettings
-from kept.core.settings import Between, Toolset, fields, is_section
+from kept.core.settings import Between, Guarded, Toolset, fields, find_guard, is_section
 from kept.core.values import dataclass, field
 from kept.importers.settings import BackupSettings, ConnectSettings
 from kept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
@@ -19,9 +19,9 @@ from kept.skills.settings import CuratorSettings, SkillSettings
 class ProxySettings:
     """The proxy between clients and their own models."""
 
-    enabled: bool = False
+    enabled: Annotated[bool, Guarded((False, True))] = False
     """Whether `kept serve` forwards requests below `/proxy`, as with `--proxy`."""
-    upstreams: dict[str, str] = field(default_factory=dict)
+    upstreams: Annotated[dict[str, str], Guarded()] = field(default_factory=dict)
     """Endpoints by the name in the path, besides `anthropic` and `openai`, whose addresses can be changed here."""
     recall: Literal["start", "sure", "off"] = "sure"
     """What is added to requests: `start` the pages, `sure` also passages relevant to a message, `off` nothing."""
@@ -37,11 +37,11 @@ class ProxySettings:
 class ServeSettings:
     """The server for other clients."""
 
-    host: str = "127.0.0.1"
+    host: Annotated[str, Guarded()] = "127.0.0.1"
     """The address to listen on; one that other machines can reach requires a token."""
     port: Annotated[int, Between(0, 65_535)] = 8642
     """The port; if it is taken, the next free one is used. 0 chooses any."""
-    hosts: list[str] = field(default_factory=list)
+    hosts: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Host names of the server, besides those of this machine."""
     max_body_bytes: Annotated[int, Between(1_000)] = 10_000_000
     """The largest body of a request."""
@@ -61,7 +61,7 @@ class ServeSettings:
     """How long a chat may be silent before it begins a new session."""
     reset_hour: Annotated[int, Between(0, 23)] = 4
     """The hour of the day, in the local zone, at which chats begin a new session."""
-    platforms: dict[str, dict[str, Any]] = field(default_factory=dict)
+    platforms: Annotated[dict[str, dict[str, Any]], Guarded()] = field(default_factory=dict)
     """Chat platforms by name: `kind` (`webhook`, `telegram`) and the settings of that kind (docs/gateway.md)."""
     proxy: ProxySettings = field(default_factory=ProxySettings)
     """Requests of clients to their own models, with memory added."""
@@ -71,9 +71,9 @@ class ServeSettings:
 class StorageSettings:
     """Where conversations, pages and all other data are stored."""
 
-    url: str = ""
+    url: Annotated[str, Guarded()] = ""
     """`postgresql://ROLE:PASSWORD@HOST:PORT/DATABASE` of a server for several hosts; empty for files in the home."""
-    tenant: str = "default"
+    tenant: Annotated[str, Guarded()] = "default"
     """The name that separates this home in that database; homes with the same tenant share users and memory."""
     connections: Annotated[int, Between(1, 1_000)] = 10
     """The most connections that a process opens."""
@@ -117,15 +117,18 @@ class Settings:
     """The background review."""
     display: DisplaySettings = field(default_factory=DisplaySettings)
     """What a chat shows."""
-    approvals: Approvals = "ask"
+    approvals: Annotated[Approvals, Guarded(("deny", "ask", "auto"))] = "ask"
     """Whether commands and writes ask first, run immediately, or are refused; dangerous ones always ask."""
-    toolsets: list[Toolset] | None = None
+    decisions: Annotated[Literal["person", "scripts"], Guarded(("person", "scripts"))] = "scripts"
+    """Who may approve, forget and loosen settings on the command line: a `person` at a terminal only, or also `scripts`
+    that no agent started."""
+    toolsets: Annotated[list[Toolset] | None, Guarded()] = None
     """The toolsets to load; null loads all."""
-    platforms: dict[str, dict[str, list[Toolset] | None]] = field(default_factory=dict)
+    platforms: Annotated[dict[str, dict[str, list[Toolset] | None]], Guarded()] = field(default_factory=dict)
     """Per platform: `toolsets` in place of the general ones."""
-    disabled_plugins: list[str] = field(default_factory=list)
+    disabled_plugins: Annotated[list[str], Guarded(forbids=True)] = field(default_factory=list)
     """Plugins that are never loaded: providers, context engines and packages with skills, by name."""
-    mcp_servers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    mcp_servers: Annotated[dict[str, dict[str, Any]], Guarded()] = field(default_factory=dict)
     """MCP servers whose tools the agent gets: `command` and `args`, or `url`."""
 
 
@@ -136,6 +139,24 @@ def known_keys(section: type = Settings, prefix: str = "") -> Iterator[str]:
             yield from known_keys(annotation, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
+
+
+def find_guard_of(key: str) -> Guarded | None:
+    """Return the guard of a setting, or of the mapping that an entry belongs to."""
+    annotation: Any = Settings
+    for name in key.split("."):
+        if not is_section(annotation):
+            break
+        annotation = fields(annotation)[name]
+    return find_guard(annotation)
+
+
+def find_default(key: str) -> Any:
+    """Return the default of a setting; None for an entry of a mapping."""
+    value: Any = Settings()
+    for name in key.split("."):
+        value = getattr(value, name, None)
+    return value
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:

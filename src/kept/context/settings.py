@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from kept.core.settings import Between
+from kept.core.settings import Between, Guarded
 from kept.core.values import dataclass
 
 DEFAULT_ENGINE = "compressor"
@@ -12,7 +12,7 @@ DEFAULT_ENGINE = "compressor"
 class ContextSettings:
     """The `context:` section."""
 
-    engine: str = DEFAULT_ENGINE
+    engine: Annotated[str, Guarded()] = DEFAULT_ENGINE
     """The context engine: `compressor`, `lossless`, or the name of an installed one."""
 
 

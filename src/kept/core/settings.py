@@ -96,7 +96,8 @@ def describe(annotation: Any) -> str:
     """Return a description of the accepted values."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return ", ".join([describe(arguments[0]), *(str(bound) for bound in arguments[1:])])
+        bounds = [str(bound) for bound in arguments[1:] if not isinstance(bound, Guarded)]
+        return ", ".join([describe(arguments[0]), *bounds])
     if origin in (Union, types.UnionType):
         return " or ".join(describe(option) for option in arguments)
     if origin is Literal:
@@ -108,6 +109,32 @@ def describe(annotation: Any) -> str:
         return "a block of names and values" if inside == "any value" else f"a block of names, each with {inside}"
     words = {bool: "true | false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
     return words.get(annotation, getattr(annotation, "__name__", "any value"))
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A setting that protects the person: an agent cannot change it to a value that protects less."""
+
+    values: tuple[Any, ...] = ()
+    """The values, the most protective first; without any, every change may protect less."""
+    forbids: bool = False
+    """Whether the setting is a list of what is forbidden, so that only a shorter list protects less."""
+
+    def loosens(self, before: Any, after: Any) -> bool:
+        """Whether a change from one value to another protects less."""
+        if before == after:
+            return False
+        if self.forbids:
+            return not set(before or ()) <= set(after or ())
+        if before in self.values and after in self.values:
+            return self.values.index(after) > self.values.index(before)
+        return True
+
+
+def find_guard(annotation: Any) -> Guarded | None:
+    """Return the guard of a setting by its annotation, None if an agent may change it."""
+    arguments = get_args(annotation) if get_origin(annotation) is Annotated else ()
+    return next((argument for argument in arguments[1:] if isinstance(argument, Guarded)), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between, Matches
+from kept.core.settings import Above, Between, Guarded, Matches
 from kept.core.values import dataclass, field
 
 
@@ -14,7 +14,7 @@ class ConnectSettings:
     """What a connected agent is given: `start` the block of a session, `sure` also passages at a prompt, or nothing."""
     capture: bool = True
     """Whether the conversations of connected agents are stored."""
-    exclude: list[str] = field(default_factory=list)
+    exclude: Annotated[list[str], Guarded(forbids=True)] = field(default_factory=list)
     """Projects that are neither stored nor given any memory: folders, or patterns like `*/secret/*`."""
     sessions: Annotated[int, Between(0, 10)] = 3
     """How many past sessions of the project the block of a session names."""
@@ -36,7 +36,7 @@ class BackupSettings:
     """How often a backup is taken, such as `7d`, by the next command that runs when it is due; `off` takes none."""
     keep: Annotated[int, Between(1, 1_000)] = 4
     """How many scheduled backups stay, and how many that were taken before an import or a restore."""
-    folder: str | None = None
+    folder: Annotated[str | None, Guarded()] = None
     """Where they go; null is the folder `backups` of the home. Another disk is better."""
-    passphrase_env: str | None = None
+    passphrase_env: Annotated[str | None, Guarded()] = None
     """The environment variable with the passphrase that encrypts them; null leaves them unencrypted."""

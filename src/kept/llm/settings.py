@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass, field
 
 
@@ -14,9 +14,9 @@ class ModelSettings:
     """The model to use, as `provider/name`; null uses the first that a key or a local server makes available."""
     fallbacks: list[str] = field(default_factory=list)
     """Models to try, in order, when the previous one is overloaded or unreachable."""
-    base_url: str | None = None
+    base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint of `model.default`; null uses the provider's variable or its default address."""
-    local_path: str | None = None
+    local_path: Annotated[str | None, Guarded()] = None
     """A GGUF file that is used when no key is set and no local server answers."""
     context_length: Annotated[int, Above(0)] | None = None
     """The context window of the model in tokens; null uses the known size."""
@@ -30,7 +30,7 @@ class ModelSettings:
     """How often to retry an overloaded or unreachable endpoint."""
     retry_after_limit: Annotated[float, Between(0.0)] = 60.0
     """The longest wait in seconds that an endpoint may request; for a longer one the next model is used."""
-    request_options: dict[str, Any] = field(default_factory=dict)
+    request_options: Annotated[dict[str, Any], Guarded()] = field(default_factory=dict)
     """Additional fields of every request, sent unchanged, e.g. `reasoning_effort: low`."""
     prices: dict[str, dict[str, float]] = field(default_factory=dict)
     """Prices in dollars per million tokens (`input`, `output`, `cache_read`, `cache_write`) by model name."""
@@ -44,7 +44,7 @@ class AuxiliaryTask:
     """The provider for this task; `auto` and `main` use the main model."""
     model: str | None = None
     """The model's name at that provider; null uses the provider's default."""
-    base_url: str | None = None
+    base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint; null uses the provider's."""
     timeout: Annotated[float, Above(0)] = 120.0
     """Seconds of silence after which the task fails."""

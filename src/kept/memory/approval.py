@@ -219,7 +219,7 @@ class Staged:
         return {
             "success": True, "done": True, "staged": True, "pending_id": self.pending.id,
             "target": self.pending.target.value, "message": "The write waits for the user's approval.",
-            "note": f"The user accepts it with `kept memory approve {self.pending.id}`. Do not send it again.",
+            "note": "Only the user can decide it, outside this conversation. Do not send it again.",
         }  # fmt: skip
 
 
@@ -232,7 +232,7 @@ class Held:
 
     def as_json(self) -> dict[str, JSON]:
         """Return a refusal that names the rules and the pending id."""
-        remedy = f"It waits for the user: `kept memory approve {self.pending.id}`. {self.refused.remedy}"
+        remedy = f"It waits for the user, who alone can decide it. {self.refused.remedy}"
         return {**self.refused.as_json(), "held": True, "pending_id": self.pending.id, "remedy": remedy}
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
@@ -32,9 +32,9 @@ class MemorySettings:
     """Whether a user message of a long session lists what changed on the pages since the session began."""
     overflow: Literal["refuse", "archive"] = "refuse"
     """What a write to a full page does: refuse, or move the entry changed longest ago to the archive."""
-    write_approval: Literal["off", "background", "all"] = "off"
+    write_approval: Annotated[Literal["off", "background", "all"], Guarded(("all", "background", "off"))] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
-    untrusted: Literal["hold", "mark", "allow"] = "hold"
+    untrusted: Annotated[Literal["hold", "mark", "allow"], Guarded(("hold", "mark", "allow"))] = "hold"
     """What happens to entries that a model wrote after it had read a web page, a tool's output or the like: those that
     name an address, command, path, credential, package, recipient or payment wait for a person and others are marked
     as unverified (hold), all are marked (mark), or none (allow)."""
@@ -44,5 +44,5 @@ class MemorySettings:
     """How many seconds a write waits for another process before it fails."""
     nudge_interval: Annotated[int, Between(0)] = 10
     """After how many user turns the background review looks for facts to keep; 0 turns it off."""
-    provider: str | list[str] | None = None
+    provider: Annotated[str | list[str] | None, Guarded()] = None
     """The external memory provider, a list to use several at once, or null for the built-in pages only."""

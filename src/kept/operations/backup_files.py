@@ -171,7 +171,7 @@ def _drop_address(home: Home, staging: Staging) -> None:
     copy = staging.files.get(f"{HOME}{home.config_file.name}")
     if copy is not None:
         copy.rename(home.config_file)
-        if unset_value(home, "storage.url"):
+        if unset_value(home, "storage.url", why_no_person=""):
             staging.left_out["the setting storage.url", "the data on the server is in the backup"] += 1
         home.config_file.rename(copy)
 

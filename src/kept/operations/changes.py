@@ -212,6 +212,7 @@ def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refus
     from kept.memory.edits import Author
     from kept.memory.rewrite import edit_page
 
+    caller.require_person("`kept memory edit`")
     caller.require(Scope.WRITE)
     step = read_step(caller, target, number)
     store = caller.space.memory

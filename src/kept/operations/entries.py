@@ -272,6 +272,7 @@ def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outc
     """
     from kept.memory.rewrite import replace_exactly
 
+    caller.require_person("`kept memory replace` or `kept memory remove`")
     caller.require(Scope.WRITE)
     author = Author(session_id=caller.session_id)
     return replace_exactly(caller.space.memory, target, before, text or None, author)
@@ -294,6 +295,7 @@ def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Mov
     """Move an entry to another page, as one group; refused without any change if it does not fit there."""
     from kept.memory.rewrite import replace_exactly
 
+    caller.require_person("`kept memory add` and `kept memory remove`")
     caller.require(Scope.WRITE)
     store = caller.space.memory
     if text not in store.page(source).entries:
@@ -322,6 +324,7 @@ def archive_entries(caller: Caller, chosen: Sequence[tuple[Target, str]]) -> Arc
     """Move entries from their pages to the archive, as one group."""
     from kept.memory.rewrite import replace_exactly
 
+    caller.require_person("`kept memory remove`")
     caller.require(Scope.WRITE)
     store = caller.space.memory
     missing = [text for target, text in chosen if text not in store.page(target).entries]

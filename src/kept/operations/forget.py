@@ -152,6 +152,7 @@ def _find_copies(caller: Caller, plan: FullForgetPlan) -> tuple[str, ...]:
 
 def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
     """Remove everything in the proposal, verify it, and write a report to the home."""
+    caller.require_person("`kept forget`")
     caller.require(Scope.WRITE)
     note = _note(caller)
     with hold_lock(_lock_of(note.path)):

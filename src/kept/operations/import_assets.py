@@ -165,7 +165,10 @@ class AssetImport:
         found = find_value(home.config_file, asset.key)
         current = None if found is None else dumps(found)
         new = dumps(from_text(asset.key, asset.value))
-        self._put("setting", asset.key, new, current, lambda: set_value(home, asset.key, asset.value))
+        why = self.caller.why_no_person
+        self._put(
+            "setting", asset.key, new, current, lambda: set_value(home, asset.key, asset.value, why_no_person=why)
+        )
 
     def _take_secret(self, asset: Secret) -> None:
         from kept.config.load import read_secrets, set_secret

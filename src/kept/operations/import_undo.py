@@ -81,6 +81,7 @@ def undo_import(caller: Caller, import_id: str, *, is_preview: bool = False) -> 
     An interrupted undo is repeated from the start; completed steps find nothing to do.
     """
     if not is_preview:
+        caller.require_person(f"`kept import undo {import_id}`")
         caller.require(Scope.WRITE)
     run = _find_run(caller, import_id)
     if isinstance(run, Refused):
@@ -215,7 +216,7 @@ def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
     caller.require(Scope.ADMIN)
     match part.kind:
         case "setting":
-            unset_value(caller.app.home, part.name)
+            unset_value(caller.app.home, part.name, why_no_person=caller.why_no_person)
         case "secret":
             unset_secret(caller.app.home.env_file, part.name)
         case _:

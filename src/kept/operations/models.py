@@ -81,11 +81,11 @@ def choose_model(caller: Caller, name: str) -> ModelChosen:
     caller.require(Scope.ADMIN)
     home = caller.app.home
     if name == "auto":
-        unset_value(home, "model.default")
+        unset_value(home, "model.default", why_no_person=caller.why_no_person)
         return ModelChosen("auto", str(home.config_file))
     wanted = parse_name(name)
     written = name if wanted.provider == EXTRACTIVE else str(wanted)
-    set_value(home, "model.default", written)
+    set_value(home, "model.default", written, why_no_person=caller.why_no_person)
     return ModelChosen(written, str(home.config_file))
 
 

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from kept.memory.undo import Undone
 
 
+COMMAND = "kept"
+"""The name of the source of what an agent writes by a command or a request, so that nobody knows what it had read."""
+
+
 @dataclass(frozen=True, slots=True)
 class PageViews:
     """Pages as they are stored now, and how many writes wait for approval."""
@@ -86,8 +90,34 @@ def list_pages(caller: Caller, target: Target | None = None) -> list[Target]:
 def edit_entry(
     caller: Caller, edit: Edit, target: Target = Target.MEMORY, *, allow: frozenset[str] = frozenset()
 ) -> Outcome | Refused:
-    """Add, replace or remove one entry; `allow` names scanner rules that the person permits."""
+    """Add, replace or remove one entry; `allow` names scanner rules that the person permits.
+
+    For a caller who is no person, the entry is an agent's: unverified, and held if it could do harm.
+    """
+    if allow:
+        caller.require_person("`kept memory add`, with `--allow` or `--yes`")
+    if caller.why_no_person:
+        return _write_as_agent(caller, edit, target)
     return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
+
+
+def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
+    from kept.core.errors import Reason, Refused
+    from kept.core.provenance import Kind, Source
+    from kept.memory.approval import Held, Staged, WriteRequest, Written, write_memory
+    from kept.memory.page import subject_of
+
+    sources = {subject_of(edit): Source(Kind.TOOL, COMMAND).stored}
+    author = Author(origin="agent", session_id=caller.session_id, sources=sources)
+    match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
+        case Written(outcome):
+            return outcome
+        case Held() | Staged() as waits:
+            answer = waits.as_json()
+            error, next_step = str(answer.get("error", answer.get("message"))), answer.get("remedy", answer.get("note"))
+            return Refused(Reason.STAGED, error, str(next_step), {"pending_id": waits.pending.id})
+        case Refused() as refused:
+            return refused
 
 
 def read_log(
@@ -173,7 +203,7 @@ def restore(caller: Caller, ledger_id: int, target: Target | None = None) -> Out
     """Put an archived text back on its page."""
     from kept.memory.undo import restore as restore_text
 
-    return restore_text(_writable(caller), ledger_id, target=target)
+    return restore_text(_decide(caller, f"restore {ledger_id}"), ledger_id, target=target)
 
 
 def list_pending(caller: Caller, target: Target | None = None) -> list[Pending]:
@@ -188,13 +218,13 @@ def choose_pending(caller: Caller, which: str, target: Target | None = None) -> 
 
 def approve(caller: Caller, pending_id: str) -> Outcome | Refused:
     """Check a pending write again and apply it."""
-    caller.require(Scope.WRITE)
+    _decide(caller, f"approve {pending_id}")
     return caller.space.approvals.approve(pending_id)
 
 
 def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
     """Reject a pending write; its text goes to the archive."""
-    caller.require(Scope.WRITE)
+    _decide(caller, f"reject {pending_id}")
     return caller.space.approvals.reject(pending_id)
 
 
@@ -228,7 +258,7 @@ def confirm_entries(
     from kept.core.provenance import covers
     from kept.memory.edits import Add
 
-    store = _writable(caller)
+    store = _decide(caller, "confirm TEXT")
     marked = [
         (page, entry)
         for page in list_pages(caller, target)
@@ -278,7 +308,7 @@ def replace_page(
     from kept.memory.page import parse
     from kept.memory.rewrite import edit_page
 
-    return edit_page(_writable(caller), target, parse(text), before=before, keep_held=keep_held)
+    return edit_page(_decide(caller, "edit"), target, parse(text), before=before, keep_held=keep_held)
 
 
 def count_entries(caller: Caller, target: Target | None = None) -> int:
@@ -290,7 +320,7 @@ def reset_pages(caller: Caller, target: Target | None = None) -> Reset | Refused
     """Empty one page or all; every entry stays in the archive."""
     from kept.memory.rewrite import reset_pages as reset
 
-    return reset(_writable(caller), target=target)
+    return reset(_decide(caller, "reset"), target=target)
 
 
 def export_pages(caller: Caller, target: Target | None = None) -> PageEntries:
@@ -306,7 +336,13 @@ def import_pages(
     """Add the entries of an export or of a page file; what does not fit goes to the archive."""
     from kept.memory.rewrite import import_pages as import_text
 
-    return import_text(_writable(caller), text, target=target, keep_held=keep_held)
+    return import_text(_decide(caller, "import FILE"), text, target=target, keep_held=keep_held)
+
+
+def _decide(caller: Caller, words: str) -> MemoryStore:
+    """Return the pages for a change that only a person may make, with `kept memory` and these words."""
+    caller.require_person(f"`kept memory {words}`")
+    return _writable(caller)
 
 
 def _writable(caller: Caller) -> MemoryStore:

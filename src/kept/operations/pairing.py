@@ -130,6 +130,7 @@ def _make_code() -> str:
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:
     """Pair the stranger with this code, as `user_id` or as a new user."""
+    caller.require_person(f"`kept serve pair accept {code[:40]}`")
     caller.require(Scope.ADMIN)
     wanted = code.upper().replace("-", "").replace(" ", "")
     now = caller.app.clock.now().timestamp()
@@ -191,6 +192,7 @@ def list_pairings(caller: Caller) -> Pairings:
 
 def remove_person(caller: Caller, platform: str, person: str) -> Person:
     """Remove the pairing of a person; their conversations stay with their user."""
+    caller.require_person("`kept serve pair remove PLATFORM PERSON`")
     caller.require(Scope.ADMIN)
     if not platform or not person:
         raise UsageError("name the platform and the person", "`kept serve pair list` shows them")

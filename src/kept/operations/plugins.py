@@ -169,7 +169,7 @@ def _switch(caller: Caller, name: str, *, enabled: bool) -> PluginSwitch:
     before = list(caller.app.settings.disabled_plugins)
     after = [each for each in before if each != name] + ([] if enabled else [name])
     if after != before:
-        set_value(caller.app.home, "disabled_plugins", dumps(after))
+        set_value(caller.app.home, "disabled_plugins", dumps(after), why_no_person=caller.why_no_person)
     return PluginSwitch(name, enabled, after != before)
 
 

@@ -157,7 +157,7 @@ def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
     try:
         for name, value in (("recall", choices.recall), ("sessions", choices.sessions), ("passages", choices.passages)):
             if value is not None:
-                set_value(caller.app.home, f"connect.{name}", str(value))
+                set_value(caller.app.home, f"connect.{name}", str(value), why_no_person=caller.why_no_person)
     except KeptError as error:
         return Refused(Reason.INVALID, error.message, error.remedy)
     return read_choices(caller)

@@ -77,6 +77,7 @@ def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, J
     from kept.config.load import set_secret
     from kept.providers.config import check_answers, declared_fields, load_values, resolve_answers, save, with_stored
 
+    caller.require_person(f"`kept memory setup {provider.name}`")
     caller.require(Scope.ADMIN)
     home, environ = caller.app.home, caller.app.environ
     fields = with_stored(declared_fields(provider), load_values(home.path, provider.name))
@@ -145,7 +146,7 @@ def switch_on(caller: Caller, name: str) -> None:
     from kept.config.file import set_value
 
     caller.require(Scope.ADMIN)
-    set_value(caller.app.home, "memory.provider", name)
+    set_value(caller.app.home, "memory.provider", name, why_no_person=caller.why_no_person)
 
 
 def switch_off(caller: Caller) -> bool:
@@ -153,7 +154,7 @@ def switch_off(caller: Caller) -> bool:
     from kept.config.file import unset_value
 
     caller.require(Scope.ADMIN)
-    return unset_value(caller.app.home, "memory.provider")
+    return unset_value(caller.app.home, "memory.provider", why_no_person="")  # the built-in pages protect more
 
 
 @dataclass(frozen=True, slots=True)

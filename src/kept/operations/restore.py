@@ -164,6 +164,7 @@ def apply_restore(caller: Caller, restore: Restore, *, backup: bool = True) -> R
     """Back up the home as it is, then merge the backup into it."""
     from kept.operations.backup import back_up_before
 
+    caller.require_person("`kept restore FILE`")
     caller.require(Scope.WRITE)
     home = caller.app.home
     assert restore.preview is not None

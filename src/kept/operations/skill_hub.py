@@ -61,6 +61,7 @@ def prepare(caller: Caller, source: str, *, skill: str | None = None) -> Prepare
 
 def install(caller: Caller, prepared: Prepared, *, category: str = "", force: bool = False) -> Changed | Refused:
     """Install a prepared skill that a person agreed to; `force` accepts a dangerous one from a local source."""
+    caller.require_person("`kept skills install SOURCE`")
     return _writable(caller).install(prepared, category=category, force=force)
 
 

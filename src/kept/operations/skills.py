@@ -95,6 +95,7 @@ def show_skill(caller: Caller, name: str, file_path: str | None = None) -> View 
 
 def accept_skill(caller: Caller, name: str) -> Changed | Refused:
     """Let the model use a skill that the guard finds dangerous, as long as its files stay as they are."""
+    caller.require_person(f"`kept skills accept {name}`")
     return _writable(caller).accept(name, _author(caller))
 
 
@@ -169,6 +170,7 @@ def delete_skill(caller: Caller, name: str) -> Changed | Refused:
 
 def purge_skill(caller: Caller, name: str) -> Changed | Refused:
     """Remove a skill and all its versions permanently."""
+    caller.require_person(f"`kept skills delete {name} --purge`")
     return _writable(caller).purge(name)
 
 
@@ -176,6 +178,7 @@ def trust_project(caller: Caller, folder: Path, *, trusted: bool = True) -> Path
     """Use the skills of a project, or stop using them; return the project's resolved folder."""
     from kept.skills.roots import set_trust
 
+    caller.require_person(f"`kept skills trust {folder}`")
     caller.require(Scope.WRITE)
     set_trust(caller.space.skill_tools.library.path, folder, trusted=trusted)
     return folder.resolve()
@@ -309,6 +312,7 @@ def list_pending(caller: Caller) -> PendingSkillChanges:
 
 def approve(caller: Caller, pending_id: str) -> Changed | Refused:
     """Apply a pending change."""
+    caller.require_person(f"`kept skills approve {pending_id}`")
     return caller.space.skill_tools.pending.approve(pending_id, _writable(caller))
 
 
@@ -325,6 +329,7 @@ class RejectedChange:
 
 def reject(caller: Caller, pending_id: str) -> RejectedChange | Refused:
     """Reject a pending change."""
+    caller.require_person(f"`kept skills reject {pending_id}`")
     caller.require(Scope.WRITE)
     rejected = caller.space.skill_tools.pending.reject(pending_id)
     return rejected if isinstance(rejected, Refused) else RejectedChange(rejected)
@@ -356,7 +361,10 @@ def check_skills(caller: Caller) -> SkillProblems:
 
 def _author(caller: Caller) -> Author:
     from kept.skills.changes import Author
+    from kept.skills.guard import Trust
 
+    if caller.why_no_person:  # what an agent writes by a command has the same limits as with its tool
+        return Author("agent", caller.session_id, trust=Trust.AGENT)
     return Author("person", caller.session_id)
 
 

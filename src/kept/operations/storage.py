@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
+from kept.core.agency import refuse_decision
 from kept.core.errors import Reason, Refused, UsageError
 from kept.core.ids import OWNER, random_hex
 from kept.core.values import dataclass, field
@@ -88,27 +89,31 @@ def check_address(url: str) -> None:
         parse_url(url)
 
 
-def write_address(home: Home, url: str) -> Path:
+def write_address(home: Home, url: str, *, why_no_person: str) -> Path:
     """Write `storage.url` and return the file: that of secrets if it has a password, else the settings file."""
     from kept.config.file import set_value, unset_value
     from kept.config.load import set_secret, unset_secret
 
     check_address(url)
+    if why_no_person:
+        raise refuse_decision(why_no_person, "`kept config set storage.url URL`")
     if hide_password(url) == url:
-        set_value(home, "storage.url", url)
+        set_value(home, "storage.url", url, why_no_person=why_no_person)
         unset_secret(home.env_file, _URL_VARIABLE)  # it would take precedence
         return home.config_file
     set_secret(home.env_file, _URL_VARIABLE, url)
-    unset_value(home, "storage.url")
+    unset_value(home, "storage.url", why_no_person=why_no_person)
     return home.env_file
 
 
-def drop_address(home: Home) -> Path | None:
+def drop_address(home: Home, *, why_no_person: str) -> Path | None:
     """Remove `storage.url` from the settings and the secrets; return the file that had it, None if none had."""
     from kept.config.file import unset_value
     from kept.config.load import unset_secret
 
-    was_set = unset_value(home, "storage.url")
+    if why_no_person:
+        raise refuse_decision(why_no_person, "`kept config unset storage.url`")
+    was_set = unset_value(home, "storage.url", why_no_person=why_no_person)
     if unset_secret(home.env_file, _URL_VARIABLE):
         return home.env_file
     return home.config_file if was_set else None
@@ -141,6 +146,7 @@ def list_role_statements(caller: Caller, role: str, url: str) -> Sequence[str]:
 
 def create_role(caller: Caller, role: str, url: str, *, password: str | None = None) -> None:
     """Create or update the tables and the serving role, as the owner that `url` names."""
+    caller.require_person("`kept storage role`")
     caller.require(Scope.ADMIN)
     from kept.storage.postgres import schema
 
@@ -162,6 +168,7 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     The copy is used when the home is opened again. The same call continues an interrupted migration. Files that are no
     longer used are renamed; a server that is no longer used stays as it was.
     """
+    caller.require_person("`kept storage migrate`")
     caller.require(Scope.ADMIN)
     if not caller.is_owner:
         raise UsageError("only the owner can migrate a home", "run it without --as")

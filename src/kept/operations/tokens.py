@@ -8,7 +8,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kept.app.caller import TOKEN_SCOPES, USER_SCOPES, Scope
+from kept.app.caller import OWNER_SCOPES, TOKEN_SCOPES, USER_SCOPES, Scope
 from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId, random_hex
@@ -77,6 +77,7 @@ def create_token(
     caller: Caller, user_id: str = OWNER, *, name: str = "", scopes: Sequence[str] = (), days: float | None = None
 ) -> NewToken:
     """Create a token for a user that exists; raises UsageError for an unknown scope or one beyond the caller's."""
+    caller.require_person("`kept serve token create`")
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
     require_user(caller, user)
@@ -119,6 +120,7 @@ def list_tokens(caller: Caller) -> list[Token]:
 
 def revoke_token(caller: Caller, token_id: str) -> Token:
     """Remove a token by its id, or by the token itself; requests with it fail from now on."""
+    caller.require_person("`kept serve token revoke ID`")
     caller.require(Scope.ADMIN)
     parts = token_id.split("_")
     short = parts[1] if parts[0] == _PREFIX and len(parts) > 1 else token_id
@@ -142,14 +144,14 @@ def sign_in(app: App, secret: str) -> NewToken | None:
     days = BROWSER_DAYS
     if known.expires is not None:
         days = min(days, (known.expires - app.clock.now().timestamp()) / _DAY)
-    return create_token(app.caller(), known.user, name=BROWSER, scopes=scopes, days=days)
+    return create_token(app.caller(scopes=OWNER_SCOPES), known.user, name=BROWSER, scopes=scopes, days=days)
 
 
 def sign_out(app: App, secret: str) -> None:
     """Revoke the token of a browser; any other token stays, because programs may use it."""
     known = find_token(app, secret)
     if known is not None and known.name == BROWSER:
-        revoke_token(app.caller(), known.id)
+        revoke_token(app.caller(scopes=OWNER_SCOPES), known.id)
 
 
 def read_form_key(app: App) -> bytes:

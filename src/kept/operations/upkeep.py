@@ -80,6 +80,8 @@ def plan_prune(
 
 def prune(caller: Caller, plan: PrunePlan, *, empty_trash: bool = False) -> PruneReport:
     """Move the planned sessions to the trash, and remove what was in the trash for too long."""
+    if empty_trash:
+        caller.require_person("`kept sessions prune --empty-trash`")
     caller.require(Scope.WRITE)
     upkeep = caller.space.sessions.upkeep
     deleted = upkeep.delete([session.id for session in plan.sessions.sessions])

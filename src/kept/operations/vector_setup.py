@@ -80,6 +80,7 @@ def install(caller: Caller, missing: MissingPackages) -> Refused | None:
     """Install packages by name into the environment of this process; the installer's output goes to stderr."""
     import subprocess
 
+    caller.require_person("the same command")
     caller.require(Scope.ADMIN)
     installer = _find_installer()
     by_hand = "; ".join(shlex.join(one) for one in missing.commands())
@@ -132,6 +133,6 @@ def choose_model(caller: Caller, model: str) -> ChosenModel | Refused:
     name = _SMALL_PACKAGE if model == SMALL else model
     if not local_model(name, caller.app.environ).embed([_TRIAL])[0]:
         raise UsageError(f"the model {name!r} gave no vector", "name another one")
-    set_value(caller.app.home, "sessions.embeddings.provider", "local")
-    set_value(caller.app.home, "sessions.embeddings.model", name)
+    set_value(caller.app.home, "sessions.embeddings.provider", "local", why_no_person=caller.why_no_person)
+    set_value(caller.app.home, "sessions.embeddings.model", name, why_no_person=caller.why_no_person)
     return ChosenModel(name)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass
 
 Isolate = Literal["auto", "on", "off"]
@@ -30,7 +30,7 @@ class ProviderSettings:
     """How long it is paused."""
     outbox_limit: Annotated[int, Between(1)] = 10_000
     """How many writes may wait per provider; beyond that the oldest are dropped, with a warning and a count."""
-    isolate: Isolate = "auto"
+    isolate: Annotated[Isolate, Guarded(("on", "auto", "off"))] = "auto"
     """Whether providers that are not bundled run in a process of their own; `auto` does so where it is cheap."""
     audit_days: Annotated[int, Between(1)] = 90
     """How long the record of provider calls is kept."""

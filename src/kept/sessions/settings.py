@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass, field
 
 
@@ -10,13 +10,13 @@ from kept.core.values import dataclass, field
 class EmbeddingSettings:
     """The section `sessions.embeddings:` of the configuration: semantic search in addition to word search."""
 
-    provider: Literal["off", "local", "openai"] = "off"
+    provider: Annotated[Literal["off", "local", "openai"], Guarded(("off", "local", "openai"))] = "off"
     """What computes vectors: nothing, a model on this machine (extra `vectors`), or an OpenAI-compatible endpoint."""
     model: str | None = None
     """Local: a folder, an ONNX file or an installed model's name, null uses an installed one; openai: its name."""
-    base_url: str | None = None
+    base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint; null uses `OPENAI_BASE_URL` or OpenAI's own."""
-    api_key_env: str = "OPENAI_API_KEY"
+    api_key_env: Annotated[str, Guarded()] = "OPENAI_API_KEY"
     """The variable that holds the key of the endpoint; a server on this machine needs none."""
     dimensions: Annotated[int, Between(8, 8_192)] | None = None
     """The number of dimensions requested from the endpoint; null uses the default of the model."""
@@ -36,7 +36,7 @@ class SessionSettings:
 
     durability: Literal["normal", "full"] = "normal"
     """`full` waits for the disk at every commit, so that a message survives power loss; `normal` survives a crash."""
-    redact: bool = True
+    redact: Annotated[bool, Guarded((True, False))] = True
     """Whether credentials are replaced by `[redacted:<rule>]` before a message is stored."""
     answer_tokens: Annotated[int, Between(500)] = 4_000
     """How many tokens one answer of `session_search` may take."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass, field
 
 
@@ -16,13 +16,13 @@ class SkillSettings:
     """Whether the skills that come with kept are offered."""
     catalogue_tokens: Annotated[int, Between(100)] = 1_200
     """How many tokens the catalogue in the prompt may take."""
-    external_dirs: list[str] = field(default_factory=list)
+    external_dirs: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Further folders of skills, read only; `~` is the person's home."""
-    disabled: list[str] = field(default_factory=list)
+    disabled: Annotated[list[str], Guarded(forbids=True)] = field(default_factory=list)
     """Names of skills that are never offered."""
-    write_approval: Literal["off", "background", "all"] = "off"
+    write_approval: Annotated[Literal["off", "background", "all"], Guarded(("all", "background", "off"))] = "off"
     """Which changes wait for a person: none, those of the background review, or all of the agent's."""
-    untrusted: Literal["hold", "allow"] = "hold"
+    untrusted: Annotated[Literal["hold", "allow"], Guarded(("hold", "allow"))] = "hold"
     """Whether changes that a model makes after it has read a web page, a tool's output or the like wait for a person;
     files of the project and what commands print locally do not count."""
     pending_days: Annotated[int, Between(1)] = 30
@@ -37,11 +37,11 @@ class SkillSettings:
     """After how many tool iterations the background review looks for procedures to keep; 0 turns it off."""
     pinned_by_schedule: list[str] = field(default_factory=list)
     """Skills that an embedder's scheduler needs; the curator never touches them."""
-    trusted_sources: list[str] = field(default_factory=list)
+    trusted_sources: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Hub sources that count as trusted instead of community, including everything below them."""
-    hub_sources: list[str] = field(default_factory=list)
+    hub_sources: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Hub sources that `kept skills search` and `browse` look through when none is named."""
-    github_url: str = "https://github.com"
+    github_url: Annotated[str, Guarded()] = "https://github.com"
     """Where `owner/repo/path` is fetched from: GitHub, or the address of a GitHub Enterprise server."""
     hub_timeout_seconds: Annotated[float, Above(0)] = 30.0
     """How many seconds a hub source may send nothing; a response may take four times as long, a git clone six times."""

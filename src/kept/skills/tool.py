@@ -284,9 +284,7 @@ class SkillTools:
     def _stage(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
         rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
         waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
-        remedy = (
-            f"tell the person: `kept skills approve {waiting_id}` applies it, `reject` drops it; continue without it"
-        )
+        remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
         answer = Refused(why.reason, why.error, remedy, why.detail).as_json()
         flag = "held" if why.reason is Reason.HELD else "staged"
         return {**answer, flag: True, "pending_id": waiting_id}

@@ -22,7 +22,9 @@ from kept.cli.terminal import (
     print_json,
     read_input,
     refuse,
+    require_person,
     say,
+    why_no_person,
 )
 from kept.config.home import DEFAULT_PROFILE, find_home
 from kept.core.errors import Refused
@@ -78,11 +80,11 @@ def config_set(
     from kept.config.file import set_value
 
     home = chosen_home()
-    file, written = home.config_file, operations.profiles.hide_password(value)
+    file, written, why = home.config_file, operations.profiles.hide_password(value), why_no_person(home)
     if key == "storage.url":
-        file = operations.storage.write_address(home, value)
+        file = operations.storage.write_address(home, value, why_no_person=why)
     else:
-        written = operations.profiles.hide_password(set_value(home, key, value))
+        written = operations.profiles.hide_password(set_value(home, key, value, why_no_person=why))
     if as_json:
         print_json({"key": key, "value": written, "file": str(file)})
         return
@@ -97,10 +99,11 @@ def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
     from kept.config.file import unset_value
 
     home = chosen_home()
+    why = why_no_person(home)
     if key == "storage.url":
-        file = operations.storage.drop_address(home)
+        file = operations.storage.drop_address(home, why_no_person=why)
     else:
-        file = home.config_file if unset_value(home, key) else None
+        file = home.config_file if unset_value(home, key, why_no_person=why) else None
     if as_json:
         print_json({"key": key, "removed": file is not None})
     else:
@@ -126,7 +129,9 @@ def config_secret(
 
     from kept.config.load import set_secret
 
-    file = chosen_home().env_file
+    home = chosen_home()
+    require_person(home, f"`kept config secret {name}`")  # a variable can also name the endpoint that gets the memory
+    file = home.env_file
     value = ask(name, hidden=True) if sys.stdin.isatty() else read_input().rstrip("\r\n")
     if not value.strip():
         fail(f"the value of {name} is empty", "type it, or give it on standard input", code=2)
@@ -190,6 +195,7 @@ def profile_export(
 def profile_delete(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Delete a profile with everything in it."""
     home = operations.profiles.find_deletable(_root(), name)
+    require_person(home, f"`kept profile delete {name}`")
     if not confirm(f"Delete {home.path} with everything in it?", yes=yes):
         fail("nothing was changed", code=1)
     _show(operations.profiles.delete_profile(_root(), name), as_json=as_json)
@@ -297,7 +303,7 @@ def context_use(
     found = choose_engine(name, home=home.path)
     if found.warning:
         fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
-    set_value(home, "context.engine", name)
+    set_value(home, "context.engine", name, why_no_person=why_no_person(home))
     if as_json:
         print_json({"engine": name})
     else:
