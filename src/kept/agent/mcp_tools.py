@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kept.core.agency import mark_environment
 from kept.core.events import Warned
 from kept.core.ports import EventSink
 from kept.core.text import JSON
@@ -137,7 +138,7 @@ def _client(connection: _Connection, errors: Any) -> Any:
     if command := settings.get("command"):
         environment = {str(key): str(value) for key, value in (settings.get("env") or {}).items()}
         arguments = [str(word) for word in settings.get("args") or []]
-        started = StdioServerParameters(command=str(command), args=arguments, env=environment or None)
+        started = StdioServerParameters(command=str(command), args=arguments, env=mark_environment(environment))
         return Client(stdio_client(started, errlog=errors), read_timeout_seconds=seconds)
     raise RuntimeError("it has neither `command` nor `url`")
 

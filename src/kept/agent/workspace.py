@@ -17,6 +17,7 @@ from typing import TypeAlias
 from kept.agent import file_search
 from kept.agent.file_search import find_files
 from kept.agent.settings import Approvals
+from kept.core.agency import mark_environment
 from kept.core.errors import KeptError
 from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
@@ -32,8 +33,14 @@ MAX_EXPRESSION_CHARS = 2_000
 """Longer expressions are not useful, and would not fit the arguments of a process."""
 _DANGEROUS = re.compile(
     r"\brm\s+-(?:\w*[rf]|-(?:recursive|force))|\bfind\b.*\s-delete\b|\bgit\s+(?:reset\s+--hard|clean\s+-\w*[fdx])|"
-    r"\bsudo\b|\bmkfs|\bdd\s+if=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
-    r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\b.*\s(?:--force|-f\b|\+)|\bkill(?:all)?\s+-9",
+    r"\bsudo\b|\bmkfs|\bdd\s+(?:if|of)=|>\s*/dev/|\bshutdown\b|\breboot\b|:\(\)\s*\{|\bchmod\s+-R\s+777|"
+    r"\bcurl\b.*\|\s*(?:ba|z)?sh|\bwget\b.*\|\s*(?:ba|z)?sh|\bgit\s+push\b.*\s(?:--force|-f\b|\+)|\bkill(?:all)?\s+-9|"
+    # what sends local files to others, or runs what nobody can read
+    r"\b(?:curl|wget)\b.*\s(?:-d|-F|-T|--data\S*|--form|--upload-file|--post-file)\b\S*[\s=]*\S*@?[~/.]|"
+    r"\|\s*(?:nc|ncat|netcat|socat)\b|\bbase64\s+(?:-d|-D|--decode)\b.*\|\s*(?:ba|z|da)?sh|\brmtree\b|\btruncate\s+-s\s*0|"
+    # a person's decisions about the memory, and the files and the server behind it
+    r"\bkept\b.*\s(?:approve|confirm|accept|forget|restore|reset|revoke|pair|token|migrate|purge|install|config\s+(?:set|unset|secret))\b|"
+    r"\bKEPT_AGENT\b|[~/]\.kept\b|\bKEPT_HOME\b|\bopen_app\b|(?:localhost|127\.0\.0\.1|\[::1\]):8642\b",
     re.IGNORECASE,
 )
 
@@ -238,7 +245,9 @@ class CommandResult:
 
 def run_command(command: str, *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
     """Run `command` and return the end of its output; raise OSError when there is no shell."""
-    return run_process(["/bin/sh", "-c", command], folder=folder, seconds=seconds, max_bytes=max_bytes)
+    # the outer shell stays the parent, so that the mark of its environment shows what the command itself has unset
+    program = ["/bin/sh", "-c", '"$@"; exit $?', "sh", "/bin/sh", "-c", command]
+    return run_process(program, folder=folder, seconds=seconds, max_bytes=max_bytes)
 
 
 def run_process(program: Sequence[str], *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
@@ -249,7 +258,7 @@ def run_process(program: Sequence[str], *, folder: Path, seconds: float, max_byt
     from kept.agent.offload import is_cancelled  # loads the event loop, which `kept tool` does not need otherwise
 
     process = subprocess.Popen(
-        program, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        program, cwd=folder, env=mark_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None

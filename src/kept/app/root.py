@@ -347,7 +347,7 @@ def open_app(  # noqa: PLR0913 - the public way in; all but home and profile are
 def explain_no_person_at(home: Home, environ: Mapping[str, str]) -> str:
     """Return the same for a home whose settings may be invalid, so that a command can repair them."""
     try:
-        decisions = load(home, environ).settings.decisions
+        decisions: str = load(home, environ).settings.decisions
     except ConfigError:
         decisions = str(find_value(home.config_file, "decisions") or "scripts") if home.config_file.exists() else ""
     return explain_no_person(environ, decisions)

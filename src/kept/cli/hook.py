@@ -119,7 +119,7 @@ def _open(options: dict[str, str]) -> "tuple[App, Caller]":
         from kept.operations.forget import finish_interrupted
 
         finish_interrupted(app.caller())
-    return app, app.caller(UserId(options["--as"]) if options.get("--as") else OWNER)
+    return app, app.caller(UserId(options["--as"]) if options.get("--as") else OWNER).without_decisions()
 
 
 def _read_input() -> bytes:
@@ -136,17 +136,20 @@ def _pass_on(words: list[str]) -> None:
 
 def start_detached(command: list[str]) -> None:
     """Start a command that this process does not wait for and that outlives it."""
+    from kept.core.agency import mark_environment
+
+    environ = mark_environment(os.environ)
     if sys.platform == "win32":
         import subprocess
 
         nowhere = subprocess.DEVNULL
         with suppress(OSError):
-            subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+            subprocess.Popen(command, env=environ, stdin=nowhere, stdout=nowhere, stderr=nowhere)
         return
     # not by subprocess, whose import takes 10 ms of each session start
     quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in range(3)]
     with suppress(OSError, NotImplementedError):
-        os.posix_spawnp(command[0], command, os.environ, file_actions=quiet, setsid=True)
+        os.posix_spawnp(command[0], command, environ, file_actions=quiet, setsid=True)
 
 
 def _seconds(app: "App", event: "HookEvent") -> float:

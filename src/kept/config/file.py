@@ -19,7 +19,7 @@ from kept.storage.files import hold_lock, make_folder, read_bytes, write_atomica
 def set_value(home: Home, key: str, text: str, *, why_no_person: str) -> Any:
     """Write `key` to the settings file and return its value; an invalid value changes nothing.
 
-    Unless `why_no_person` is empty, NotAllowed is raised for a value that protects the person less than the present one.
+    Raises NotAllowed for a value that protects the person less than the present one, unless `why_no_person` is empty.
     """
     _check_key(key)
     value = from_text(key, text)

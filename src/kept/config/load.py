@@ -157,7 +157,9 @@ def _is_loosened(values: Any, key: str, value: Any) -> bool:
     guard, node = find_guard_of(key), values
     for name in key.split("."):
         node = node.get(name) if isinstance(node, Mapping) else None
-    return guard is not None and bool(guard.values) and guard.loosens(find_default(key) if node is None else node, value)
+    return (
+        guard is not None and bool(guard.values) and guard.loosens(find_default(key) if node is None else node, value)
+    )
 
 
 def put(values: Any, key: str, value: Any) -> None:

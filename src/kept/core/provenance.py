@@ -27,6 +27,8 @@ class Kind(StrEnum):
     WEB = "web"
 
 
+COMMAND_SOURCE = SourceName(f"{Kind.TOOL}:kept")
+"""The source of what an agent writes by a command or a request, so that nobody knows what it had read."""
 RANK = {kind: place for place, kind in enumerate(Kind)}
 """The larger, the less trusted."""
 _WORDS = {

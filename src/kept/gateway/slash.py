@@ -11,7 +11,7 @@ from kept.agent.offload import offload
 from kept.core.clock import from_epoch
 from kept.core.errors import Refused, UsageError
 from kept.core.ids import OWNER
-from kept.operations import pages, sessions
+from kept.operations import forget_requests, pages, sessions
 from kept.operations.conversations import use_model
 
 if TYPE_CHECKING:
@@ -159,8 +159,11 @@ def _memory(caller: Caller, _agent: Agent, rest: str) -> str:
         case "":
             return _show_pages(caller)
         case "pending":
-            waiting = pages.list_pending(caller)
-            return "\n".join(f"{one.id}  {one.target.value}: {one.summary}" for one in waiting) or "Nothing is pending."
+            lines = [f"{one.id}  {one.target.value}: {one.summary}" for one in pages.list_pending(caller)]
+            for request in forget_requests.list_requests(caller):
+                step = f"`kept memory approve {request.id}` in a terminal, or the start page of the web app"
+                lines.append(f"{request.origin} asks to {request.summary} ({step})")
+            return "\n".join(lines) or "Nothing is pending."
         case "approve" | "reject":
             chosen = pages.choose_pending(caller, argument.strip())
             if isinstance(chosen, Refused):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, assert_never
 import anyio
 
 from kept.agent.offload import offload
+from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Scope
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.events import TextStreamed, ToolStarted
+from kept.core.ids import OWNER
 from kept.gateway.platforms import (
     Draft,
     Moved,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from kept.core.ids import UserId
     from kept.gateway.platforms import Incoming, Platform, Receive
     from kept.gateway.turns import RunningTurn, Slot, Turns
+    from kept.operations.conversation_keys import Chat
 
 log = logging.getLogger(__name__)
 
@@ -175,13 +178,18 @@ class Switchboard:
         """Return the message with its resolved chat, and the caller whose memory it uses."""
         chat, admin = message.chat, self._app.caller()
         if chat.chat_type == "dm":
-            return message, self._app.caller(user)
+            return message, self._caller(user, chat)
         first = await offload(conversation_keys.find_origin, admin, platform.name, chat.chat)
         is_shared = platform.shares_groups or bool(chat.thread)
         chat = replace(chat, is_shared=is_shared, first=first)
         if is_shared:  # a shared conversation must not have access to one person's memory
             user = await offload(pairing.ensure_user, admin, f"{platform.name}:{chat.chat_type}:{chat.origin}")
-        return replace(message, chat=chat), self._app.caller(user)
+        return replace(message, chat=chat), self._caller(user, chat)
+
+    def _caller(self, user: UserId, chat: Chat) -> Caller:
+        """Return the caller of a paired person, who takes decisions in their own chat only, not in a group."""
+        scopes = OWNER_SCOPES if user == OWNER else USER_SCOPES
+        return self._app.caller(user, scopes=scopes if chat.chat_type == "dm" else scopes - {Scope.DECIDE})
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
         """Send the code to a stranger; the message is not stored."""
@@ -239,7 +247,7 @@ class Switchboard:
 
     async def _work(self, key: tuple[UserId, str]) -> None:
         """Process the first queued message of a chat, and notify whoever waits for it, even if it fails."""
-        caller, job = self._app.caller(key[0]), None
+        caller, job = self._caller(key[0], self._waiting[key][0][2].entry.message.chat), None
         try:
             async with self._turns.hold(caller, key[1]):
                 job = self._take_first(key)

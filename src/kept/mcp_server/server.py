@@ -185,7 +185,8 @@ def _reply(message: Message, open_home: Callable[[], Caller], client: str) -> by
     """Return the frame that answers a request."""
     try:
         message.check_version()
-        return protocol.frame_result(message, _answer(message, open_home, client), identify())
+        answer = _answer(message, lambda: open_home().without_decisions(), client)
+        return protocol.frame_result(message, answer, identify())
     except ProtocolError as error:
         return protocol.frame_error(message.id, error)
     except KeptError as error:

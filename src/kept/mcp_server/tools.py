@@ -216,22 +216,17 @@ def _remember_turn(caller: Caller, arguments: Arguments, client: str) -> Answer:
     return {"success": True, "session_id": done.session_id, "stored": done.added, "left_out": dict(done.left)}
 
 
-def _forget(caller: Caller, arguments: Arguments, _client: str) -> Answer:
+def _forget(caller: Caller, arguments: Arguments, client: str) -> Answer:
     texts: dict[str, str | None] = {}
-    for name in ("session_id", "query", "confirm"):
+    for name in ("session_id", "query"):
         value = arguments.get(name)
         if value is not None and not isinstance(value, str):
             return Refused(Reason.INVALID, f"{name} must be a text", f"give {name} as one string")
         texts[name] = value.strip() or None if isinstance(value, str) else None
-    session, query, token = texts["session_id"], texts["query"], texts["confirm"]
-    if token is None:
-        planned = operations.forget_confirmation.plan_forget(caller, session=session, query=query)
-        if isinstance(planned, Refused):
-            return planned
-        following = "show this to the user; if they agree, repeat the call with confirm"
-        return {"success": True, **planned.as_json(), "next": following}
-    outcome = operations.forget_confirmation.forget_confirmed(caller, token, session=session, query=query)
-    return outcome if isinstance(outcome, Refused) else {"success": outcome.left == 0, **outcome.as_json()}
+    done = operations.forget_requests.request_forget(
+        caller, session=texts["session_id"], query=texts["query"], origin=client
+    )
+    return done if isinstance(done, Refused) else done.as_json()
 
 
 def _text(description: str) -> dict[str, JSON]:
@@ -288,15 +283,14 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
             _remember_turn, repeatable=True,
         ),
         Offer(
-            "forget", "Forget permanently", _description("forget"),
+            "forget", "Ask to forget permanently", _description("forget"),
             _object(
                 {
                     "session_id": _text("The conversation to forget."),
                     "query": _text("Exact words: every message and entry that contains them is removed."),
-                    "confirm": _text("The token of the plan, after the user has agreed."),
                 }
             ),
-            _forget, destroys=True,
+            _forget, repeatable=True,
         ),
     ]  # fmt: skip
     return {offer.name: offer for offer in offers}

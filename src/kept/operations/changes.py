@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kept.memory.edits import EditRecord, Target
     from kept.memory.store import Outcome
     from kept.operations.connect_status import ClientStatus
+    from kept.operations.forget_requests import ForgetRequest
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
@@ -231,11 +232,13 @@ class Needs:
     """External memories that fail, with the reason."""
     agents: Mapping[str, str] = field(default_factory=dict)
     """Connected agents from which nothing arrives, with the next step."""
+    forgets: tuple[ForgetRequest, ...] = ()
+    """What agents ask to forget."""
 
     @property
     def count(self) -> int:
         """Return how many items need attention."""
-        return len(self.pending) + self.skills + len(self.providers) + len(self.agents)
+        return len(self.pending) + self.skills + len(self.providers) + len(self.agents) + len(self.forgets)
 
     def as_json(self) -> dict[str, JSON]:
         """Return the items by kind."""
@@ -244,12 +247,14 @@ class Needs:
             "skills": self.skills,
             "providers": dict(self.providers),
             "agents": dict(self.agents),
+            "forgets": [one.as_json() for one in self.forgets],
         }
 
 
 def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
     """Return what needs a decision or a repair; `agents` is the state of the connected agents, if known."""
     from kept.operations import skills
+    from kept.operations.forget_requests import list_requests
 
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
     return Needs(
@@ -257,6 +262,7 @@ def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
         len(skills.list_pending(caller).changes) if has_pending else 0,
         _find_failing(caller),
         _find_silent(agents, caller.app.clock.now().timestamp()),
+        tuple(list_requests(caller)) if has_pending else (),
     )
 
 
@@ -317,4 +323,6 @@ def read_pulse(caller: Caller) -> Pulse:
 
 def count_waiting(caller: Caller) -> int:
     """Return how many writes are pending; counts file names, because every screen shows the number."""
-    return caller.space.approvals.count() + caller.space.skill_tools.pending.count()
+    from kept.operations.forget_requests import count_requests
+
+    return caller.space.approvals.count() + caller.space.skill_tools.pending.count() + count_requests(caller)

@@ -12,6 +12,7 @@ from kept.core.errors import Reason, Refused
 from kept.core.ids import random_hex
 from kept.core.text import dumps
 from kept.operations.forget import forget, plan_forget_session, plan_forget_words
+from kept.operations.forget_requests import drop_requests
 
 if TYPE_CHECKING:
     from kept.app.caller import Caller
@@ -62,7 +63,9 @@ def forget_confirmed(
         return _refuse("the token does not belong to this plan, or what would be removed has changed since")
     if caller.app.clock.now().timestamp() > expires:
         return _refuse("the token has expired")
-    return forget(caller, proposal)
+    outcome = forget(caller, proposal)
+    drop_requests(caller, session=session, query=query)
+    return outcome
 
 
 def _plan(caller: Caller, session: str | None, query: str | None) -> ForgetProposal | Refused:

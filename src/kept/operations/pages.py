@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from kept.memory.undo import Undone
 
 
-COMMAND = "kept"
-"""The name of the source of what an agent writes by a command or a request, so that nobody knows what it had read."""
-
-
 @dataclass(frozen=True, slots=True)
 class PageViews:
     """Pages as they are stored now, and how many writes wait for approval."""
@@ -103,12 +99,11 @@ def edit_entry(
 
 def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
     from kept.core.errors import Reason, Refused
-    from kept.core.provenance import Kind, Source
+    from kept.core.provenance import COMMAND_SOURCE
     from kept.memory.approval import Held, Staged, WriteRequest, Written, write_memory
     from kept.memory.page import subject_of
 
-    sources = {subject_of(edit): Source(Kind.TOOL, COMMAND).stored}
-    author = Author(origin="agent", session_id=caller.session_id, sources=sources)
+    author = Author(origin="agent", session_id=caller.session_id, sources={subject_of(edit): COMMAND_SOURCE})
     match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
         case Written(outcome):
             return outcome

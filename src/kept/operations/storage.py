@@ -198,7 +198,9 @@ def move_storage(caller: Caller, to: str) -> MoveReport | Refused:
     for user in everybody:
         if user.created is not None:
             add_account(server, user.id, user.created)
-    report = MoveReport(str(hide_password(to)), moved, str(write_address(app.home, to)))
+    report = MoveReport(
+        str(hide_password(to)), moved, str(write_address(app.home, to, why_no_person=caller.why_no_person))
+    )
     app.close()  # its files are closed, so that nothing writes to them under their new names
     _set_aside(caller)  # old rows and pages must not be mistaken for the current ones
     _drop_mark(server)
@@ -290,7 +292,7 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
     }
     moved[OWNER] = [*moved[OWNER], *copy_home(server, database, to_files=True)]
     _note_departure(server, database, users)
-    drop_address(app.home)
+    drop_address(app.home, why_no_person=caller.why_no_person)
     mark.unlink()
     return MoveReport(FILES, moved, "storage.url was removed")
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 from kept.app.caller import Scope
 from kept.config.settings import nearest
 from kept.core.errors import Reason, Refused, UsageError
+from kept.core.provenance import COMMAND_SOURCE
 from kept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
 from kept.core.values import replace
 
@@ -36,7 +37,10 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     unknown = find_unknown_argument(tools[name].schema.parameters, arguments)
     if unknown is not None:
         return unknown.as_json()
-    return tools[name].call(arguments, ToolContext(session_id=caller.session_id, user_id=caller.user))
+    context = ToolContext(session_id=caller.session_id, user_id=caller.user)
+    if caller.why_no_person:  # an agent in another program runs it, and nobody knows what it had read
+        context = replace(context, find_taint=lambda _text: COMMAND_SOURCE)
+    return tools[name].call(arguments, context)
 
 
 def list_shared_tools(*, has_project: bool = False) -> list[ToolSchema]:

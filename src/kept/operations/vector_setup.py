@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from kept.app.caller import Scope
+from kept.core.agency import mark_environment
 from kept.core.errors import Reason, Refused, UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +91,10 @@ def install(caller: Caller, missing: MissingPackages) -> Refused | None:
         return Refused(Reason.UNAVAILABLE, what, f"install them the way you installed kept, for example: {by_hand}")
     for command in missing.commands(installer):
         try:
-            done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=2, timeout=_SECONDS, check=False)
+            environ = mark_environment(os.environ)
+            done = subprocess.run(
+                command, env=environ, stdin=subprocess.DEVNULL, stdout=2, timeout=_SECONDS, check=False
+            )
             failure = f"exit code {done.returncode}" if done.returncode else ""
         except (OSError, subprocess.TimeoutExpired) as error:
             failure = str(error)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+from kept.core.agency import mark_environment
 from kept.core.errors import ProviderError
 from kept.core.text import JSON
 from kept.core.threads import start_thread
@@ -283,7 +284,7 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
     # -u: what a plugin prints is in the log at once, also if its process is killed
     command = [sys.executable, "-P", "-u", "-m", "kept.providers.child", str(theirs.fileno())]
     try:
-        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], **streams)
+        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=mark_environment(os.environ), **streams)
     except OSError as error:
         raise ProviderError(f"no process could be started for the plugin {found.name!r}: {error}") from error
     finally:

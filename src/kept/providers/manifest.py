@@ -1,6 +1,7 @@
 """The manifest of a plugin (`plugin.yaml`), and the packages that it asks for."""
 
 import logging
+import os
 import re
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from kept.core.agency import mark_environment
 from kept.core.text import JSON
 from kept.core.values import dataclass
 
@@ -83,7 +85,7 @@ def install(requirements: Sequence[str]) -> bool:
     """Install packages into this environment with uv if available, else with pip; return whether it worked."""
     uv = shutil.which("uv")
     program = [uv, "pip", "install", "--python", sys.executable] if uv else [sys.executable, "-m", "pip", "install"]
-    return subprocess.run([*program, *requirements], check=False).returncode == 0
+    return subprocess.run([*program, *requirements], env=mark_environment(os.environ), check=False).returncode == 0
 
 
 def _is_installed(requirement: str) -> bool:

@@ -14,7 +14,7 @@ from kept.core.clock import from_epoch
 from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.messages import Usage
 from kept.memory.edits import Target
-from kept.operations import pages, sessions
+from kept.operations import forget_requests, pages, sessions
 from kept.operations.conversations import use_model
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ class Slash:
                 waiting = pages.list_pending(self.caller)
                 for item in waiting:
                     say(f"{item.id}  {item.target.value}: {item.summary}")
-                if not waiting:
+                requests = forget_requests.list_requests(self.caller)
+                for request in requests:
+                    say(f"{request.id}  {request.origin} asks to {request.summary}: `kept memory approve {request.id}`")
+                if not waiting and not requests:
                     say("Nothing is pending.")
             case "approve" | "reject":
                 self._decide(word, argument.strip())

@@ -16,6 +16,7 @@ from kept.cli.terminal import (
     join_groups,
     moment,
     note,
+    on_one_line,
     open_caller,
     print_json,
     read_input,
@@ -28,7 +29,7 @@ from kept.core import values
 from kept.core.clock import from_epoch
 from kept.core.errors import Reason, Refused, UsageError
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
-from kept.operations import pages
+from kept.operations import forget_requests, pages, reading
 
 if TYPE_CHECKING:
     from kept.memory.approval import Rejected
@@ -47,6 +48,7 @@ def _complete_rules(incomplete: str) -> list[str]:
 
 TargetOption = Annotated[Target | None, typer.Option("--target", "-t", help="Which page: memory, user or project.")]
 T = TypeVar("T")
+_SAMPLES = 5
 WhichArgument = Annotated[str, typer.Argument(metavar="ID", help="The id, or `all`.")]
 AllowOption = Annotated[
     list[str] | None,
@@ -246,15 +248,20 @@ def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List the pending writes."""
     with open_caller() as caller:
         waiting = pages.list_pending(caller, target)
+        requests = forget_requests.list_requests(caller) if target is None else []
     if as_json:
-        print_json([item.as_json() for item in waiting])
+        print_json([item.as_json() for item in (*waiting, *requests)])
         return
     for item in waiting:
         day = f"{from_epoch(item.created).astimezone():%Y-%m-%d %H:%M}"
         say(f"{item.id}  {day}  {item.target.value}  {item.origin}: {item.summary}  ({item.why})")
         for source in dict.fromkeys(item.sources.values()):
             say(f"          from {source}")
-    say(f"{len(waiting)} waiting." + (complete_hint(" `kept memory approve ID` or `reject ID`.") if waiting else ""))
+    for request in requests:
+        day = f"{from_epoch(request.created).astimezone():%Y-%m-%d %H:%M}"
+        say(f"{request.id}  {day}  {request.origin} asks to {request.summary}")
+    count = len(waiting) + len(requests)
+    say(f"{count} waiting." + (complete_hint(" `kept memory approve ID` or `reject ID`.") if count else ""))
 
 
 @app.command()
@@ -312,9 +319,18 @@ def confirm_(
 
 
 @app.command()
-def approve(pending_id: WhichArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
-    """Approve a pending write; it is checked again, then applied."""
+def approve(
+    pending_id: WhichArgument, target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False
+) -> None:
+    """Approve a pending write; it is checked again, then applied.
+
+    For a request of an agent to forget something, print what it would remove and ask first; `all` does not include it.
+    """
     with open_caller() as caller:
+        request = forget_requests.find_request(caller, pending_id)
+        if request is not None:
+            _approve_request(caller, request, yes=yes, as_json=as_json)
+            return
         _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
@@ -331,7 +347,30 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             say(f"Rejected {item.pending.id}: {item.pending.summary}")
 
     with open_caller() as caller:
+        if forget_requests.find_request(caller, pending_id) is not None:
+            request = forget_requests.reject_request(caller, pending_id)
+            if as_json:
+                print_json({"success": True, "rejected": request.id})
+            else:
+                say(f"Rejected {request.id}: {request.summary}")
+            return
         _decide(caller, pending_id, target, pages.reject, show)
+
+
+def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *, yes: bool, as_json: bool) -> None:
+    """Show what a request to forget would remove, with samples, ask, and remove it."""
+    from kept.cli.commands.users import ask_and_forget
+
+    caller.require_person(f"`kept memory approve {request.id}`")
+    proposal = forget_requests.plan_request(caller, request)
+    if not isinstance(proposal, Refused):
+        note(f"{request.origin} asks to {request.summary}")
+        messages = proposal.plan.sessions.messages[:_SAMPLES]
+        excerpts = reading.read_excerpts(caller, list(messages))
+        for text in (*excerpts, *(entry for _, entry in proposal.plan.entries[:_SAMPLES])):
+            note(f"  · {on_one_line(text)}")
+    ask_and_forget(caller, proposal, dry_run=False, yes=yes, as_json=as_json)
+    forget_requests.drop_requests(caller, session=request.session, query=request.query)
 
 
 def _decide(

@@ -15,6 +15,7 @@ from kept.operations import (
     conversations,
     doctor,
     forget_confirmation,
+    forget_requests,
     import_sources,
     models,
     pairing,
@@ -118,7 +119,14 @@ def report_usage(
 
 @router.post("/forget")
 def forget(caller: Writer, body: ForgetRequest) -> Response:
-    """Plan to remove a session or words permanently; with the token of that plan, do it."""
+    """Plan to remove a session or words permanently; with the token of that plan, do it.
+
+    Without the rights of a person, which no token has: leave a request that a person decides.
+    """
+    if caller.why_no_person and body.confirm is None:
+        return answer(
+            forget_requests.request_forget(caller, session=body.session, query=body.query, origin="api"), status=202
+        )
     if body.confirm is None:
         return answer(forget_confirmation.plan_forget(caller, session=body.session, query=body.query))
     done = forget_confirmation.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)

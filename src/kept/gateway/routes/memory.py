@@ -11,7 +11,7 @@ from kept.core.errors import Reason, Refused
 from kept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
 from kept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
 from kept.memory.edits import Add, Edit, Remove, Replace, Target
-from kept.operations import changes, entries, pages
+from kept.operations import changes, entries, forget_requests, pages
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -97,7 +97,7 @@ def restore(caller: Writer, ledger_id: Row) -> Response:
 @router.get("/pending")
 def list_pending(caller: Reader) -> Response:
     """Return the writes that wait for approval."""
-    return answer_list(pages.list_pending(caller))
+    return answer_list([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
 
 
 @router.post("/pending/{pending_id}/approve")

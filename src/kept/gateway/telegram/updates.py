@@ -134,7 +134,8 @@ class Reader:
         if isinstance(replied, Mapping) and _id_of(replied.get("from")) == self.bot.id:
             return True
         text = _text(message, "text") or _text(message, "caption")
-        command = read_command(text)
+        is_typed = bool(_text(message, "text")) and not isinstance(message.get("forward_origin"), Mapping)
+        command = read_command(text) if is_typed else None
         if command is not None:
             named = text.split(maxsplit=1)[0].partition("@")[2].lower()
             return named == self.bot.username.lower() if named else command.name in COMMANDS
@@ -158,9 +159,13 @@ class Reader:
         name = f"@{self.bot.username}"
         if text.lower().startswith(f"{name} ".lower()):
             text = text[len(name) :].strip()
+        is_forwarded = isinstance(message.get("forward_origin"), Mapping)
         if text.startswith("/"):
-            return text
-        forwarded = "[forwarded] " if isinstance(message.get("forward_origin"), Mapping) and text else ""
+            if _text(message, "text") and not is_forwarded:
+                return text
+            # what the person passes on or writes below a file is no command of theirs
+            text = text if is_forwarded else f"[caption] {text}"
+        forwarded = "[forwarded] " if is_forwarded and text else ""
         return f"{self._read_quote(message)}{forwarded}{text}" if text else ""
 
     def _read_quote(self, message: Fields) -> str:

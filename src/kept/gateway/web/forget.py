@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from kept.core.errors import KeptError, Refused
 from kept.gateway.requests import Reader, Writer
-from kept.gateway.web.frame import Checked, show
-from kept.operations import forget_confirmation, reading
+from kept.gateway.web.frame import Checked, Toast, go, show
+from kept.operations import forget_confirmation, forget_requests, reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,6 +103,13 @@ def _count_kinds(found: Mapping[str, JSON]) -> list[tuple[str, int]]:
         if count:
             counts.append((name, count))
     return counts
+
+
+@router.post("/requests/{request_id}")
+def reject_request(caller: Writer, request_id: str) -> Response:
+    """Drop what an agent asked to forget."""
+    forget_requests.reject_request(caller, request_id)
+    return go("/", Toast("Rejected. Nothing was removed."))
 
 
 @router.post("/confirm")

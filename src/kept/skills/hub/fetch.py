@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote, urljoin
 
+from kept.core.agency import mark_environment
 from kept.core.errors import Reason, Refused
 from kept.core.text import JSON
 from kept.skills.document import NAME
@@ -151,7 +152,7 @@ def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], secon
     }
     done = subprocess.run(
         ["git", *arguments],
-        env=quiet,
+        env=mark_environment(quiet),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=seconds,
