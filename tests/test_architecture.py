@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -231,6 +232,7 @@ def test_a_surface_imports_values_and_no_stores(trees: dict[Path, ast.Module]) -
 
 def _is_of_the_app(imported: str) -> bool:
     names = {"kept.app.App", "kept.app.Caller", "kept.app.Scope", "kept.app.open_app"}
+    names |= {"kept.app.caller", "kept.app.caller.TOKEN_SCOPES"}
     return imported.startswith("kept.app") and imported not in names
 
 
@@ -307,6 +309,7 @@ OPENS_FILES = {
     "agent/file_search.py": "a program of its own, which has no database open",
     "providers/hindsight/server.py": "appends to the log of a process",
     "gateway/metrics.py": "the kernel's files",
+    "core/agency.py": "the kernel's files",
     "storage/connections.py": "resources of the package",
     "storage/postgres/schema.py": "resources of the package",
     "storage/postgres/statements.py": "resources of the package",
@@ -360,3 +363,97 @@ def test_databases_are_opened_in_one_way(trees: dict[Path, ast.Module]) -> None:
 
     assert {place for place, name in connects if name != "':memory:'"} == {"storage/connections.py"}
     assert not any("sqlite3" in _imported(tree) for tree in trees.values())
+
+
+GATES = {"caller.require_person", "self.caller.require_person", "_decide", "require_person", "refuse_decision"}
+"""The calls that make sure that a person decides."""
+DECIDING = (
+    r"approvals\.(?:approve|reject)$",
+    r"\bpending\.(?:approve|reject)$",
+    r"^_writable\(caller\)\.(?:accept|purge|install)$",
+    r"^set_trust$",
+    r"^Forgetter\(caller\)\.carry_out$|^_carry_out$",
+    r"^(?:replace_exactly|edit_page|restore_text|reset|import_text)$",
+    r"^(?:un)?set_secret$",
+)
+"""The calls that carry out what only a person may decide."""
+DECIDING_STATEMENTS = r"\b(?:INSERT INTO|DELETE FROM|UPDATE) (?:tokens|platform_people)\b"
+WITHOUT_GATE = {
+    "operations/forget.py:_carry_out": "its callers ask",
+    "operations/forget.py:_finish": "continues what a person had decided before the process was killed",
+    "operations/import_undo.py:_remove_value": "its only caller asks",
+    "operations/tokens.py:_note_use": "notes when a token was used",
+    "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
+    "agent/keeping.py:withdraw": "the person has just said it differently",
+}
+
+
+def _functions(trees: dict[Path, ast.Module]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    for path, tree in trees.items():
+        if path.relative_to(SRC).parts[0] not in TIERS | {"testing", "importers", "config"}:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    yield f"{_ids(path)}:{node.name}", node
+
+
+def _calls(function: ast.AST) -> set[str]:
+    return {ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+
+
+def test_only_a_person_decides(trees: dict[Path, ast.Module]) -> None:
+    """Whatever carries out a decision makes sure, in the same function, that a person takes it."""
+    deciding = {
+        name: _calls(function)
+        for name, function in _functions(trees)
+        if any(re.search(pattern, call) for pattern in DECIDING for call in _calls(function))
+        or any(
+            isinstance(node, ast.Constant) and re.search(DECIDING_STATEMENTS, str(node.value))
+            for node in ast.walk(function)
+        )
+    }
+
+    assert {name for name, calls in deciding.items() if GATES.isdisjoint(calls)} == set(WITHOUT_GATE)
+
+
+def test_the_rights_of_a_person_are_given_in_few_places(trees: dict[Path, ast.Module]) -> None:
+    """Only these modules name the scopes that contain decisions; everything else passes on what a caller has."""
+    named = {
+        _ids(path)
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if (isinstance(node, ast.Name) and node.id in {"OWNER_SCOPES", "USER_SCOPES"})
+        or (isinstance(node, ast.Attribute) and node.attr in {"DECIDE", "person"} and "pp" in ast.unparse(node.value))
+    }
+
+    assert named <= {
+        "app/caller.py", "app/root.py", "gateway/identity.py", "gateway/switchboard.py", "operations/tokens.py",
+    }  # fmt: skip
+
+
+def test_settings_are_loosened_only_with_a_reason(trees: dict[Path, ast.Module]) -> None:
+    """Only what protects more is written without asking whether a person decides."""
+    unasked = {
+        name
+        for name, function in _functions(trees)
+        for node in ast.walk(function)
+        if isinstance(node, ast.keyword) and node.arg == "why_no_person" and ast.unparse(node.value) == "''"
+    }
+
+    assert unasked == {"operations/providers.py:switch_off", "operations/backup_files.py:_drop_address"}
+
+
+STARTS = {"subprocess.Popen", "subprocess.run", "os.posix_spawnp", "StdioServerParameters"}
+
+
+def test_processes_carry_the_mark_of_an_agent(trees: dict[Path, ast.Module]) -> None:
+    """Every process that kept starts is marked, except the editor of the person."""
+    unmarked = {
+        f"{_ids(path)}:{node.name}"
+        for path, tree in trees.items()
+        if path.relative_to(SRC).parts[0] != "testing"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        if STARTS & (calls := _calls(node)) and "mark_environment" not in calls
+    }
+
+    assert unmarked == {"cli/terminal.py:edit_text"}

@@ -123,7 +123,8 @@ class Agent:
     def add_message(self, text: str) -> None:
         """Add a message of the person that needs no answer; the next turn sees it."""
         conversation = self.conversation
-        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON)
+        said, source = build_user_message(text, ()), conversation.parts.speaker
+        message = NewMessage(said, conversation.now(), Origin.PERSON, source=source)
         conversation.store_message(message)
 
     def offer_client_tools(self, schemas: Sequence[ToolSchema]) -> None:

@@ -32,7 +32,7 @@ from kept.agent.turn import SavedEntry
 from kept.agent.unwanted import find_unwanted
 from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 from kept.agent.wording import correct_value, replace_repeated, strip_correction
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.text import WORD, quote
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
@@ -103,11 +103,13 @@ class Assistant:
         sources: Sources = _NO_SOURCES,
         *,
         actions: Actions | None = None,
+        speaker: SourceName | None = None,
     ) -> None:
         self._memory = memory
         self._approvals = approvals
         self._sources = sources
         self._actions = actions
+        self._speaker = speaker
 
     def reply(
         self, text: str, session_id: SessionId | None = None, *, is_stored: bool = True, memo: Memo = NO_MEMO
@@ -170,7 +172,7 @@ class Assistant:
         return Reply(text, memo=message.memo.close_question())
 
     def _keeper(self, message: _Message) -> Keeper:
-        return Keeper(self._memory, self._approvals, self._actions, message.spoken)
+        return Keeper(self._memory, self._approvals, self._actions, message.spoken, speaker=self._speaker)
 
     def _decide(self, act: Act, message: _Message) -> Reply:
         """Carry out a yes, a no, "keep it", "don't save that" or "undo that"."""

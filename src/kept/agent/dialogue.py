@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kept.agent.language import CODES
 from kept.agent.offload import offload
 from kept.agent.statements import tidy
+from kept.core.agency import refuse_decision
 from kept.core.errors import UsageError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
@@ -69,13 +70,19 @@ class PageActions:
 
     memory: "MemoryStore"
     approvals: "Approvals"
+    why_no_person: str = ""
+    """Why nobody can decide in this process; empty if a person can."""
 
     def approve(self, pending_id: str) -> "Outcome | Refused":
         """Save what was proposed."""
+        if self.why_no_person:
+            return refuse_decision(self.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
         return self.approvals.approve(pending_id)
 
     def reject(self, pending_id: str) -> "Rejected | Refused":
         """Drop what was proposed."""
+        if self.why_no_person:
+            return refuse_decision(self.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
         return self.approvals.reject(pending_id)
 
     def undo(self, ledger_id: int) -> "Undone | Refused":

@@ -11,7 +11,7 @@ from kept.agent.statements import Kind, Statement, tidy
 from kept.agent.turn import SavedEntry
 from kept.agent.wording import name_subject
 from kept.core.errors import KeptError, NotFound, Reason, Refused
-from kept.core.ids import OWNER, SessionId
+from kept.core.ids import OWNER, SessionId, SourceName
 from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Replace, Target
@@ -42,11 +42,21 @@ class Kept:
 class Keeper:
     """Writes to the pages of one user, immediately or as a proposal, and answers in one language."""
 
-    def __init__(self, memory: MemoryStore, approvals: Approvals, actions: Actions | None, spoken: "Language") -> None:
+    def __init__(
+        self,
+        memory: MemoryStore,
+        approvals: Approvals,
+        actions: Actions | None,
+        spoken: "Language",
+        *,
+        speaker: SourceName | None = None,
+    ) -> None:
         self._memory = memory
         self._approvals = approvals
         self._actions = actions
         self._spoken = spoken
+        self._speaker = speaker
+        """The source of what is said, if no person says it: then nothing is saved without approval."""
         # the program as hints name it: without `--as` their commands would change the pages of the owner
         self.program = "kept" if memory.user == OWNER else f"kept --as {shlex.quote(memory.user)}"
 
@@ -72,8 +82,9 @@ class Keeper:
         return self._spoken.say(name, command=f"{self.program} memory approve {which}")
 
     def _keep_one(self, statement: Statement, session_id: SessionId | None) -> Kept:
-        is_order = statement.kind is Kind.ORDER
-        author = Author(origin="user" if is_order else "agent", session_id=session_id)
+        is_order = statement.kind is Kind.ORDER and self._speaker is None
+        sources = {} if self._speaker is None else {statement.text: self._speaker}
+        author = Author(origin="user" if is_order else "agent", session_id=session_id, sources=sources)
         try:
             return self._save(statement, author) if is_order else self._stage(statement, author)
         except KeptError as error:

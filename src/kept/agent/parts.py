@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kept.agent.settings import LimitSettings, ReviewSettings
 from kept.agent.toolbox import Toolbox
 from kept.context.settings import CompressionSettings
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.messages import Message, Usage
 from kept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
 from kept.core.values import dataclass, field, replace
@@ -73,6 +73,8 @@ class Parts:
     toolbox: Toolbox
     gauge: Gauge
     cost_of: Callable[[str, Usage], float | None]
+    speaker: SourceName | None = None
+    """The source of the messages of the user, if no person writes them."""
     reviewer: ChatModel | None = None
     """A cheaper model for reviews, which gets a digest; None: the main model reviews."""
     titler: Completes | None = None

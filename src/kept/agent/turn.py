@@ -210,7 +210,8 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 
 
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
-    message = NewMessage(build_user_message(turn.text, turn.images), conversation.now(), Origin.PERSON)
+    said, source = build_user_message(turn.text, turn.images), conversation.parts.speaker
+    message = NewMessage(said, conversation.now(), Origin.PERSON, source=source)
     with anyio.CancelScope(shield=True):
         await offload(conversation.store_message, message)
         turn.is_stored = True

@@ -40,7 +40,8 @@ _DANGEROUS = re.compile(
     r"\|\s*(?:nc|ncat|netcat|socat)\b|\bbase64\s+(?:-d|-D|--decode)\b.*\|\s*(?:ba|z|da)?sh|\brmtree\b|\btruncate\s+-s\s*0|"
     # a person's decisions about the memory, and the files and the server behind it
     r"\bkept\b.*\s(?:approve|confirm|accept|forget|restore|reset|revoke|pair|token|migrate|purge|install|config\s+(?:set|unset|secret))\b|"
-    r"\bKEPT_AGENT\b|[~/]\.kept\b|\bKEPT_HOME\b|\bopen_app\b|(?:localhost|127\.0\.0\.1|\[::1\]):8642\b",
+    r"\bKEPT_AGENT\b|[~/]\.kept\b|\bKEPT_HOME\b|\bopen_app\b|:8642\b|"
+    r"\b(?:localhost|127\.0\.0\.1|\[::1\])(?::\d+)?/api/(?:memory|skills|forget|tokens|pairings|tools)\b",
     re.IGNORECASE,
 )
 

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 from kept.core.events import Event, ModelCalled, Warned
 from kept.core.ids import SessionId
 from kept.core.ports import ignore
+from kept.core.provenance import COMMAND_SOURCE
 from kept.core.text import JSON
 from kept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
-    from kept.agent.assistant import Sources
+    from kept.agent.assistant import Assistant, Sources
     from kept.agent.dialogue import Actions
     from kept.agent.parts import Parts
     from kept.agent.toolbox import Toolbox
     from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
+    from kept.core.ids import SourceName
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
@@ -142,7 +144,6 @@ class AgentBuilder:
         providers: ProviderManager | None,
         events: AgentEvents,
     ) -> Parts:
-        from kept.agent.assistant import Assistant
         from kept.agent.parts import Gauge, Parts
         from kept.agent.toolbox import build_toolbox
         from kept.llm.tokens import cost_of
@@ -168,12 +169,8 @@ class AgentBuilder:
             providers=providers,
             model=model,
             engine=engine,
-            assistant=Assistant(
-                self._space.memory,
-                self._space.approvals,
-                self._make_sources(sessions),
-                actions=self._choose_actions(opening),
-            ),
+            assistant=self._make_assistant(opening, sessions),
+            speaker=self._find_speaker(opening),
             toolbox=box,
             gauge=gauge,
             cost_of=lambda name, usage: cost_of(
@@ -190,6 +187,21 @@ class AgentBuilder:
             open_lease=None if self._app.server is None else self._open_lease,
         )
         return parts
+
+    def _make_assistant(self, opening: Opening, sessions: Sessions | None) -> Assistant:
+        from kept.agent.assistant import Assistant
+
+        return Assistant(
+            self._space.memory,
+            self._space.approvals,
+            self._make_sources(sessions),
+            actions=self._choose_actions(opening),
+            speaker=self._find_speaker(opening),
+        )
+
+    def _find_speaker(self, opening: Opening) -> SourceName | None:
+        """Return the source of the messages on the command line of an agent: nobody knows who wrote them."""
+        return COMMAND_SOURCE if self._app.agent_sign and opening.platform == "cli" else None
 
     def _open_lease(self, root: SessionId, holder: str) -> FencedLease:
         """Return the lease of a conversation among the processes that share the server."""
@@ -360,7 +372,7 @@ class AgentBuilder:
 
         if opening.incognito:
             return None
-        return opening.actions or PageActions(self._space.memory, self._space.approvals)
+        return opening.actions or PageActions(self._space.memory, self._space.approvals, self._app.why_no_person)
 
     def _make_sources(self, sessions: Sessions | None) -> Sources:
         from kept.agent.assistant import Sources

@@ -121,10 +121,19 @@ class App:
             granted -= {Scope.DECIDE}
         return Caller(self, self.space(user), session_id, sink, granted)
 
+    def person(self, user: UserId = OWNER) -> Caller:
+        """Return the caller of a person who has proved who they are: by signing in to a page, or in a paired chat."""
+        return self.caller(user, scopes=OWNER_SCOPES if user == OWNER else USER_SCOPES)
+
     @cached_property
     def why_no_person(self) -> str:
         """Why this process cannot take the decisions of a person; empty if it can."""
-        return explain_no_person(self.environ, self.settings.decisions)
+        return explain_no_person(self.agent_sign, self.settings.decisions)
+
+    @cached_property
+    def agent_sign(self) -> str:
+        """The sign that an agent started this process; empty if there is none."""
+        return find_agent(self.environ)
 
     def report(self, event: Event, /) -> None:
         """Pass an event to the current sink, which a chat replaces by its screen."""
@@ -350,12 +359,11 @@ def explain_no_person_at(home: Home, environ: Mapping[str, str]) -> str:
         decisions: str = load(home, environ).settings.decisions
     except ConfigError:
         decisions = str(find_value(home.config_file, "decisions") or "scripts") if home.config_file.exists() else ""
-    return explain_no_person(environ, decisions)
+    return explain_no_person(find_agent(environ), decisions)
 
 
-def explain_no_person(environ: Mapping[str, str], decisions: str) -> str:
+def explain_no_person(sign: str, decisions: str) -> str:
     """Return why this process cannot take the decisions of a person; empty if a person or their script runs it."""
-    sign = find_agent(environ)
     if sign:
         return f"an agent started this process ({sign})"
     if decisions == "person" and not (sys.stdin is not None and sys.stdin.isatty()):

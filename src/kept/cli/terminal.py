@@ -108,9 +108,9 @@ def chosen_home() -> Home:
 
 def why_no_person(home: Home) -> str:
     """Return why this process cannot take the decisions of a person about a home; empty if it can."""
-    from kept.app.root import explain_no_person_at
+    from kept.operations.profiles import explain_no_person
 
-    return explain_no_person_at(home, os.environ)
+    return explain_no_person(home, os.environ)
 
 
 def require_person(home: Home, command: str) -> None:

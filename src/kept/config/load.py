@@ -145,7 +145,8 @@ def _take_environment(environ: Mapping[str, str], collected: _Collected, *, own:
             collected.warnings.append(f"unknown variable {variable} is ignored{hint}")
             continue
         value = from_text(key, text)
-        if _is_loosened(collected.values, key, value) and find_agent(environ) and variable not in read_secrets(own):
+        is_own = read_secrets(own).get(variable) == text
+        if _is_loosened(collected.values, key, value) and not is_own and find_agent(environ):
             collected.warnings.append(f"{variable} is ignored: only a person can make {key} protect less")
             continue
         put(collected.values, key, value)

@@ -67,6 +67,10 @@ class NotAllowed(KeptError):
     exit_code = 77
     http_status = 403
 
+    def as_refused(self) -> "Refused":
+        """Return it as a value, for a caller that goes on without it."""
+        return Refused(Reason.NOT_ALLOWED, self.message, self.remedy)
+
 
 class StorageError(KeptError):
     """The disk or the database failed."""

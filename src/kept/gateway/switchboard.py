@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, assert_never
 import anyio
 
 from kept.agent.offload import offload
-from kept.app.caller import OWNER_SCOPES, USER_SCOPES, Scope
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.events import TextStreamed, ToolStarted
-from kept.core.ids import OWNER
 from kept.gateway.platforms import (
     Draft,
     Moved,
@@ -188,8 +186,8 @@ class Switchboard:
 
     def _caller(self, user: UserId, chat: Chat) -> Caller:
         """Return the caller of a paired person, who takes decisions in their own chat only, not in a group."""
-        scopes = OWNER_SCOPES if user == OWNER else USER_SCOPES
-        return self._app.caller(user, scopes=scopes if chat.chat_type == "dm" else scopes - {Scope.DECIDE})
+        caller = self._app.person(user)
+        return caller if chat.chat_type == "dm" else caller.without_decisions()
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
         """Send the code to a stranger; the message is not stored."""

@@ -290,7 +290,7 @@ def _offers(*, has_project: bool = False) -> dict[str, Offer]:
                     "query": _text("Exact words: every message and entry that contains them is removed."),
                 }
             ),
-            _forget, repeatable=True,
+            _forget, destroys=True, repeatable=True,
         ),
     ]  # fmt: skip
     return {offer.name: offer for offer in offers}

@@ -174,6 +174,7 @@ class AssetImport:
         from kept.config.load import read_secrets, set_secret
 
         self.caller.require(Scope.ADMIN)
+        self.caller.require_person("`kept import`")  # a variable can also name the endpoint that gets the memory
         path = self.caller.app.home.env_file
         current = read_secrets(path).get(asset.name)
         self._put("secret", asset.name, asset.value, current, lambda: set_secret(path, asset.name, asset.value))

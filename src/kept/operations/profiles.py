@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kept.app.root import explain_no_person_at
 from kept.config.home import (
     DEFAULT_PROFILE,
     Home,
@@ -192,6 +193,11 @@ class SettingsView:
     def as_json(self) -> dict[str, JSON]:
         """Return value and origin by name."""
         return {name: {"value": value, "origin": origin} for name, (value, origin) in self.rows.items()}
+
+
+def explain_no_person(home: Home, environ: Mapping[str, str]) -> str:
+    """Return why this process cannot take the decisions of a person about a home; empty if it can."""
+    return explain_no_person_at(home, environ)
 
 
 def hide_password(value: JSON) -> JSON:

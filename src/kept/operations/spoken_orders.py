@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kept.core.agency import refuse_decision
 from kept.core.values import dataclass
 
 if TYPE_CHECKING:
@@ -28,12 +29,16 @@ class SpokenOrders:
         """Save what was proposed."""
         from kept.operations.pages import approve
 
+        if self.caller.why_no_person:
+            return refuse_decision(self.caller.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
         return approve(self.caller, pending_id)
 
     def reject(self, pending_id: str) -> Rejected | Refused:
         """Drop what was proposed."""
         from kept.operations.pages import reject
 
+        if self.caller.why_no_person:
+            return refuse_decision(self.caller.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
         return reject(self.caller, pending_id)
 
     def undo(self, ledger_id: int) -> Undone | Refused:
@@ -44,6 +49,7 @@ class SpokenOrders:
 
     def plan_forgetting(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Return what forgetting these texts, or everything, would remove."""
+        self.caller.require_person("`kept forget`")
         from kept.core.errors import Refused
 
         plans = []

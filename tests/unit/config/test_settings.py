@@ -2,17 +2,18 @@
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.config.file import set_value, unset_value
+from kept.config import file
 from kept.config.home import Home
 from kept.config.load import load
 from kept.config.settings import Settings, known_keys, nearest
-from kept.core.errors import ConfigError, Unreadable, UsageError
+from kept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
 from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
 
 COMMENTED = """\
@@ -25,6 +26,9 @@ memory:            # curated memory
 
 # the end
 """
+
+set_value = partial(file.set_value, why_no_person="")
+unset_value = partial(file.unset_value, why_no_person="")
 
 
 @pytest.fixture
@@ -371,3 +375,57 @@ def test_the_nearest_name():
     """A hint only where something is near."""
     assert nearest("overflw", ["overflow", "x"]) == "; did you mean 'overflow'?"
     assert nearest("zzz", ["overflow"]) == ""
+
+
+@pytest.mark.parametrize(
+    ("key", "before", "after", "is_refused"),
+    [
+        ("approvals", "", "auto", True),
+        ("approvals", "", "deny", False),
+        ("approvals", "auto", "ask", False),
+        ("memory.untrusted", "", "allow", True),
+        ("memory.untrusted", "allow", "hold", False),
+        ("decisions", "person", "scripts", True),
+        ("disabled_plugins", '["a"]', "[]", True),
+        ("disabled_plugins", '["a"]', '["a", "b"]', False),
+        ("mcp_servers.files.command", "", "server", True),
+        ("serve.hosts", "", '["memory.example"]', True),
+        ("model.base_url", "", "http://127.0.0.1:1/v1", True),
+        ("sessions.redact", "", "false", True),
+        ("display.memory_notifications", "", "off", False),
+    ],
+)
+def test_an_agent_cannot_make_a_setting_protect_less(tmp_path, key, before, after, is_refused):
+    """Without a person, a guarded setting can be changed only to a value that protects as much or more."""
+    home = Home(tmp_path)
+    if before:
+        set_value(home, key, before)
+    written = home.config_file.read_bytes() if before else b""
+    with pytest.raises(NotAllowed, match="only a person") if is_refused else contextlib.nullcontext():
+        set_value(home, key, after, why_no_person="an agent asked")
+
+    is_same = home.config_file.read_bytes() == written if home.config_file.exists() else not before
+    assert is_same is is_refused
+
+
+def test_an_agent_cannot_remove_a_setting_that_protects(tmp_path):
+    """The default may protect less than what the person had set."""
+    home = Home(tmp_path)
+    set_value(home, "approvals", "deny")
+    with pytest.raises(NotAllowed):
+        unset_value(home, "approvals", why_no_person="an agent asked")
+
+    assert load(home, {}).settings.approvals == "deny"
+
+
+def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
+    """A process that an agent started ignores variables that protect less, but not those of the person's `.env`."""
+    home = Home(tmp_path)
+    of_agent = {"KEPT_AGENT": "1", "KEPT_MEMORY__UNTRUSTED": "allow", "KEPT_MEMORY__OVERFLOW": "archive"}
+    ignored = load(home, of_agent)
+    home.env_file.write_text('KEPT_MEMORY__UNTRUSTED="allow"\n')
+
+    assert (ignored.settings.memory.untrusted, ignored.settings.memory.overflow) == ("hold", "archive")
+    assert "only a person" in ignored.warnings[0]
+    assert load(home, of_agent).settings.memory.untrusted == "allow"
+    assert load(home, {"KEPT_MEMORY__UNTRUSTED": "mark"}).settings.memory.untrusted == "mark"

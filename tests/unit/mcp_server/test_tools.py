@@ -7,6 +7,7 @@ import pytest
 from kept.app import open_app
 from kept.core.errors import StorageError
 from kept.mcp_server.tools import MOST_TEXT_CHARS, describe, known_client
+from kept.operations import forget_requests
 from kept.sessions.recall import tokens
 
 NAMES = [
@@ -199,34 +200,36 @@ def test_many_skills_fit_the_budget(wire):
     assert "narrow it" in value["hint"]
 
 
-def test_forgetting_takes_two_calls(wire):
-    """A plan with a token removes nothing; the token of that plan removes it; a second time there is nothing."""
+def test_a_model_only_asks_to_forget(wire):
+    """The request waits in the inbox with its extent; nothing is removed, and a repetition is the same request."""
+    for number in range(9):
+        wire.value("remember_turn", session=f"c{number}", user=f"Bed {number} grows beans.", assistant="Noted.")
     wire.value("remember_turn", **TURN)
-    plan = wire.value("forget", query="greenhouse")
+    asked, again = wire.value("forget", query="greenhouse"), wire.value("forget", query="greenhouse")
+
+    app = open_app()
+    (waiting,) = forget_requests.list_requests(app.caller())
+    app.close()
+    assert (asked["staged"], asked["messages"]) == (True, 2)
+    assert asked["pending_id"] == again["pending_id"] == waiting.id
+    assert "approve" not in json.dumps(asked)
     assert wire.value("session_search", query="greenhouse")["results"]
 
-    done = wire.value("forget", query="greenhouse", confirm=plan["confirm"])
 
-    assert plan["dry_run"] is True
-    assert done["still_found"] == 0
-    assert wire.value("session_search", query="greenhouse")["results"] == []
-    assert "nothing to forget" in wire.failure("forget", query="greenhouse", confirm=plan["confirm"])
+def test_a_model_cannot_ask_to_forget_much(wire):
+    """Not by a letter or common words, and not a large part of the memory, in any tool call."""
+    for number in range(9):
+        wire.value("remember_turn", session=f"c{number}", user=f"Bed {number} grows beans.", assistant="Noted.")
 
-
-def test_a_token_confirms_only_its_own_plan(wire):
-    """Not an invented one, not that of other words, and not after the store has changed."""
-    wire.value("remember_turn", **TURN)
-    token = wire.value("forget", query="greenhouse")["confirm"]
-
-    assert "not belong to this plan" in wire.failure("forget", query="heater", confirm=token)
-    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm="9999999999.abc")
-    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm="x" * 5_000)
-    wire.value("remember_turn", session="c2", user="another greenhouse", assistant="yes")
-    assert "not belong to this plan" in wire.failure("forget", query="greenhouse", confirm=token)
+    assert "fewer than 4 letters" in wire.failure("forget", query="a")
+    assert "fewer than 4 letters" in wire.failure("forget", query="the and of")
+    assert "fewer than 2 letters" in wire.failure("forget", query="园")
+    assert "9 of 18 messages" in wire.failure("forget", query="grows")
+    assert "nothing to forget" in wire.failure("forget", query="greenhouse")
     assert "give either" in wire.failure("forget")
     assert "give either" in wire.failure("forget", query="a", session_id="b")
     assert "must be a text" in wire.failure("forget", query=["a"])
-    assert wire.value("session_search", query="greenhouse")["results"]
+    assert "no argument 'confirm'" in wire.failure("forget", query="beans", confirm="1.a")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +242,7 @@ def test_a_token_confirms_only_its_own_plan(wire):
         ("skill_view", "ofset", "offset"),
         ("skill_manage", "nmae", "name"),
         ("remember_turn", "asistant", "assistant"),
-        ("forget", "confirmed", "confirm"),
+        ("forget", "querry", "query"),
     ],
 )
 def test_an_unknown_argument_is_refused_with_the_nearest(wire, name, wrong, near):

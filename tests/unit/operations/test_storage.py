@@ -368,7 +368,7 @@ def set_read_only(owner, change):
 
 def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
     """Everything can be read, so that no other check would notice."""
-    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"])
+    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"], why_no_person="")
     set_read_only(owner, "SET default_transaction_read_only = on")
     app = open_app(str(tmp_path / "home"), environ=url)
     try:

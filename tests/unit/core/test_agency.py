@@ -1,0 +1,72 @@
+"""Who runs a process: signs in its environment and in the processes above it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from kept.core.agency import MARK, find_agent, list_variables, mark_environment
+from kept.core.text import resource_text
+
+LOOK = "import os; from kept.core.agency import find_agent; print(find_agent(os.environ))"
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the processes above")
+
+
+def look(*words: str, **variables: str) -> str:
+    """Return what a process finds that a shell starts with these words before it, under these variables."""
+    shell = ["/bin/sh", "-c", '"$@"; exit $?', "sh", *words, sys.executable, "-c", LOOK]
+    done = subprocess.run(shell, env={**os.environ, **variables}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_a_process_of_a_person_shows_no_sign():
+    """Neither a plain process nor one whose variables are empty."""
+    assert look() == ""
+    assert look(CLAUDECODE="", **{MARK: ""}) == ""
+
+
+@pytest.mark.parametrize("name", list_variables())
+def test_each_known_variable_is_a_sign(name):
+    """Ours, and those of other agents."""
+    assert find_agent({name: "1"}) == f"{name} is set"
+
+
+def test_every_variable_names_its_agent_and_source():
+    """So that a reader can check that it means an agent, not an editor."""
+    table = json.loads(resource_text("kept.core", "agency.json"))
+
+    assert all(row["agent"] and row["source"].startswith("https://") for row in table.values())
+    assert not {"CURSOR_TRACE_ID", "TERM_PROGRAM", "VSCODE_PID", "AGENT"} & set(table)
+
+
+@LINUX
+@pytest.mark.parametrize("name", [MARK, "CLAUDECODE"])
+@pytest.mark.parametrize(
+    "words", [("env", "-u", "NAME"), ("env", "-i"), ("nohup", "env", "-i"), ("setsid", "-w", "env", "-i")]
+)
+def test_a_removed_variable_is_found_above(name, words):
+    """A command can clean its own environment, but not that of the processes that started it."""
+    words = tuple(name if word == "NAME" else word for word in words)
+
+    assert name in look(*words, **{name: "1"})
+
+
+@LINUX
+def test_a_process_below_an_agent_of_kept_is_the_agents(tmp_path):
+    """Whatever its environment says: a program named kept that runs a model is above it."""
+    program = tmp_path / "kept"
+    program.write_text(f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {LOOK!r}], check=True)\n")
+
+    def run(command: str) -> str:
+        done = subprocess.run([sys.executable, program, command], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert "below `kept`" in run("run")
+    assert run("memory") == ""
+
+
+def test_the_mark_is_added_to_an_environment():
+    """Everything else stays."""
+    assert mark_environment({"A": "b"}) == {"A": "b", MARK: "1"}
