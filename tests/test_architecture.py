@@ -383,6 +383,8 @@ WITHOUT_GATE = {
     "operations/forget.py:_finish": "continues what a person had decided before the process was killed",
     "operations/import_undo.py:_remove_value": "its only caller asks",
     "operations/tokens.py:_note_use": "notes when a token was used",
+    "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
+    "cli/commands/curator.py:run": "the same",
     "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
     "agent/keeping.py:withdraw": "the person has just said it differently",
 }
