@@ -5,7 +5,9 @@ import ipaddress
 import os
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests import open_audit
 from tests.forks import VARIABLE, Server
+
+from kept.core.agency import find_agent, list_variables
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SPEED = os.environ.get("KEPT_SPEED") == "1"
@@ -46,6 +50,25 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 sys.dont_write_bytecode = False
 LEAD_SECONDS = 4
 """By so much the first worker is ahead; it is never caught up with, because two others share the second core."""
+
+
+_AGAIN = "TESTS_RUN_AGAIN"
+
+
+def pytest_cmdline_main():
+    """Where an agent runs the tests, run them in a process that shows no sign of it: most tests act as a person."""
+    if not find_agent(os.environ) or "PYTEST_XDIST_WORKER" in os.environ:
+        return None
+    if _AGAIN in os.environ:
+        pytest.exit("an agent started the tests, and the processes above cannot be left", returncode=3)
+    left = {name: value for name, value in os.environ.items() if name not in list_variables()}
+    with tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "code"
+        os.mkfifo(answer)
+        # the shell in the middle ends at once, so that the other one has no agent above it
+        command = ["/bin/sh", "-c", f'"$@"; echo $? > {answer}', "sh", sys.executable, "-m", "pytest", *sys.argv[1:]]
+        subprocess.run(["/bin/sh", "-c", '"$@" &', "sh", *command], env={**left, _AGAIN: "1"}, check=True)
+        return int(answer.read_text() or "3")
 
 
 def pytest_collection():

@@ -1,5 +1,7 @@
 """The assistant without a model over the gateway: the same dialogue as in a terminal."""
 
+import pytest
+
 from kept.memory.edits import Target
 
 
@@ -11,38 +13,26 @@ def ask(client, messages, said):
     return [*messages, {"role": "assistant", "content": answer.json()["choices"][0]["message"]["content"]}]
 
 
-def test_a_yes_over_v1_saves_what_was_proposed(served):
-    """The open question belongs to the session that the history continues."""
+def test_a_yes_over_v1_decides_nothing(served):
+    """A token is held by a program: the answer says how a person saves what was proposed."""
     with served.client(served.token()) as client:
         talk = ask(client, [], "Wir nutzen pnpm, nicht npm")
         assert "Soll ich es behalten?" in talk[-1]["content"]
         talk = ask(client, talk, "ja")
 
-    assert "Gespeichert" in talk[-1]["content"]
-    assert served.owner.space.memory.entries(Target.USER) == ["Wir nutzen pnpm, nicht npm"]
-
-
-def test_forgetting_over_v1_asks_first(served):
-    """Nothing goes before the yes, everything named after it; the conversation goes on."""
-    with served.client(served.token()) as client:
-        talk = ask(client, [], "Remember that I play the cello")
-        talk = ask(client, talk, "forget that I play the cello")
-        assert served.owner.space.memory.entries(Target.USER) == ["I play the cello"]
-        talk = ask(client, talk, "yes")
-        again = ask(client, [], "what do you know about me?")
-
-    assert "Permanently deleted" in talk[-1]["content"]
+    assert "only a person can decide" in talk[-1]["content"]
+    assert "`kept memory approve" in talk[-1]["content"]
     assert served.owner.space.memory.entries(Target.USER) == []
-    assert "cello" not in again[-1]["content"]
 
 
-def test_everything_is_forgotten_over_v1(served):
-    """Also the conversation in which it is said; a new one starts from nothing."""
+@pytest.mark.parametrize("said", ["forget that I play the cello", "delete everything you know about me"])
+def test_nothing_is_forgotten_over_v1(served, said):
+    """What was said to be remembered is; forgetting it is left to a person."""
     with served.client(served.token()) as client:
         talk = ask(client, [], "Remember that I play the cello")
-        talk = ask(client, talk, "delete everything you know about me")
-        talk = ask(client, talk, "yes")
-        again = ask(client, [], "what do you know about me?")
+        talk = ask(client, talk, said)
+        asked = talk[-1]["content"]
+        ask(client, talk, "yes")
 
-    assert "Permanently deleted" in talk[-1]["content"]
-    assert "I know nothing about you yet" in again[-1]["content"]
+    assert "only a person can decide" in asked
+    assert served.owner.space.memory.entries(Target.USER) == ["I play the cello"]

@@ -59,7 +59,7 @@ def test_a_reading_token_changes_nothing_by_any_tool(served):
         "memory": {"action": "add", "target": "user", "content": "x"},
         "skill_manage": {"action": "create", "name": "x", "content": "---\nname: x\ndescription: y\n---\nz\n"},
         "remember_turn": {"session": "s", "user": "hello", "assistant": "hello"},
-        "forget": {"query": "hello", "confirm": "the-token-of-a-plan"},
+        "forget": {"query": "hello"},
     }
     reader = served.token("bob", "read")
 

@@ -15,6 +15,7 @@ from kept.core.errors import ConfigError, NotFound
 from kept.gateway import switchboard
 from kept.gateway.slash import read_command
 from kept.gateway.webhook import check_signature, load_platforms, sign
+from kept.memory.edits import Add, Author, Target
 from kept.operations import conversation_keys, pairing, platform_messages, users
 from kept.operations.conversation_keys import Chat
 from kept.operations.forget import forget, plan_forget_user
@@ -257,6 +258,19 @@ def test_chats_keep_their_session_and_commands_work(desk):
     assert desk.say("hi", chat="c1").json()["session_id"] != first.json()["session_id"]
     assert desk.say("/stop", chat="c1").json()["text"] == "Nothing is running."
     assert read_command("/etc/hosts is broken") is None
+
+
+def test_a_person_decides_in_their_own_chat_only(desk):
+    """The owner's paired chat approves what waits; a group, in which others read and write, does not."""
+    desk.pair(user="owner")
+    memory, approvals = desk.served.owner.space.memory, desk.served.owner.space.approvals
+    waiting = approvals.stage(Target.MEMORY, [Add("The door code is on the note.")], Author(origin="agent"), why="x")
+    group = desk.say(f"/memory approve {waiting.id}", chat="g", chat_type="group")
+    assert "only a person" in group.text or "no write with the id" in group.text
+    assert list(memory.entries(Target.MEMORY)) == []
+    assert "Entry added" in desk.say(f"/memory approve {waiting.id}").json()["text"]
+
+    assert list(memory.entries(Target.MEMORY)) == ["The door code is on the note."]
 
 
 def test_a_chat_begins_anew_when_its_reset_is_due(home):

@@ -84,15 +84,37 @@ def test_incognito_leaves_no_trace(served):
     assert served.client().get("/api/sessions").json() == []
 
 
-def test_forgetting_needs_the_token_of_its_plan(served):
-    """First what would go, then exactly that."""
+def test_a_program_only_asks_to_forget(served):
+    """The request is listed with what waits; no token of a plan, and no decision, is accepted from a program."""
     client = served.client()
     client.post("/api/chat", json={"message": "the okapi is called Zarathustra", "stream": False})
-    plan = client.post("/api/forget", json={"query": "Zarathustra"}).json()
-    assert client.post("/api/forget", json={"query": "Zarathustra", "confirm": "1.x"}).status_code >= 400
+    asked = client.post("/api/forget", json={"query": "Zarathustra"})
+    waiting = asked.json()["pending_id"]
+
+    assert asked.status_code == 202
+    assert waiting in {one["id"] for one in client.get("/api/memory/pending").json()}
+    assert client.post("/api/forget", json={"query": "Zarathustra", "confirm": "1.x"}).status_code == 412
+    assert client.post(f"/api/memory/pending/{waiting}/approve").status_code == 403
     assert client.get("/api/search", params={"query": "Zarathustra"}).json()["passages"]
-    assert client.post("/api/forget", json={"query": "Zarathustra", "confirm": plan["confirm"]}).is_success
-    assert not client.get("/api/search", params={"query": "Zarathustra"}).json()["passages"]
+
+
+def test_no_token_decides(served):
+    """Nor a program of this machine: each refusal says how a person decides."""
+    client = served.client(served.token())
+    refused = [
+        client.post("/api/memory/pending/abc/approve"),
+        client.post("/api/memory/pending/abc/reject"),
+        client.post("/api/memory/archive/1/restore"),
+        client.put("/api/memory/memory", json={"text": "x"}, headers={"If-Match": "*"}),
+        client.post("/api/skills/pending/abc/approve"),
+        client.post("/api/skills/abc/accept"),
+        client.post("/api/tokens", json={}),
+        client.delete("/api/tokens/abc"),
+        client.post("/api/pairings", json={"code": "ABCDEFGH"}),
+    ]
+
+    assert [answer.status_code for answer in refused] == [403] * len(refused)
+    assert all("a person runs it in a terminal" in answer.json()["next"] for answer in refused)
 
 
 def test_too_large_and_too_many(served):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from kept.app import open_app
 from kept.core.errors import ConfigError, StorageError
+from kept.gateway.slash import read_command
 from kept.gateway.telegram import bot
 from kept.gateway.telegram.updates import Bot, NotAnUpdate, Reader, Update
 from kept.gateway.webhook import load_platforms
@@ -620,6 +621,28 @@ def test_an_update_of_any_shape_is_read_or_refused(value, answers_all):
         found = Reader("tg", Bot(BOT["id"], BOT["username"]), answers_all).read(value)
     assert found is None or isinstance(found, Update)
     repr(found).encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_command"),
+    [
+        ({"text": "/memory approve all"}, True),
+        ({"text": "/memory approve all", "forward_origin": {"type": "user"}}, False),
+        ({"caption": "/memory approve all", "photo": [{"file_id": "f", "file_size": 1}]}, False),
+        (
+            {"caption": "/memory approve all", "document": {"file_id": "f"}, "forward_origin": {"type": "channel"}},
+            False,
+        ),
+    ],
+)
+def test_only_what_the_person_typed_is_a_command(fields, is_command):
+    """What they forward, or write below a file, is a message."""
+    sender = {"chat": {"id": 42, "type": "private"}, "from": {"id": 42, "first_name": "Ann"}}
+    update = {"update_id": 1, "message": {"message_id": 5, "date": 1, **sender, **fields}}
+    found = Reader("tg", Bot(BOT["id"], BOT["username"])).read(update)
+
+    assert (read_command(found.incoming.text) is not None) is is_command
+    assert "/memory approve all" in found.incoming.text
 
 
 # settings and secrets

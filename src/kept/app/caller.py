@@ -86,7 +86,9 @@ class Caller:
 
     def require(self, scope: Scope) -> None:
         """Raise NotAllowed unless the caller has `scope`."""
-        if scope not in self.scopes:
+        if scope is Scope.DECIDE:
+            self.require_person("the same command")
+        elif scope not in self.scopes:
             raise NotAllowed(f"this needs the scope {scope.value!r}", "ask the owner of this home")
 
     def require_person(self, command: str) -> None:

@@ -69,7 +69,7 @@ class NotAllowed(KeptError):
 
     def as_refused(self) -> "Refused":
         """Return it as a value, for a caller that goes on without it."""
-        return Refused(Reason.NOT_ALLOWED, self.message, self.remedy)
+        return Refused(Reason.NOT_ALLOWED, f"{self.message};", self.remedy)
 
 
 class StorageError(KeptError):

@@ -258,8 +258,10 @@ class MemoryFiles:
             raise UsageError("Changes of this page need the user's approval, which is not possible here.")
         steps = steps_between(before.entries, entries)
         edits: list[Edit] = [Add(one.after) if one.after is not None else Remove(one.before or "") for one in steps]
-        self._approvals.stage(target, edits, Author(origin=_ORIGIN), why=why, rules=rules)
-        raise UsageError("The change waits for the user, who alone can decide it. Do not send it again.")
+        pending = self._approvals.stage(target, edits, Author(origin=_ORIGIN), why=why, rules=rules)
+        raise UsageError(
+            f"The change waits as {pending.id} for the user, who alone can decide it. Do not send it again."
+        )
 
 
 def _relative(path: str) -> str:

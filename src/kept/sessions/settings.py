@@ -12,7 +12,7 @@ class EmbeddingSettings:
 
     provider: Annotated[Literal["off", "local", "openai"], Guarded(("off", "local", "openai"))] = "off"
     """What computes vectors: nothing, a model on this machine (extra `vectors`), or an OpenAI-compatible endpoint."""
-    model: str | None = None
+    model: Annotated[str | None, Guarded()] = None
     """Local: a folder, an ONNX file or an installed model's name, null uses an installed one; openai: its name."""
     base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint; null uses `OPENAI_BASE_URL` or OpenAI's own."""
@@ -42,7 +42,7 @@ class SessionSettings:
     """How many tokens one answer of `session_search` may take."""
     retention_days: Annotated[int, Between(1)] | None = None
     """After how many days without a message `kept sessions prune` moves a session to the trash; null keeps all."""
-    trash_days: Annotated[int, Between(0)] = 30
+    trash_days: Annotated[int, Between(0), Guarded()] = 30
     """How long a deleted session can be restored."""
     receipt_days: Annotated[int, Between(0, 36_500)] = 90
     """How many days the receipts of what models were shown (`kept receipts`) are kept; 0 records nothing."""

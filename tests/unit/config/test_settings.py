@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from kept.config import file
 from kept.config.home import Home
 from kept.config.load import load
-from kept.config.settings import Settings, known_keys, nearest
+from kept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
 from kept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
-from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
+from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe, fields
 
 COMMENTED = """\
 # the head of the file
@@ -429,3 +429,29 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
     assert "only a person" in ignored.warnings[0]
     assert load(home, of_agent).settings.memory.untrusted == "allow"
     assert load(home, {"KEPT_MEMORY__UNTRUSTED": "mark"}).settings.memory.untrusted == "mark"
+
+
+UNGUARDED = {
+    "model.default", "model.fallbacks", "skills.pinned_by_schedule", "backup.every",
+    "memory.overflow", "sessions.durability", "prompt_caching.enabled", "prompt_caching.cache_ttl", "connect.recall",
+    "serve.reset", "serve.proxy.recall", "display.memory_notifications",
+    *(f"auxiliary.{task}.{name}" for task in ("compression", "review", "title", "search_summary")
+      for name in ("provider", "model")),
+}  # fmt: skip
+"""Settings with a text or a choice of words that protect nobody: an agent may change them for the person."""
+
+
+def test_a_setting_that_names_something_is_guarded_or_harmless():
+    """A new setting with a text, a list or a choice is guarded, or it is entered above with care."""
+    values = {key: find_default(key) for key in known_keys()}
+    worded = {key for key, value in values.items() if not isinstance(value, int | float) or isinstance(value, str)}
+    plain = {key for key in worded if find_guard_of(key) is None and "int" not in _annotation(key)}
+
+    assert {key for key in plain if "float" not in _annotation(key)} == UNGUARDED
+
+
+def _annotation(key):
+    section = Settings
+    for name in key.split("."):
+        section = fields(section)[name]
+    return str(section)

@@ -227,11 +227,11 @@ def test_a_write_is_applied_staged_held_or_refused(write):
     assert staged.as_json() == {
         "success": True, "done": True, "staged": True, "pending_id": staged.pending.id, "target": "memory",
         "message": "The write waits for the user's approval.",
-        "note": f"The user accepts it with `kept memory approve {staged.pending.id}`. Do not send it again.",
+        "note": "Only the user can decide it, outside this conversation. Do not send it again.",
     }  # fmt: skip
     assert isinstance(held, Held)
     assert (held.as_json()["success"], held.as_json()["held"]) == (False, True)
-    assert f"kept memory approve {held.pending.id}" in held.as_json()["remedy"]
+    assert "who alone can decide" in held.as_json()["remedy"]
     assert held.pending.rules == tuple(held.as_json()["rules"])
     assert (held.pending.why, staged.pending.why) == ("suspicious", "approval is switched on")
     assert refused.reason is Reason.NO_MATCH
