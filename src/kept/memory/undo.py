@@ -53,7 +53,7 @@ def undo(
     changed since.
     """
     _record_outside_edits(store, target)
-    rows = _choose(store, ledger_id, group_id, target)
+    rows = choose_edits(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
     rest = _describe_rest_of_group(store, rows[0]) if ledger_id is not None else ""
@@ -89,9 +89,10 @@ def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
         store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
 
-def _choose(
+def choose_edits(
     store: MemoryStore, ledger_id: int | None, group_id: str | None, target: Target | None
 ) -> list[EditRecord] | Refused:
+    """Return the edits that an undo would reverse."""
     history = History(store)
     rows = history.rows()
     gone = undone_ids(rows)

@@ -52,6 +52,8 @@ def import_memory(run: AssetImport, files: Sequence[MemoryFile]) -> None:
     """Merge memory files into their pages; a page that cannot be written is reported for its files."""
     for page in _group(run, files):
         try:
+            if not run.is_preview:
+                run.caller.require_person("`kept import`")
             refused = _import_page(run, page)
         except KeptError as error:
             refused = Refused(Reason.UNAVAILABLE, error.message, error.remedy)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
 from kept.core.values import dataclass
-from kept.memory.edits import Author, Target
+from kept.memory.edits import PERSON, Author, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from kept.memory.rewrite import Imported, Proposal, Repaired, Reset
     from kept.memory.store import MemoryStore, Outcome
     from kept.memory.undo import Undone
+
+
+OF_PERSON = PERSON | {"undo", "outside"}
+"""The origins of edits that an agent cannot undo by a command or a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,10 +178,17 @@ def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> E
 def undo(
     caller: Caller, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
 ) -> Undone | Refused:
-    """Undo one edit, one group, or the newest group that is not undone yet."""
+    """Undo one edit, one group, or the newest group that is not undone yet; only a person undoes what a person did."""
+    from kept.core.errors import Refused
+    from kept.memory.undo import choose_edits
     from kept.memory.undo import undo as undo_edits
 
-    return undo_edits(_writable(caller), ledger_id=ledger_id, group_id=group_id, target=target)
+    store = _writable(caller)
+    if caller.why_no_person:
+        edits = choose_edits(store, ledger_id, group_id, target)
+        if not isinstance(edits, Refused) and any(edit.origin in OF_PERSON for edit in edits):
+            _decide(caller, "undo")
+    return undo_edits(store, ledger_id=ledger_id, group_id=group_id, target=target)
 
 
 def read_pages_at(caller: Caller, moment: float, target: Target | None = None) -> PageEntries:

@@ -368,7 +368,7 @@ def set_read_only(owner, change):
 
 def test_a_read_only_server_is_a_finding_of_the_doctor(tmp_path, url, postgres_server):
     """Everything can be read, so that no other check would notice."""
-    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"], why_no_person="")
+    owner = postgres_server.owner_url(url["KEPT_STORAGE__URL"])
     set_read_only(owner, "SET default_transaction_read_only = on")
     app = open_app(str(tmp_path / "home"), environ=url)
     try:
@@ -471,7 +471,7 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     """It restores the same conversations, pages and ledgers into files, and into an empty server."""
     from kept.operations.backup import create_backup
 
-    set_value(open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"])
+    set_value(open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"], why_no_person="")
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)
     app.owner.approvals.stage(Target.MEMORY, [Add("waits")], Author(), why="asked")
