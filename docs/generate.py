@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kept.config.settings import Settings
-from kept.core.settings import describe, fields, is_section
+from kept.core.settings import describe, fields, find_guard, is_section
 from kept.core.text import JSON, dumps, resource_path
 from kept.core.tools import ToolSchema
 from kept.security.table import BUILT
@@ -128,7 +128,8 @@ def settings() -> str:
     intro = (
         "Every key of `config.yaml`. A key is also an environment variable: `memory.overflow` is "
         "`KEPT_MEMORY__OVERFLOW`. How files, variables and profiles work together is in "
-        "[configuration.md](../configuration.md)."
+        "[configuration.md](../configuration.md). Only a person can change a setting with a * so that it protects less "
+        "([SECURITY.md](../SECURITY.md#decisions-are-a-persons))."
     )
     return _page([_head("Settings", intro), *_sections(Settings, "", Settings())])
 
@@ -137,7 +138,12 @@ def _sections(section: type, prefix: str, values: Any) -> Iterator[str]:
     meanings = attribute_docstrings(section)
     hints = fields(section)
     rows = [
-        (f"`{prefix}{name}`", _cell(describe(hint)), _default(getattr(values, name)), meanings.get(name, ""))
+        (
+            f"`{prefix}{name}`{_mark(hint)}",
+            _cell(describe(hint)),
+            _default(getattr(values, name)),
+            meanings.get(name, ""),
+        )
         for name, hint in hints.items()
         if not is_section(hint)
     ]
@@ -147,6 +153,10 @@ def _sections(section: type, prefix: str, values: Any) -> Iterator[str]:
     for name, hint in hints.items():
         if is_section(hint):
             yield from _sections(hint, f"{prefix}{name}.", getattr(values, name))
+
+
+def _mark(hint: Any) -> str:
+    return " *" if find_guard(hint) is not None else ""
 
 
 def attribute_docstrings(kind: type) -> dict[str, str]:

@@ -146,7 +146,7 @@ def list_role_statements(caller: Caller, role: str, url: str) -> Sequence[str]:
 
 def create_role(caller: Caller, role: str, url: str, *, password: str | None = None) -> None:
     """Create or update the tables and the serving role, as the owner that `url` names."""
-    caller.require_person("`kept storage role`")
+    caller.require_person("`kept storage create-role`")
     caller.require(Scope.ADMIN)
     from kept.storage.postgres import schema
 

@@ -471,7 +471,9 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     """It restores the same conversations, pages and ledgers into files, and into an empty server."""
     from kept.operations.backup import create_backup
 
-    set_value(open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"], why_no_person="")
+    set_value(
+        open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"], why_no_person=""
+    )
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)
     app.owner.approvals.stage(Target.MEMORY, [Add("waits")], Author(), why="asked")
