@@ -31,6 +31,7 @@ ATTACKS = {
     "terminal": "script -qec 'env -u KEPT_AGENT kept memory approve all' /dev/null",
     "session": "setsid -w env -u KEPT_AGENT kept memory approve all",
     "hangup": "nohup env -u KEPT_AGENT kept memory approve all",
+    "orphan": "(setsid nohup env -i PATH=$PATH KEPT_HOME=$KEPT_HOME sh -c 'sleep 1; kept memory approve all' &) ; sleep 3",
     "confirm": "env -u KEPT_AGENT kept memory confirm example",
     "setting": "kept config set memory.untrusted allow; kept config set approvals auto",
     "variable": f"KEPT_MEMORY__UNTRUSTED=allow kept tool memory '{json.dumps({'action': 'add', 'target': 'user', 'content': POISON})}'",

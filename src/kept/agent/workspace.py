@@ -17,7 +17,7 @@ from typing import TypeAlias
 from kept.agent import file_search
 from kept.agent.file_search import find_files
 from kept.agent.settings import Approvals
-from kept.core.agency import mark_environment
+from kept.core.agency import mark_environment, mark_process
 from kept.core.errors import KeptError
 from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
@@ -246,26 +246,32 @@ class CommandResult:
 
 def run_command(command: str, *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
     """Run `command` and return the end of its output; raise OSError when there is no shell."""
-    # the outer shell stays the parent, so that the mark of its environment shows what the command itself has unset
-    program = ["/bin/sh", "-c", '"$@"; exit $?', "sh", "/bin/sh", "-c", command]
-    return run_process(program, folder=folder, seconds=seconds, max_bytes=max_bytes)
+    # the outer shell waits until it is marked, and stays the parent, so that its environment shows what was unset below
+    program = ["/bin/sh", "-c", 'read -r _; "$@" </dev/null; exit $?', "sh", "/bin/sh", "-c", command]
+    return run_process(program, folder=folder, seconds=seconds, max_bytes=max_bytes, waits=True)
 
 
-def run_process(program: Sequence[str], *, folder: Path, seconds: float, max_bytes: int) -> CommandResult:
-    """Run a program and return the end of its output.
+def run_process(
+    program: Sequence[str], *, folder: Path, seconds: float, max_bytes: int, waits: bool = False
+) -> CommandResult:
+    """Run a program and return the end of its output; with `waits` it begins when it has read a line.
 
     It gets its own process group, so that its child processes are killed with it.
     """
     from kept.agent.offload import is_cancelled  # loads the event loop, which `kept tool` does not need otherwise
 
     process = subprocess.Popen(
-        program, cwd=folder, env=mark_environment(os.environ), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, start_new_session=True,
+        program, cwd=folder, env=mark_environment(os.environ), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        stdin=subprocess.PIPE if waits else subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     output_bytes = bytearray()
     deadline = time.monotonic() + seconds
     try:
+        if process.stdin is not None:
+            mark_process(process.pid)
+            with suppress(BrokenPipeError), process.stdin as start:
+                start.write(b"\n")
         with process.stdout as pipe:
             while _read_output(process, pipe.fileno(), output_bytes):
                 del output_bytes[:-max_bytes]

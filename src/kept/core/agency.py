@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -16,14 +17,47 @@ from kept.core.text import resource_text
 
 MARK = "KEPT_AGENT"
 """Set in the environment of every process that kept starts on its own or for an agent."""
+_MARK_BYTES = 700_001
+"""The mark as a limit: how many bytes of POSIX message queues a process may use. Systems allow 819,200."""
 _AGENT_COMMANDS = frozenset({b"chat", b"hook", b"mcp", b"run", b"serve", b"tool"})
 """The commands of kept in which a model runs, or which an agent starts: what is below them is not a person's."""
 _MOST_ANCESTORS = 64
+_LIMIT_WORDS = ("Max", "msgqueue", "size", "SOFT", "HARD")
+"""The words of a line of `/proc/PID/limits`."""
 
 
 def mark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for a process that no person starts: it cannot take a person's decisions."""
     return {**environ, MARK: "1"}
+
+
+def mark_process(process: int) -> None:
+    """Mark a started process and everything below it by a limit that only the system's administrator can raise again.
+
+    Unlike a variable, a limit stays when the process cleans its environment, and when those that started it have ended.
+    """
+    if sys.platform != "linux":
+        return
+    import resource
+
+    with suppress(OSError, ValueError):  # the process has ended, or its limit is lower already
+        if _read_limit(f"/proc/{process}/limits") > _MARK_BYTES:
+            resource.prlimit(process, resource.RLIMIT_MSGQUEUE, (_MARK_BYTES, _MARK_BYTES))
+
+
+def _has_marked_limit() -> bool:
+    """Whether this process, but not the whole system, has the limit of the mark or a lower one."""
+    own, whole = _read_limit("/proc/self/limits"), _read_limit("/proc/1/limits")
+    return own == _MARK_BYTES or 0 <= own < _MARK_BYTES < whole
+
+
+def _read_limit(path: str) -> float:
+    """Return the hard limit of message queues in a file of `/proc`; -1 if it cannot be read."""
+    lines = b"\n".join(_read_words(Path(path))).splitlines()
+    words = next((line.split() for line in lines if line.startswith(b"Max msgqueue size")), [])
+    if len(words) < len(_LIMIT_WORDS):
+        return -1
+    return float("inf") if words[4] == b"unlimited" else float(words[4])
 
 
 def refuse_decision(why: str, command: str) -> NotAllowed:
@@ -39,7 +73,9 @@ def find_agent(environ: Mapping[str, str]) -> str:
     The processes above count too, where the system shows them (Linux): a command cannot remove their variables.
     """
     name = next((name for name in list_variables() if environ.get(name) or os.environ.get(name)), None)
-    return f"{name} is set" if name is not None else _find_agent_above()
+    if name is not None:
+        return f"{name} is set"
+    return "it has the limits of a command that an agent ran" if _has_marked_limit() else _find_agent_above()
 
 
 @cache

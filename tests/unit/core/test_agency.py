@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
-from kept.core.agency import MARK, find_agent, list_variables, mark_environment
+from kept.core.agency import MARK, find_agent, list_variables, mark_environment, mark_process
 from kept.core.text import resource_text
 
 LOOK = "import os; from kept.core.agency import find_agent; print(find_agent(os.environ))"
@@ -51,6 +52,22 @@ def test_a_removed_variable_is_found_above(name, words):
     words = tuple(name if word == "NAME" else word for word in words)
 
     assert name in look(*words, **{name: "1"})
+
+
+@LINUX
+def test_a_marked_limit_outlives_variables_and_parents(tmp_path):
+    """What runs below a marked process is the agent's, also when nothing above it is left."""
+    found = tmp_path / "found"
+    orphan = f"(setsid env -i {sys.executable} -c '{LOOK}' > {found}.new; mv {found}.new {found}) &"
+    shell = subprocess.Popen(["/bin/sh", "-c", f"read -r _; {orphan}"], stdin=subprocess.PIPE)
+    mark_process(shell.pid)
+    shell.communicate(b"\n")
+    for _ in range(100):
+        if found.exists():
+            break
+        time.sleep(0.1)
+
+    assert "the limits of a command" in found.read_text()
 
 
 @LINUX
