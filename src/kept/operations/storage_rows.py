@@ -38,6 +38,7 @@ _DOCUMENTS: Mapping[str, tuple[str, ...]] = {
     "skills": (".usage.json", ".outcomes.jsonl"),
     "pending/memory": (),
     "pending/skills": (),
+    "pending/forget": (),
 }
 """Folders of a user whose documents the hosts share; without names, all of them."""
 
@@ -219,7 +220,7 @@ def remove_documents(memories: Path) -> None:
 
 def restore_documents(server: PostgresServer, user: UserId, own: Path) -> None:
     """Move the pending writes that a restore has placed in a user's folder to the server."""
-    for folder in ("pending/memory", "pending/skills"):
+    for folder in (name for name in _DOCUMENTS if name.startswith("pending/")):
         target = RowDocuments(server.for_user(user), folder)
         for path in sorted((own / folder).glob("*.json")):
             if target.read(path.name) is None:
