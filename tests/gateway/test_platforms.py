@@ -268,6 +268,8 @@ def test_a_person_decides_in_their_own_chat_only(desk):
     group = desk.say(f"/memory approve {waiting.id}", chat="g", chat_type="group")
     assert "only a person" in group.text or "no write with the id" in group.text
     assert list(memory.entries(Target.MEMORY)) == []
+    desk.pair("bob")
+    assert "only a person" in desk.say(f"/memory approve {waiting.id}", user="bob").text
     assert "Entry added" in desk.say(f"/memory approve {waiting.id}").json()["text"]
 
     assert list(memory.entries(Target.MEMORY)) == ["The door code is on the note."]

@@ -15,6 +15,7 @@ import anyio
 from kept.agent.offload import offload
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.events import TextStreamed, ToolStarted
+from kept.core.ids import OWNER
 from kept.gateway.platforms import (
     Draft,
     Moved,
@@ -185,9 +186,9 @@ class Switchboard:
         return replace(message, chat=chat), self._caller(user, chat)
 
     def _caller(self, user: UserId, chat: Chat) -> Caller:
-        """Return the caller of a paired person, who takes decisions in their own chat only, not in a group."""
+        """Return the caller of a paired person; only the owner takes decisions, and not in a group."""
         caller = self._app.person(user)
-        return caller if chat.chat_type == "dm" else caller.without_decisions()
+        return caller if user == OWNER and chat.chat_type == "dm" else caller.without_decisions()
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
         """Send the code to a stranger; the message is not stored."""
