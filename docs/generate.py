@@ -139,8 +139,8 @@ def _sections(section: type, prefix: str, values: Any) -> Iterator[str]:
     hints = fields(section)
     rows = [
         (
-            f"`{prefix}{name}`{_mark(hint)}",
-            _cell(describe(hint)),
+            f"`{prefix}{name}`",
+            _cell(describe(hint)) + _mark(hint),
             _default(getattr(values, name)),
             meanings.get(name, ""),
         )
