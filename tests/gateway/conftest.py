@@ -26,9 +26,16 @@ class Served:
         self.owner = app.caller()
 
     def client(self, token=None, **headers):
-        """Return a client with a token, or without one."""
+        """Return a client with a token: that of the start-up if none is given, and none if it is empty."""
+        token = tokens.ensure_start_token(self.app).secret if token is None else token
         own = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx2.Client(base_url=self.url, headers={**own, **headers}, timeout=60)
+
+    def browser(self, user="owner"):
+        """Return a client that a person has signed in by a link."""
+        client = self.client("", Accept="text/html")
+        assert client.get("/sign-in", params={"link": tokens.create_link(self.owner, user)}).status_code == 303
+        return client
 
     def token(self, user="owner", *scopes):
         """Create a token; the user too if needed."""

@@ -75,7 +75,8 @@ class Address:
     @property
     def url(self) -> str:
         """Return the address for clients of this machine."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - any address is this one too
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}"
 
 
@@ -93,7 +94,12 @@ def build_application(
 ) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
-    gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
+    gate = Gate(
+        app,
+        is_loopback=is_loopback_address(host),
+        hosts=frozenset(name.lower() for name in settings.hosts),
+        start_token=tokens.ensure_start_token(app) if settings.require_token else tokens.read_start_token(app),
+    )
     metrics = Metrics()
     turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app), tell)
@@ -132,6 +138,7 @@ def build_application(
     fast.state.switchboard = switchboard
     fast.state.app = app
     fast.state.is_demo = is_demo
+    fast.state.gate = gate
     fast.state.proxy = forwarder
     for router in _ROUTERS:
         # `include_router` would analyse all routes again, for 0.1 s of the first request
@@ -157,7 +164,7 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
             with app.database.reading() as unit:
                 list(unit.execute("SELECT 1"))
 
-        await offload(read)
+        await offload(read, reserved=True)
         return answers.json_response({"ok": True, "turns": turns.running, "uptime": round(time.monotonic() - began)})
 
     @fast.head("/api/hello", include_in_schema=False)
@@ -263,11 +270,17 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
 
 
 def refuse_open_address(app: App, host: str) -> None:
-    """Raise UsageError for an address that other machines can reach while no token exists."""
+    """Raise UsageError for a server that other machines can reach while it asks nobody for a token."""
+    settings = app.settings.serve
     if not is_loopback_address(host) and not tokens.has_tokens(app):
         raise UsageError(
             f"{host} can be reached from other machines, but no token exists",
             "create one first: kept serve token create --name NAME",
+        )
+    if settings.hosts and not settings.require_token and not tokens.has_tokens(app):
+        raise UsageError(
+            "serve.hosts names a server that others can reach, but serve.require_token is off and no token exists",
+            "turn it on: kept config set serve.require_token true",
         )
 
 

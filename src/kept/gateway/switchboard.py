@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, assert_never
 import anyio
 
 from kept.agent.offload import offload
+from kept.app import Scope
+from kept.app.caller import USER_SCOPES
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.events import TextStreamed, ToolStarted
+from kept.core.ids import OWNER
 from kept.gateway.platforms import (
     Draft,
     Moved,
@@ -175,13 +178,17 @@ class Switchboard:
         """Return the message with its resolved chat, and the caller whose memory it uses."""
         chat, admin = message.chat, self._app.caller()
         if chat.chat_type == "dm":
-            return message, self._app.caller(user)
+            return message, self._caller(user)
         first = await offload(conversation_keys.find_origin, admin, platform.name, chat.chat)
         is_shared = platform.shares_groups or bool(chat.thread)
         chat = replace(chat, is_shared=is_shared, first=first)
         if is_shared:  # a shared conversation must not have access to one person's memory
             user = await offload(pairing.ensure_user, admin, f"{platform.name}:{chat.chat_type}:{chat.origin}")
-        return replace(message, chat=chat), self._app.caller(user)
+        return replace(message, chat=chat), self._caller(user)
+
+    def _caller(self, user: UserId) -> Caller:
+        """Return the caller of a paired chat; only the owner's chats take decisions of a person."""
+        return self._app.caller(user, scopes=None if user == OWNER else USER_SCOPES - {Scope.DECIDE})
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
         """Send the code to a stranger; the message is not stored."""
@@ -239,7 +246,7 @@ class Switchboard:
 
     async def _work(self, key: tuple[UserId, str]) -> None:
         """Process the first queued message of a chat, and notify whoever waits for it, even if it fails."""
-        caller, job = self._app.caller(key[0]), None
+        caller, job = self._caller(key[0]), None
         try:
             async with self._turns.hold(caller, key[1]):
                 job = self._take_first(key)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from kept.agent.agent import Agent
     from kept.agent.turn import Answer
-    from kept.app import Caller
+    from kept.app import Caller, Scope
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
@@ -72,6 +72,8 @@ class Slot:
     running: bool = False
     fence: int = 0
     """The number of the lease under which it was opened; a different one means that another host has answered since."""
+    scopes: frozenset[Scope] = frozenset()
+    """What the caller who opened it may do; a request with other rights opens it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ class Turns:
             is_other = slot is not None and (
                 wanted.resume is not None and wanted.resume not in slot.agent.conversation.lineage
             )
-            if slot is None or is_other or slot.fence != fence:
+            if slot is None or is_other or slot.fence != fence or slot.scopes != caller.scopes:
                 await self._close(name)
                 slot = await self._open(caller, wanted)
                 slot.fence = fence
@@ -279,7 +281,7 @@ class Turns:
     async def _open(self, caller: Caller, wanted: Wanted) -> Slot:
         relay = Relay()
         agent = await offload(open_agent, caller, wanted, relay)
-        return Slot(agent, relay)
+        return Slot(agent, relay, scopes=caller.scopes)
 
     @asynccontextmanager
     async def stream(self, slot: Slot, run: Callable[[Agent], Awaitable[Answer]]) -> AsyncIterator[RunningTurn]:

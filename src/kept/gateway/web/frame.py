@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kept.app import App
     from kept.core.errors import Refused
     from kept.core.text import JSON
-    from kept.gateway.identity import Principal
+    from kept.gateway.identity import Gate, Principal
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -137,6 +137,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         "is_owner": caller.is_owner,
         "can_write": Scope.WRITE in caller.scopes,
         "can_admin": Scope.ADMIN in caller.scopes,
+        "can_decide": Scope.DECIDE in caller.scopes,
         "is_signed_in": COOKIE in request.cookies,
         "theme": request.cookies.get("kept_theme", "auto"),
         "has_demo": request.app.state.is_demo,
@@ -227,9 +228,15 @@ def show_more(request: Request) -> Response:
 
 
 @router.get("/sign-in")
-def ask_token(request: Request, to: str = "/") -> Response:
-    """Show the sign-in form."""
-    return _show_sign_in(request, to)
+def ask_token(request: Request, to: str = "/", link: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Sign in the person who opened a link of the terminal, or show the form."""
+    if not link:
+        return _show_sign_in(request, to)
+    made = tokens.use_link(get_app(request), link)
+    if made is None:
+        problem = "This link was used before, or it has expired. `kept serve link` prints a new one."
+        return _show_sign_in(request, to, problem=problem, status=403)
+    return _set_cookie(request, go(safe_address(to)), made)
 
 
 def _show_sign_in(request: Request, to: str, *, problem: str = "", status: int = 200) -> Response:
@@ -241,10 +248,16 @@ def _show_sign_in(request: Request, to: str, *, problem: str = "", status: int =
 @router.post("/sign-in")
 def sign_in(request: Request, token: Annotated[str, Form()] = "", to: Annotated[str, Form()] = "/") -> Response:
     """Exchange a token for a separate token of the browser."""
-    made = tokens.sign_in(get_app(request), token)
+    gate = cast("Gate", request.app.state.gate)
+    known = gate.find_token(token.strip(), request.client.host if request.client else "")
+    made = tokens.sign_in(get_app(request), known) if known is not None else None
     if made is None:
         return _show_sign_in(request, to, problem="This token is not valid, or it may not read.", status=403)
-    response = go(safe_address(to), Toast("You are signed in."))
+    return _set_cookie(request, go(safe_address(to), Toast("You are signed in.")), made)
+
+
+def _set_cookie(request: Request, response: Response, made: tokens.NewToken) -> Response:
+    """Give the browser its token."""
     seconds = int(tokens.BROWSER_DAYS * 86_400)
     is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(
