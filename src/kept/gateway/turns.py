@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
+    from kept.operations.models import OfferedModel
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class Wanted:
     """Unique for the user; the same key is the same open agent."""
     resume: SessionId | None = None
     platform: str = "api"
-    model_name: str | None = None
+    model_name: OfferedModel | None = None
     system_message: str | None = None
     incognito: bool = False
 
