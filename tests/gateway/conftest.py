@@ -25,9 +25,19 @@ class Served:
         self.server = server
         self.owner = app.caller()
 
+    @property
+    def secret(self):
+        """The start-up token, which needs no database."""
+        return tokens.ensure_start_token(self.app).secret
+
+    @property
+    def proxy(self):
+        """Return the base URL of the proxy, with the token in its path."""
+        return f"{self.url}/proxy/{self.secret}"
+
     def client(self, token=None, **headers):
         """Return a client with a token: that of the start-up if none is given, and none if it is empty."""
-        token = tokens.ensure_start_token(self.app).secret if token is None else token
+        token = self.secret if token is None else token
         own = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx2.Client(base_url=self.url, headers={**own, **headers}, timeout=60)
 

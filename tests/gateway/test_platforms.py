@@ -168,7 +168,7 @@ def test_a_hook_needs_no_token_and_gives_none_of_its_rights(desk):
     """Where tokens exist, signed deliveries go on; the path opens nothing else."""
     desk.served.token()
     assert desk.say("hi").status_code == 200
-    with desk.served.client() as client:
+    with desk.served.client("") as client:
         assert client.get("/hooks/../api/memory").status_code == 401
         assert client.get("/hooks/desk").status_code == 405
 

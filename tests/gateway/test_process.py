@@ -53,6 +53,11 @@ def create_token(home, user="owner"):
         return tokens.create_token(owner, user).secret
 
 
+def bearer(home):
+    """Return the header with the start-up token."""
+    return {"Authorization": f"Bearer {(home / 'serve-token').read_text().strip()}"}
+
+
 def stored(home):
     with opened(home) as owner:
         return str(list(users.export_user(owner).lines))
@@ -108,7 +113,7 @@ def test_a_running_turn_ends_before_the_server_does(home):
 
             def ask():
                 body = {"message": "the question", "stream": False}
-                found.append(httpx2.post(f"{ready['url']}/api/chat", json=body, timeout=60))
+                found.append(httpx2.post(f"{ready['url']}/api/chat", json=body, headers=bearer(home), timeout=60))
 
             asking = threading.Thread(target=ask)
             asking.start()
@@ -141,7 +146,7 @@ def test_a_turn_that_never_ends_is_interrupted_at_the_limit(home):
         }
         with process(home, **more) as (running, ready):
             body = {"message": "the question", "stream": False}
-            asking = threading.Thread(target=lambda: _ignore_end(f"{ready['url']}/api/chat", body))
+            asking = threading.Thread(target=lambda: _ignore_end(f"{ready['url']}/api/chat", body, bearer(home)))
             asking.start()
             while not upstream.requests:
                 time.sleep(0.01)
@@ -152,9 +157,9 @@ def test_a_turn_that_never_ends_is_interrupted_at_the_limit(home):
     assert "the question" in stored(home)
 
 
-def _ignore_end(url, body):
+def _ignore_end(url, body, headers):
     try:
-        httpx2.post(url, json=body, timeout=60)
+        httpx2.post(url, json=body, headers=headers, timeout=60)
     except httpx2.HTTPError:
         return
 

@@ -114,7 +114,7 @@ def test_a_reply_keeps_its_bytes(world, coding):
     with (
         httpx2.Client(timeout=60) as client,
         client.stream(
-            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+            "POST", f"{world.served.proxy}/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
         ) as reply,
     ):
         assert b"".join(reply.iter_raw()) == data
@@ -154,7 +154,7 @@ def test_a_stream_is_passed_on_as_it_comes(world):
     with (
         httpx2.Client(timeout=60) as client,
         client.stream(
-            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+            "POST", f"{world.served.proxy}/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
         ) as reply,
     ):
         found = reply.iter_raw()
@@ -177,7 +177,7 @@ def test_a_client_that_leaves_ends_the_request(world):
     with (
         httpx2.Client(timeout=60) as client,
         client.stream(
-            "POST", f"{world.served.url}/proxy/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
+            "POST", f"{world.served.proxy}/anthropic/v1/messages", json=sent, headers={"x-api-key": KEY}
         ) as reply,
     ):
         got = b""
@@ -221,9 +221,9 @@ def test_lists_of_models_pass(world):
     """Other methods go on as they are."""
     data = b'{"object":"list","data":[{"id":"gpt"}]}'
     world.endpoint.plan = lambda _request: (200, [("Content-Type", "application/json")], [data])
-    with world.served.client() as client:
-        assert client.get("/proxy/openai/v1/models?limit=5").content == data
-        assert client.delete("/proxy/openai/v1/responses/resp_1").content == data
+    with world.served.client("") as client:
+        assert client.get(f"/proxy/{world.served.secret}/openai/v1/models?limit=5").content == data
+        assert client.delete(f"/proxy/{world.served.secret}/openai/v1/responses/resp_1").content == data
     assert [one[:2] for one in world.endpoint.received] == [
         ("GET", "/v1/models?limit=5"),
         ("DELETE", "/v1/responses/resp_1"),

@@ -113,7 +113,7 @@ def test_a_slow_body_is_given_up(home):
         with socket.create_connection((host, int(port))) as slow:
             slow.sendall(
                 b"POST /api/memory/memory/entries HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: 100\r\n\r\n{"
+                b"Authorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{" % served.secret.encode()
             )
             assert served.client().get("/api/memory").is_success
             slow.settimeout(30)

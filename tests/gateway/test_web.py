@@ -157,7 +157,7 @@ def test_a_form_without_its_token_changes_nothing(browser, served):
 def test_with_tokens_a_browser_signs_in_and_out(served):
     """A browser without a token is led to the page that takes one; it gets a token of its own."""
     token = served.token()
-    browser = Browser(served.client())
+    browser = Browser(served.client(""))
     led = browser.client.get("/memory", follow_redirects=False)
     assert led.status_code == 303
     assert led.headers["location"] == "/sign-in?to=%2Fmemory"
@@ -176,7 +176,7 @@ def test_sign_in_leads_to_no_other_site(served):
     """The address to go to is one of this server."""
     token = served.token()
     for to in ("//evil.example", "https://evil.example", "/\\evil.example"):
-        answer = served.client().post("/sign-in", data={"token": token, "to": to}, follow_redirects=False)
+        answer = served.client("").post("/sign-in", data={"token": token, "to": to}, follow_redirects=False)
 
         assert answer.headers["location"] == "/"
 

@@ -200,14 +200,19 @@ class Entrance:
 
 
 def _take_path_token(scope: Scope) -> None:
-    """Move the token of `/proxy/TOKEN/NAME/…` into a header, so that nothing behind this layer sees it in the path."""
+    """Move the token of `/proxy/TOKEN/NAME/…` into its header, so that nothing behind this layer sees it in the path.
+
+    The header of a request counts more than the address that its client was configured with.
+    """
     head, _, rest = scope["path"].removeprefix(PROXY).partition("/")
     if not scope["path"].startswith(PROXY) or not tokens.is_token(head):
         return
     _, _, _, *raw = scope["raw_path"].split(b"/", 3)
     scope["path"], scope["raw_path"] = PROXY + rest, PROXY.encode() + b"".join(raw)
     name = TOKEN_HEADER.encode()
-    scope["headers"] = [pair for pair in scope["headers"] if pair[0] != name] + [(name, head.encode("latin-1", "replace"))]
+    if not any(header == name and value for header, value in scope["headers"]):
+        others = [pair for pair in scope["headers"] if pair[0] != name]
+        scope["headers"] = [*others, (name, head.encode("latin-1", "replace"))]
 
 
 def _tell(scope: Scope, headers: Headers, problem: Response) -> Response:
