@@ -308,3 +308,10 @@ def test_a_short_secret_of_signed_users_is_refused(home):
     """It could be guessed from one signed header."""
     with pytest.raises(ConfigError, match="KEPT_JWT_SECRET"), serve(home, {"KEPT_JWT_SECRET": "short"}):
         pass
+
+
+@pytest.mark.parametrize("name", ["owner\u200b", "ｏwner", "OWNER", "оwner", "an\u202ena", "ｊｏ"])
+def test_a_new_user_cannot_look_like_another(served, name):
+    """Invisible and wide characters are refused, and whatever a person would read as the owner."""
+    assert served.client().post("/api/users", json={"user_id": name}).status_code == 400
+    assert served.client().post("/api/users", json={"user_id": "müller@example.org"}).status_code == 201

@@ -1,6 +1,7 @@
 """The proxy when something is wrong: a locked, broken or slow memory, bad input, strangers, and keys that must not stay."""
 
 import json
+import logging
 import os
 import re
 import socket
@@ -163,6 +164,46 @@ def test_other_doors_of_an_endpoint_stay_closed(world):
             answer = b"".join(iter(lambda line=line: line.recv(65_536), b""))
         assert answer.startswith(b"HTTP/1.1 404"), path
     assert world.endpoint.received == []
+
+
+@pytest.mark.parametrize("path", ["v1/y#z", "v1/y{z}", "v1/y|z"])
+def test_a_path_that_is_none_is_refused(world, path):
+    """As a request that leads nowhere, not as a bug."""
+    host, _, port = world.served.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall(f"GET /proxy/{world.served.secret}/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert line.recv(65_536).startswith(b"HTTP/1.1 404")
+
+
+def test_a_reply_does_not_speak_for_this_server(world):
+    """Cookies, permissions for other sites and scripts of an endpoint have no effect at this address."""
+    hostile = [
+        ("Content-Type", "text/html"), ("Set-Cookie", "kept_session=x"), ("Access-Control-Allow-Origin", "*"),
+        ("Content-Security-Policy", "script-src *"), ("X-Request-Id", "7"),
+    ]  # fmt: skip
+    world.endpoint.plan = lambda _request: (200, hostile, [b"<script>alert(1)</script>"])
+    told = world.post(raw())
+    assert told.headers["x-request-id"] == "7"
+    assert not {"set-cookie", "access-control-allow-origin"} & set(told.headers)
+    assert told.headers.get_list("content-security-policy") == ["sandbox; default-src 'none'; frame-ancestors 'none'"]
+
+
+def test_the_token_of_a_path_stays_at_the_entrance(home, caplog):
+    """The endpoint, the log, the figures and the answer to an error do not contain it."""
+    with caplog.at_level(logging.DEBUG), proxied(home) as world:
+        world.post(raw())
+        secret = world.served.secret
+        told = [world.post(raw(), upstream=name).text for name in ("none", "anthropic/..")]
+        assert world.endpoint.received[0][1] == "/v1/messages"
+        assert secret not in str(world.endpoint.received)
+        assert secret not in str(told)
+        assert secret not in world.served.client().get("/metrics").text
+        world.settle()
+        files = [path for path in world.served.app.home.path.rglob("*") if path.is_file() and path.name != "serve-token"]
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("kept", "uvicorn"))]
+    assert ours
+    assert secret not in str(ours)
 
 
 def test_a_body_over_the_limit_is_refused(home):

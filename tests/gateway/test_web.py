@@ -1,5 +1,6 @@
 """The web app without a browser: what its pages contain, who may see them, and what its forms do."""
 
+import base64
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ from html import unescape
 import pytest
 
 from kept.core.text import dumps
+from kept.gateway.web.rendering import write_exactly
 from kept.importers.connect.events import parse_event
 from kept.llm.scripted import Says
 from kept.memory.edits import Add, Author, Target
@@ -46,7 +48,7 @@ class Browser:
 
 @pytest.fixture
 def browser(served):
-    return Browser(served.client())
+    return Browser(served.browser())
 
 
 def test_every_screen_is_html_that_no_cache_stores(browser):
@@ -404,7 +406,7 @@ def test_a_running_turn_is_stopped(home):
     """The stream ends with what was said so far."""
     slow = LoopbackOpenAI(lambda _body: Says("word " * 400, piece_length=20, delay_seconds=0.2))
     with slow as model, serve(home, {**model.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}) as served:
-        browser, other = Browser(served.client()), Browser(served.client())
+        browser, other = Browser(served.browser()), Browser(served.browser())
         fields = {"form_token": browser.token(), "message": "tell me everything"}
         with browser.client.stream("POST", "/chat/stream", data=fields) as answer:
             lines = answer.iter_lines()
@@ -436,3 +438,37 @@ def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
 
     assert browser.get("/settings/restore?file=../../etc/passwd").status_code == 404
     assert browser.post("/settings/restore", file="nothing.tar").status_code == 404
+
+
+# decisions and deceptive characters
+
+
+def test_decisions_are_disabled_for_pages_of_tokens(served):
+    """A page that was signed in with a token shows what waits, and how a person gets a link that decides."""
+    served.owner.space.approvals.stage(Target.USER, [Add("lives in Leipzig")], Author(origin="review"), why="held")
+    person, token = Browser(served.browser()), Browser(served.client())
+    for address in ("/memory", "/settings"):
+        assert "kept serve link" not in person.get(address).text, address
+        assert "kept serve link" in token.get(address).text, address
+    assert "Save it</button>" in token.get("/memory").text
+    assert 'disabled>Save it' in token.get("/memory").text
+    assert 'disabled>Save it' not in person.get("/memory").text
+
+
+def test_pages_show_no_character_that_deceives(served, browser):
+    """Controls and bidirectional overrides are replaced, as in a terminal; a form sends what is stored."""
+    session = served.client().post("/api/chat", json={"message": "a\u202eb\x1b[31mc\u2066", "stream": False}).json()
+    for address in ("/sessions", f"/sessions/{session['session_id']}", f"/chat?session={session['session_id']}"):
+        shown = browser.get(address).text
+        assert not re.search("[\x1b\u202a-\u202e\u2066-\u2069]", shown), address
+    entry = "likes \u200bgreen\u202e tea"
+    assert unescape(str(write_exactly(entry))) == entry
+    assert write_exactly(entry).isprintable()
+
+
+def test_a_message_of_another_page_is_not_shown(browser):
+    """A cookie that another port has set chooses no form."""
+    forged = base64.urlsafe_b64encode(b'{"text": "x", "undo": "/settings/tokens", "fields": {}, "bad": false}').decode()
+    for cookie in (forged, f"{forged}.", f"{forged}.{'0' * 64}"):
+        browser.client.cookies.set("kept_toast", cookie)
+        assert 'action="/settings/tokens"' not in browser.get("/memory").text

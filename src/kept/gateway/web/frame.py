@@ -56,6 +56,8 @@ _TYPES = {
 }
 TOAST = "kept_toast"
 _TOAST_SECONDS = 60
+_TOAST_KEY = os.urandom(32)
+"""Of this process: a message is shown on the next page, or not at all after a restart."""
 _MOST_TOAST = 3_000
 _LEAST_COMPRESSED = 1_000
 _SCREENS = (
@@ -188,7 +190,7 @@ def go(address: str, toast: Toast | None = None) -> Response:
         }
         packed = base64.urlsafe_b64encode(dumps(value).encode("utf-8", "replace")).decode()
         if len(packed) <= _MOST_TOAST:
-            response.set_cookie(TOAST, packed, max_age=_TOAST_SECONDS, path="/", httponly=True, samesite="strict")
+            response.set_cookie(TOAST, f"{packed}.{_sign_toast(packed)}", max_age=_TOAST_SECONDS, path="/", httponly=True, samesite="strict")
     return response
 
 
@@ -198,18 +200,20 @@ def refuse(address: str, refused: Refused) -> Response:
 
 
 def _read_toast(request: Request) -> Toast | None:
-    packed = request.cookies.get(TOAST)
-    if not packed:
+    packed, _, signature = request.cookies.get(TOAST, "").partition(".")
+    # a page on another port of this host can set cookies: it must not choose which form a button sends
+    if not packed or not hmac.compare_digest(signature.encode(), _sign_toast(packed).encode()):
         return None
     try:
         value = json.loads(base64.urlsafe_b64decode(packed))
         fields = {str(name): str(each) for name, each in dict(value["fields"]).items()}
-        toast = Toast(str(value["text"]), str(value["undo"]), fields, is_problem=bool(value["bad"]))
+        return Toast(str(value["text"]), str(value["undo"]), fields, is_problem=bool(value["bad"]))
     except (ValueError, KeyError, TypeError):
         return None
-    # a page on another port of this host can set cookies: it must not choose where a form is sent
-    is_own = toast.undo.startswith("/") and not toast.undo.startswith("//") and "\\" not in toast.undo
-    return toast if is_own or not toast.undo else None
+
+
+def _sign_toast(packed: str) -> str:
+    return hmac.new(_TOAST_KEY, packed.encode(), hashlib.sha256).hexdigest()
 
 
 def safe_address(text: str, default: str = "/") -> str:
