@@ -44,7 +44,11 @@ def point_clients(world, url, token):
     world.environment["ANTHROPIC_BASE_URL"] = f"{url}/proxy/{token}/anthropic"
     codex = world.person / ".codex" / "config.toml"
     projects = codex.read_text()[codex.read_text().index("[projects.") :]
-    provider = re.search(r"```toml\n(.*?)```", guide, re.DOTALL)[1].replace("http://127.0.0.1:8642", url).replace("TOKEN", token)
+    provider = (
+        re.search(r"```toml\n(.*?)```", guide, re.DOTALL)[1]
+        .replace("http://127.0.0.1:8642", url)
+        .replace("TOKEN", token)
+    )
     codex.write_text(f'model = "loop"\n{provider}{projects}')
     opencode = world.person / ".config" / "opencode" / "opencode.json"
     settings = json.loads(opencode.read_text())

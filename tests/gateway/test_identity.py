@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.gateway.compatible.clients import SESSION_HEADERS
 from kept.app import Scope
 from kept.app.caller import TOKEN_SCOPES
 from kept.core.errors import ConfigError, NotAllowed, UsageError
+from kept.gateway.compatible.clients import SESSION_HEADERS
 from kept.gateway.identity import COOKIE, FAILURES_PER_MINUTE, FRONT_END_HEADERS, JWT_HEADER, Gate, read_jwt
 from kept.gateway.server import refuse_open_address
 from kept.operations import tokens, users

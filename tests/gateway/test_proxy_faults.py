@@ -160,7 +160,9 @@ def test_other_doors_of_an_endpoint_stay_closed(world):
     host, _, port = world.served.url.removeprefix("http://").partition(":")
     for path in PATHS:
         with socket.create_connection((host, int(port)), timeout=20) as line:
-            line.sendall(f"GET /proxy/{world.served.secret}/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            line.sendall(
+                f"GET /proxy/{world.served.secret}/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+            )
             answer = b"".join(iter(lambda line=line: line.recv(65_536), b""))
         assert answer.startswith(b"HTTP/1.1 404"), path
     assert world.endpoint.received == []
@@ -199,7 +201,9 @@ def test_the_token_of_a_path_stays_at_the_entrance(home, caplog):
         assert secret not in str(told)
         assert secret not in world.served.client().get("/metrics").text
         world.settle()
-        files = [path for path in world.served.app.home.path.rglob("*") if path.is_file() and path.name != "serve-token"]
+        files = [
+            path for path in world.served.app.home.path.rglob("*") if path.is_file() and path.name != "serve-token"
+        ]
         assert not [path for path in files if secret.encode() in path.read_bytes()]
     ours = [record.getMessage() for record in caplog.records if record.name.startswith(("kept", "uvicorn"))]
     assert ours
@@ -385,7 +389,9 @@ def test_the_key_of_a_client_stays_nowhere(tmp_path):
                         told.append(httpx2.post(place, content=body, headers=headers, timeout=60).text)
                 endpoint.plan = lambda _request: (401, [("Content-Length", "2")], [b"no"])
                 told.append(
-                    httpx2.post(f"{url}/proxy/{secret}/anthropic/v1/messages", content=raw(), headers={"x-api-key": KEY}).text
+                    httpx2.post(
+                        f"{url}/proxy/{secret}/anthropic/v1/messages", content=raw(), headers={"x-api-key": KEY}
+                    ).text
                 )
                 time.sleep(0.5)
             finally:

@@ -227,7 +227,11 @@ def test_a_model_is_chosen_from_the_owners_list_only(home, tmp_path, stream):
 
 def test_a_model_server_that_is_down_is_no_bug_of_kept(home):
     """The answer says that the model failed, with the status of a bad gateway."""
-    nowhere = {"KEPT_MODEL__DEFAULT": "openai/m", "KEPT_MODEL__BASE_URL": "http://127.0.0.1:9/v1", "KEPT_MODEL__RETRIES": "0"}
+    nowhere = {
+        "KEPT_MODEL__DEFAULT": "openai/m",
+        "KEPT_MODEL__BASE_URL": "http://127.0.0.1:9/v1",
+        "KEPT_MODEL__RETRIES": "0",
+    }
     with serve(home, nowhere) as served:
         told = served.client().post("/api/chat", json={"message": "x", "stream": False})
         assert told.status_code == 502

@@ -451,8 +451,8 @@ def test_decisions_are_disabled_for_pages_of_tokens(served):
         assert "kept serve link" not in person.get(address).text, address
         assert "kept serve link" in token.get(address).text, address
     assert "Save it</button>" in token.get("/memory").text
-    assert 'disabled>Save it' in token.get("/memory").text
-    assert 'disabled>Save it' not in person.get("/memory").text
+    assert "disabled>Save it" in token.get("/memory").text
+    assert "disabled>Save it" not in person.get("/memory").text
 
 
 def test_pages_show_no_character_that_deceives(served, browser):

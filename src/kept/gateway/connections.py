@@ -102,8 +102,8 @@ class LimitedProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop all timers."""
         self.table.remove(self)
-        self._header_timer = _cancel(self._header_timer)
-        self._write_timer = _cancel(self._write_timer)
+        self._stop_header_timer()
+        self._stop_write_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -127,24 +127,29 @@ class LimitedProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         """Note that the client reads."""
-        self._write_timer = _cancel(self._write_timer)
+        self._stop_write_timer()
         super().resume_writing()
 
     def _watch_headers(self) -> None:
         if not self.is_waiting:
-            self._header_timer = _cancel(self._header_timer)
+            self._stop_header_timer()
         elif self._header_timer is None:
             self._header_timer = self.loop.call_later(self.table.header_seconds, self._close)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
 
     def _close(self) -> None:
         """Close the connection after what was written, which must not take long either."""
         self.transport.close()
         self.loop.call_later(self.table.header_seconds, self.transport.abort)
-
-
-def _cancel(timer: asyncio.TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()
 
 
 def limit(settings: ServeSettings) -> type[LimitedProtocol]:

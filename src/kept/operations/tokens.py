@@ -31,7 +31,7 @@ _DAY = 86_400.0
 _SELECT = "SELECT id, user_id, name, scopes, created, expires, last_used, hash FROM tokens"
 _SELECT_ONE = f"{_SELECT} WHERE id = ?"
 BROWSER = "web app"
-"""The name of tokens that browsers get when somebody signs in. No other token has it: these are valid as cookies only."""
+"""The name of tokens that browsers get when somebody signs in, and of no others: they are valid as cookies only."""
 BROWSER_DAYS = 30.0
 START = "start"
 """The id of the start-up token."""

@@ -90,7 +90,9 @@ async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, to
                 if isinstance(event, TextStreamed):
                     await write(sse("text", {"text": printable(event.text)}))
                 elif name in {"tool_started", "tool_finished", "warning"}:
-                    shown = {key: printable(one_line(str(value), width=_ARGUMENT_CHARS)) for key, value in fields.items()}
+                    shown = {
+                        key: printable(one_line(str(value), width=_ARGUMENT_CHARS)) for key, value in fields.items()
+                    }
                     await write(sse(name, dict(shown)))
         answer = turn.result()
         html = templates().get_template("chat_end.html").render(answer=answer, form_token=token, can_write=True)

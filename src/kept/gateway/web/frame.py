@@ -190,7 +190,14 @@ def go(address: str, toast: Toast | None = None) -> Response:
         }
         packed = base64.urlsafe_b64encode(dumps(value).encode("utf-8", "replace")).decode()
         if len(packed) <= _MOST_TOAST:
-            response.set_cookie(TOAST, f"{packed}.{_sign_toast(packed)}", max_age=_TOAST_SECONDS, path="/", httponly=True, samesite="strict")
+            response.set_cookie(
+                TOAST,
+                f"{packed}.{_sign_toast(packed)}",
+                max_age=_TOAST_SECONDS,
+                path="/",
+                httponly=True,
+                samesite="strict",
+            )
     return response
 
 

@@ -81,7 +81,7 @@ def _show(value: object) -> object:
 
 
 def write_exactly(value: object) -> Markup:
-    """Return the value of a form field: every character reaches the server again, the unprintable ones as references."""
+    """Return the value of a form field: the server gets every character back, unprintable ones by reference."""
     written = "".join(
         each if each.isprintable() or each == "\n" else f"&#{ord(each)};" for each in str(escape(value))
     )  # fmt: skip
