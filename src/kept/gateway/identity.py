@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from kept.app import Scope
-from kept.app.caller import TOKEN_SCOPES
 from kept.core.errors import ConfigError, KeptError, NotFound
 from kept.core.ids import OWNER, UserId
 from kept.operations import tokens, users
@@ -198,7 +197,7 @@ class Gate:
         if not is_token and self._is_open() and not tokens.has_tokens(self._app):
             if is_forwarded(headers):
                 raise Unauthorized("a request through a reverse proxy needs a token", f"send it as {ways}")
-            return Principal(OWNER, TOKEN_SCOPES - {Scope.ACT_AS})
+            return Principal(OWNER, tokens.START_SCOPES)
         token = self.find_token(secret, address) if secret else None
         if token is None or not self._exists(token.user):
             raise Unauthorized("a valid token is needed", f"send it as {ways}; {START_HINT}")

@@ -101,12 +101,7 @@ def build_application(
 ) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
-    gate = Gate(
-        app,
-        is_loopback=is_loopback_address(host),
-        hosts=frozenset(name.lower() for name in settings.hosts),
-        start_token=tokens.ensure_start_token(app) if settings.require_token else tokens.read_start_token(app),
-    )
+    gate = _open_gate(app, host)
     metrics = Metrics()
     turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app), tell)
@@ -156,6 +151,16 @@ def build_application(
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
     return Entrance(fast, gate, settings, metrics, drain=drain)
+
+
+def _open_gate(app: App, host: str) -> Gate:
+    settings = app.settings.serve
+    return Gate(
+        app,
+        is_loopback=is_loopback_address(host),
+        hosts=frozenset(name.lower() for name in settings.hosts),
+        start_token=tokens.ensure_start_token(app) if settings.require_token else tokens.read_start_token(app),
+    )
 
 
 def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:

@@ -14,7 +14,6 @@ import anyio
 
 from kept.agent.offload import offload
 from kept.app import Scope
-from kept.app.caller import USER_SCOPES
 from kept.core.errors import KeptError, NotFound, UsageError
 from kept.core.events import TextStreamed, ToolStarted
 from kept.core.ids import OWNER
@@ -188,7 +187,7 @@ class Switchboard:
 
     def _caller(self, user: UserId) -> Caller:
         """Return the caller of a paired chat; only the owner's chats take decisions of a person."""
-        return self._app.caller(user, scopes=None if user == OWNER else USER_SCOPES - {Scope.DECIDE})
+        return self._app.caller(user, scopes=None if user == OWNER else frozenset({Scope.READ, Scope.WRITE}))
 
     async def _pair(self, platform: Platform, message: PlatformMessage) -> Reply | None:
         """Send the code to a stranger; the message is not stored."""

@@ -35,6 +35,7 @@ BROWSER = "web app"
 BROWSER_DAYS = 30.0
 START = "start"
 """The id of the start-up token."""
+START_SCOPES = TOKEN_SCOPES - {Scope.ACT_AS}
 LINK_SECONDS = 900.0
 """How long a sign-in link is valid."""
 _LINK = "sign_in:"
@@ -121,7 +122,7 @@ def _make_secret(token_id: str) -> str:
 def _read_scopes(names: Sequence[str], user: UserId) -> frozenset[Scope]:
     """Return the named scopes; without names, those of the user on the command line, never `act-as`."""
     if not names:
-        return TOKEN_SCOPES - {Scope.ACT_AS} if user == OWNER else TOKEN_SCOPES & USER_SCOPES
+        return START_SCOPES if user == OWNER else TOKEN_SCOPES & USER_SCOPES
     words = [word.strip() for name in names for word in name.split(",") if word.strip()]
     known = {scope.value: scope for scope in Scope if scope in TOKEN_SCOPES}
     for word in words:
@@ -165,7 +166,7 @@ class StartToken:
 
     def as_token(self) -> Token:
         """Return it in the form of a stored token."""
-        return Token(START, OWNER, "start-up", TOKEN_SCOPES - {Scope.ACT_AS}, 0.0, None, None)
+        return Token(START, OWNER, "start-up", START_SCOPES, 0.0, None, None)
 
 
 def read_start_token(app: App) -> StartToken | None:
@@ -242,7 +243,7 @@ def sign_in(app: App, known: Token) -> NewToken | None:
     days = BROWSER_DAYS
     if known.expires is not None:
         days = min(days, (known.expires - app.clock.now().timestamp()) / _DAY)
-    return _store(app, known.user, BROWSER, known.scopes & TOKEN_SCOPES - {Scope.ACT_AS}, days=days)
+    return _store(app, known.user, BROWSER, known.scopes & START_SCOPES, days=days)
 
 
 def sign_out(app: App, secret: str) -> None:

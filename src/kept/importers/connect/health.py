@@ -57,9 +57,8 @@ def save_health(folder: Path, client: str, health: Health) -> None:
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(dumps(asdict(health)))
+        temp.touch(0o600)
+        temp.write_text(dumps(asdict(health)), encoding="utf-8")
         temp.replace(path)
 
 
