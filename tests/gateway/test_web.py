@@ -9,6 +9,7 @@ from html import unescape
 
 import pytest
 
+from kept.app import Scope
 from kept.core.text import dumps
 from kept.gateway.web.rendering import write_exactly
 from kept.importers.connect.events import parse_event
@@ -472,3 +473,14 @@ def test_a_message_of_another_page_is_not_shown(browser):
     for cookie in (forged, f"{forged}.", f"{forged}.{'0' * 64}"):
         browser.client.cookies.set("kept_toast", cookie)
         assert 'action="/settings/tokens"' not in browser.get("/memory").text
+
+
+def test_a_conversation_is_opened_again_for_other_rights(served):
+    """What a person began to say on a page does not lend the rights of that page to a token that continues it."""
+    person, turns = Browser(served.browser()), served.server.config.app._app.state.turns
+    person.post("/chat", message="good morning")
+    session = served.client().get("/api/sessions").json()[0]["session_id"]
+    person.post("/chat", message="and again", session=session)
+    assert Scope.DECIDE in turns._slots["owner", f"session:{session}"].scopes
+    served.client().post("/api/chat", json={"message": "and I", "session": session, "stream": False})
+    assert Scope.DECIDE not in turns._slots["owner", f"session:{session}"].scopes

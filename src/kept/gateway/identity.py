@@ -38,6 +38,8 @@ FAILURES_PER_MINUTE = 30
 BAD_SECONDS = 60.0
 """How long a bad token is refused without another look-up."""
 _MOST_FAILURES = 10_000
+_EVERYBODY = "*"
+"""All addresses together may send ten times as many."""
 LEAST_JWT_SECRET = 16
 """The fewest characters of the secret: a shorter one can be guessed from one signed header."""
 REMEMBERED_SECONDS = 3_600.0
@@ -115,9 +117,10 @@ class Failures:
             return False
         if self._bad.get(mark, 0.0) > time.monotonic():
             return True
-        left = self._left(address)
-        if left < 1:
-            raise TooManyFailures((1 - left) * 60 / FAILURES_PER_MINUTE)
+        for bucket in (address, _EVERYBODY):  # an address can be claimed by a header
+            left = self._left(bucket)
+            if left < 1:
+                raise TooManyFailures((1 - left) * 60 / _most_failures(bucket))
         return False
 
     def note(self, address: str, secret: str, *, is_good: bool) -> None:
@@ -131,11 +134,17 @@ class Failures:
             return
         self._good.pop(mark, None)
         self._bad[mark] = now + BAD_SECONDS
-        self._buckets[address] = (self._left(address) - 1, now)
+        for bucket in (address, _EVERYBODY):
+            self._buckets[bucket] = (self._left(bucket) - 1, now)
 
-    def _left(self, address: str) -> float:
-        left, since = self._buckets.get(address, (float(FAILURES_PER_MINUTE), 0.0))
-        return min(float(FAILURES_PER_MINUTE), left + (time.monotonic() - since) * FAILURES_PER_MINUTE / 60)
+    def _left(self, bucket: str) -> float:
+        most = _most_failures(bucket)
+        left, since = self._buckets.get(bucket, (float(most), 0.0))
+        return min(float(most), left + (time.monotonic() - since) * most / 60)
+
+
+def _most_failures(bucket: str) -> int:
+    return FAILURES_PER_MINUTE * (10 if bucket == _EVERYBODY else 1)
 
 
 def _digest(secret: str) -> bytes:

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from kept import operations
 from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
-from kept.core.errors import Refused
+from kept.core.errors import KeptError, Refused
 from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
@@ -121,7 +121,11 @@ def _tell_entrance(caller: "Caller", url: str) -> None:
     from kept.app import Scope
 
     if sys.stdin.isatty() and sys.stdout.isatty() and Scope.DECIDE in caller.scopes:
-        code = operations.tokens.create_link(caller)
+        try:
+            code = operations.tokens.create_link(caller)
+        except KeptError as error:  # a home that cannot be written can still be read
+            note(f"there is no link to sign in with: {error}")
+            return
         say(f"open it signed in: {url}/sign-in?link={code}")
         note("this link works once, for 15 minutes; `kept serve link` prints a new one")
     elif caller.app.settings.serve.require_token:
