@@ -72,8 +72,8 @@ def serve(
 ) -> None:
     """Serve until stopped: the web app, an agent with memory for every client, and every operation as REST.
 
-    Without --port, the next free port is used if 8642 is taken. On an address that other machines can reach, clients
-    need a token: kept serve token create.
+    Without --port, the next free port is used if 8642 is taken. Requests need a token: kept serve token show. For an
+    address that other machines can reach, create one first: kept serve token create.
     """
     if context.invoked_subcommand is not None:
         return
@@ -99,7 +99,7 @@ def serve(
         if has_proxy:
             enabled = replace(settings, proxy=replace(settings.proxy, enabled=True))
             caller.app.settings = replace(caller.app.settings, serve=enabled)
-        if settings.require_token and operations.tokens.ensure_start_token(caller.app).is_new:
+        if settings.require_token and operations.tokens.ensure_start_token(caller.app).is_new and not demo:
             _tell_change(caller)
         serve(
             caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
