@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from kept.app import open_app
+from kept.gateway.connections import limit
 from kept.gateway.server import build_application
 from kept.mcp_server.server import answer_body
 from kept.operations import tokens, users
@@ -70,7 +71,7 @@ def serve(home, environ=None, host="127.0.0.1"):
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        build_application(app, host=host, answer_mcp=answer_body), http="h11", ws="none", log_config=None, access_log=False,
+        build_application(app, host=host, answer_mcp=answer_body), http=limit(app.settings.serve), ws="none", log_config=None, access_log=False,
         h11_max_incomplete_event_size=65_536,
     )  # fmt: skip
     server = QuickServer(config)
