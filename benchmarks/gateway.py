@@ -64,6 +64,7 @@ def run_server(home: str, model: LoopbackOpenAI, *, people: int, at_once: int) -
         **os.environ, **model.environment, "KEPT_HOME": home, "HOME": home,
         "KEPT_MODEL__DEFAULT": "openai/loopback-model",
         "KEPT_SERVE__REQUESTS_AT_ONCE": str(at_once), "KEPT_SERVE__REQUESTS_PER_MINUTE": "100000",
+        "KEPT_SERVE__CONNECTIONS": "2000", "KEPT_SERVE__CONNECTIONS_PER_ADDRESS": "2000",
     }  # fmt: skip
     command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(command, env=environ, cwd="/", stdout=subprocess.PIPE, text=True)

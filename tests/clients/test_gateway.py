@@ -45,7 +45,8 @@ def documented(kind, url):
 def point_clients(world, url):
     """Let the three clients use the gateway in place of their vendors, configured as the guide says."""
     world.environment["ANTHROPIC_BASE_URL"] = url
-    world.environment["KEPT_TOKEN"] = "none"
+    token = (Path(world.environment["KEPT_HOME"]) / "serve-token").read_text().strip()
+    world.environment |= {"KEPT_TOKEN": token, "ANTHROPIC_API_KEY": token}
     codex = world.person / ".codex" / "config.toml"
     projects = codex.read_text()[codex.read_text().index("[projects.") :]
     codex.write_text(documented("toml", url) + projects)

@@ -32,23 +32,27 @@ def proxy(world):
     )  # fmt: skip
     try:
         url = json.loads(server.stdout.readline())["url"]
-        point_clients(world, url)
+        point_clients(world, url, (Path(world.environment["KEPT_HOME"]) / "serve-token").read_text().strip())
         yield url
     finally:
         server.terminate()
         assert server.wait(SECONDS) == 0
 
 
-def point_clients(world, url):
+def point_clients(world, url, token):
     guide = (Path(__file__).parent.parent.parent / "docs" / "proxy.md").read_text()
-    world.environment["ANTHROPIC_BASE_URL"] = f"{url}/proxy/anthropic"
+    world.environment["ANTHROPIC_BASE_URL"] = f"{url}/proxy/{token}/anthropic"
     codex = world.person / ".codex" / "config.toml"
     projects = codex.read_text()[codex.read_text().index("[projects.") :]
-    provider = re.search(r"```toml\n(.*?)```", guide, re.DOTALL)[1].replace("http://127.0.0.1:8642", url)
+    provider = (
+        re.search(r"```toml\n(.*?)```", guide, re.DOTALL)[1]
+        .replace("http://127.0.0.1:8642", url)
+        .replace("TOKEN", token)
+    )
     codex.write_text(f'model = "loop"\n{provider}{projects}')
     opencode = world.person / ".config" / "opencode" / "opencode.json"
     settings = json.loads(opencode.read_text())
-    settings["provider"]["loop"]["options"]["baseURL"] = f"{url}/proxy/chat/v1"
+    settings["provider"]["loop"]["options"]["baseURL"] = f"{url}/proxy/{token}/chat/v1"
     opencode.write_text(json.dumps(settings))
 
 

@@ -131,7 +131,13 @@ def test_the_server_keeps_its_locks_over_every_route(filled):
             "/sign-in",
         ]
         for path in (*routes, *pages):
-            for client in (owner, served.client(), served.client("kept_wrong"), served.client("sk-other")):
+            for client in (
+                owner,
+                served.client(),
+                served.client(""),
+                served.client("kept_wrong"),
+                served.client("sk-other"),
+            ):
                 client.get(path.replace("{", "").replace("}", ""))
                 assert locks(filled / "state.db") == held, path
         lines = (filled.parent / "lines.jsonl").read_bytes()

@@ -11,6 +11,7 @@ import pytest
 import uvicorn
 
 from kept.app import open_app
+from kept.gateway.connections import limit
 from kept.gateway.server import build_application
 from kept.mcp_server.server import answer_body
 from kept.operations import tokens, users
@@ -25,10 +26,27 @@ class Served:
         self.server = server
         self.owner = app.caller()
 
+    @property
+    def secret(self):
+        """The start-up token, which needs no database."""
+        return tokens.ensure_start_token(self.app).secret
+
+    @property
+    def proxy(self):
+        """Return the base URL of the proxy, with the token in its path."""
+        return f"{self.url}/proxy/{self.secret}"
+
     def client(self, token=None, **headers):
-        """Return a client with a token, or without one."""
+        """Return a client with a token: that of the start-up if none is given, and none if it is empty."""
+        token = self.secret if token is None else token
         own = {"Authorization": f"Bearer {token}"} if token else {}
         return httpx2.Client(base_url=self.url, headers={**own, **headers}, timeout=60)
+
+    def browser(self, user="owner"):
+        """Return a client that a person has signed in by a link."""
+        client = self.client("", Accept="text/html")
+        assert client.get("/sign-in", params={"link": tokens.create_link(self.owner, user)}).status_code == 303
+        return client
 
     def token(self, user="owner", *scopes):
         """Create a token; the user too if needed."""
@@ -53,7 +71,7 @@ def serve(home, environ=None, host="127.0.0.1"):
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
     config = uvicorn.Config(
-        build_application(app, host=host, answer_mcp=answer_body), http="h11", ws="none", log_config=None, access_log=False,
+        build_application(app, host=host, answer_mcp=answer_body), http=limit(app.settings.serve), ws="none", log_config=None, access_log=False,
         h11_max_incomplete_event_size=65_536,
     )  # fmt: skip
     server = QuickServer(config)

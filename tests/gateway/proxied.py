@@ -101,12 +101,13 @@ class World:
         self.served = served
         self.endpoint = endpoint
 
-    def post(self, body, path="v1/messages", headers=None, upstream="anthropic"):
+    def post(self, body, path="v1/messages", headers=None, upstream="anthropic", *, has_token=True):
         """Send a request as an SDK would; `body` is bytes, or is written as JSON."""
+        place = self.served.proxy if has_token else f"{self.served.url}/proxy"
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         own = {"x-api-key": KEY, "content-type": "application/json", **(headers or {})}
         with httpx2.Client(timeout=60) as client:
-            return client.post(f"{self.served.url}/proxy/{upstream}/{path}", content=content, headers=own)
+            return client.post(f"{place}/{upstream}/{path}", content=content, headers=own)
 
     def ask(self, *texts, **more):
         """Ask with a history of texts, the person first."""

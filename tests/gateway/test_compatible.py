@@ -33,12 +33,16 @@ class World:
 
     def openai(self, **headers):
         return openai.OpenAI(
-            base_url=f"{self.served.url}/v1", api_key="none", default_headers=headers, max_retries=0, timeout=60
+            base_url=f"{self.served.url}/v1",
+            api_key=self.served.secret,
+            default_headers=headers,
+            max_retries=0,
+            timeout=60,
         )
 
     def anthropic(self, **headers):
         return anthropic.Anthropic(
-            base_url=self.served.url, api_key="none", default_headers=headers, max_retries=0, timeout=60
+            base_url=self.served.url, api_key=self.served.secret, default_headers=headers, max_retries=0, timeout=60
         )
 
     def sessions(self):

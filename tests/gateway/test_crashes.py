@@ -60,7 +60,8 @@ def run_server(home, environ):
     process = forks.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, text=True)
     try:
         ready = json.loads(process.stdout.readline())
-        with httpx2.Client(base_url=ready["url"], timeout=60) as client:
+        own = {"Authorization": f"Bearer {(home / 'serve-token').read_text().strip()}"}
+        with httpx2.Client(base_url=ready["url"], headers=own, timeout=60) as client:
             yield process, client
     finally:
         process.kill()
@@ -105,7 +106,7 @@ def test_kill_in_the_middle_of_turns(home, model):
         history = [user("one"), assistant(first), user("two")]
         model.steps = [SLOW, SLOW]
         asked = [history, [user("alone")]]
-        threads = [threading.Thread(target=_ask_until_death, args=(client.base_url, one)) for one in asked]
+        threads = [threading.Thread(target=_ask_until_death, args=(client, one)) for one in asked]
         for thread in threads:
             thread.start()
         while len(model.upstream.requests) < 3:
@@ -127,9 +128,9 @@ def test_kill_in_the_middle_of_turns(home, model):
         assert len(read_sessions(client)) == 2
 
 
-def _ask_until_death(url, messages):
+def _ask_until_death(other, messages):
     try:
-        with httpx2.Client(base_url=url, timeout=60) as client:
+        with httpx2.Client(base_url=other.base_url, headers=other.headers, timeout=60) as client:
             read_some(client, messages, pieces=10_000)
     except httpx2.HTTPError:
         return
@@ -192,7 +193,7 @@ def open_stream(served, messages, token=None):
     found = socket.socket()
     found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     found.connect((host, int(port)))
-    key = f"Authorization: Bearer {token}\r\n" if token else ""
+    key = f"Authorization: Bearer {token or served.secret}\r\n"
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}\r\n{key}Content-Type: application/json\r\n"
     found.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
     return found

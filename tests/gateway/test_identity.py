@@ -10,8 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kept.app import Scope
+from kept.app.caller import TOKEN_SCOPES
+from kept.core.errors import ConfigError, NotAllowed, UsageError
 from kept.gateway.compatible.clients import SESSION_HEADERS
-from kept.gateway.identity import FRONT_END_HEADERS, JWT_HEADER, read_jwt
+from kept.gateway.identity import COOKIE, FAILURES_PER_MINUTE, FRONT_END_HEADERS, JWT_HEADER, Gate, read_jwt
+from kept.gateway.server import refuse_open_address
 from kept.operations import tokens, users
 from kept.operations.forget import forget, plan_forget_user
 
@@ -37,7 +41,7 @@ def test_no_route_answers_without_a_valid_token(served):
     """As soon as one token exists, every route needs one, and a wrong one gets the same answer."""
     routes = list(operations(served))
     assert len(routes) > 60
-    with served.client() as nobody, served.client("kept_00000000_wrong") as stranger:
+    with served.client("") as nobody, served.client("kept_00000000_wrong") as stranger:
         for method, path in routes:
             first, second = nobody.request(method, path), stranger.request(method, path)
             assert (first.status_code, second.status_code) == (401, 401), path
@@ -142,9 +146,9 @@ def sign(payload, secret, algorithm="HS256"):
 
 def test_a_signed_user_counts_without_the_scope(home):
     """As Open WebUI signs its users; a wrong signature is refused."""
-    with serve(home, {"KEPT_JWT_SECRET": "s3cret"}) as served:
+    with serve(home, {"KEPT_JWT_SECRET": "s3cret of sixteen"}) as served:
         token, soon = served.token("owner", "read", "write"), time.time() + 300
-        good = served.client(token, **{"X-OpenWebUI-User-Jwt": sign({"sub": "dora", "exp": soon}, "s3cret")})
+        good = served.client(token, **{"X-OpenWebUI-User-Jwt": sign({"sub": "dora", "exp": soon}, "s3cret of sixteen")})
         bad = served.client(token, **{"X-OpenWebUI-User-Jwt": sign({"sub": "dora", "exp": soon}, "other")})
         assert good.post("/api/memory/user/entries", json={"text": "Dora likes chess"}).status_code == 201
         assert "chess" not in served.client(token).get("/api/memory").text
@@ -188,8 +192,8 @@ def test_pages_of_other_sites_are_refused(served):
 def test_another_address_needs_a_token(home):
     """Also on a home without tokens."""
     with serve(home, host="0.0.0.0") as served:
-        assert served.client().get("/api/memory").status_code == 401
-        assert served.client().get("/healthz").status_code == 200
+        assert served.client("").get("/api/memory").status_code == 401
+        assert served.client("").get("/healthz").status_code == 200
 
 
 def test_the_documented_headers_are_read():
@@ -199,3 +203,115 @@ def test_the_documented_headers_are_read():
     known = {*FRONT_END_HEADERS, JWT_HEADER, *SESSION_HEADERS, "x-openwebui-task"}
     assert len(configured) >= 6
     assert configured <= known
+
+
+# the start-up token
+
+
+def test_this_machine_needs_the_start_up_token(home):
+    """It is the owner's, in a file of mode 0600, and the same after a restart; health stays open."""
+    with serve(home) as served:
+        secret = tokens.ensure_start_token(served.app).secret
+        assert served.client("").get("/api/memory").status_code == 401
+        assert "Authorization: Bearer" in served.client("").get("/api/memory").json()["next"]
+        assert [served.client("").get(path).status_code for path in sorted(OPEN)] == [200, 200]
+        assert served.client(secret).get("/api/tokens").json() == []
+        assert served.client("any-key").get("/api/memory").status_code == 401
+    assert served.app.home.serve_token.stat().st_mode & 0o777 == 0o600
+    with serve(home) as served:
+        assert served.client(secret).get("/api/memory").status_code == 200
+
+
+def test_a_home_can_do_without_a_token_but_not_behind_a_proxy(home):
+    """With the setting off this machine calls freely; what comes through a reverse proxy does not."""
+    with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false"}) as served:
+        assert served.client("any-key").get("/api/memory").status_code == 200
+        assert not served.app.home.serve_token.exists()
+        for name in ("X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"):
+            assert served.client("", **{name: "203.0.113.9"}).get("/api/memory").status_code == 401, name
+    with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false", "KEPT_SERVE__HOSTS": '["memory.example"]'}) as served:
+        for host in ("memory.example", "localhost"):
+            assert served.client("", Host=host).get("/api/memory").status_code == 401
+        with pytest.raises(UsageError, match=r"serve\.hosts"):
+            refuse_open_address(served.app, "127.0.0.1")
+
+
+# decisions
+
+
+def principal(served, headers):
+    gate = Gate(served.app, is_loopback=True, hosts=frozenset(), start_token=tokens.ensure_start_token(served.app))
+    return gate.identify(headers, allows_cookie=True)
+
+
+def test_no_token_decides(served):
+    """Neither the start-up token, nor one with every scope, nor a page that was signed in with either."""
+    secrets = [tokens.ensure_start_token(served.app).secret, served.token(), served.token("ann")]
+    for secret in secrets:
+        assert Scope.DECIDE not in principal(served, {"authorization": f"Bearer {secret}"}).scopes
+        browser = served.client("", Accept="text/html")
+        assert browser.post("/sign-in", data={"token": secret}).status_code == 303
+        assert Scope.DECIDE not in principal(served, {"cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}).scopes
+
+
+def test_a_page_of_a_person_decides(served):
+    """The link of the terminal signs in once; its cookie is no bearer token, and is not refreshed into one."""
+    code = tokens.create_link(served.owner)
+    browser = served.client("", Accept="text/html")
+    assert browser.get("/sign-in", params={"link": code, "to": "/memory"}).headers["location"] == "/memory"
+    assert browser.get("/memory").status_code == 200
+    cookie = browser.cookies[COOKIE]
+    assert Scope.DECIDE in principal(served, {"cookie": f"{COOKIE}={cookie}"}).scopes
+    assert served.client("", Accept="text/html").get("/sign-in", params={"link": code}).status_code == 403
+    assert served.client(cookie).get("/api/memory").status_code == 401
+    assert served.client("", **{"X-Kept-Token": cookie}).get("/proxy/openai/v1/models").status_code == 401
+    assert served.client("").post("/sign-in", data={"token": cookie}).status_code == 403
+    assert browser.get("/api/memory").status_code == 401
+
+
+def test_a_link_expires_and_is_a_decision(served):
+    """A caller without the scope makes none, and an old one is refused."""
+    with pytest.raises(NotAllowed):
+        tokens.create_link(served.app.caller(scopes=TOKEN_SCOPES))
+    code = tokens.create_link(served.owner)
+    with served.app.database.writing() as unit:
+        unit.execute("UPDATE state_meta SET value = '1.0 owner' WHERE key LIKE 'sign_in:%'")
+    assert served.client("").get("/sign-in", params={"link": code}).status_code == 403
+
+
+def test_a_program_cannot_have_the_name_of_browsers(served):
+    """The name decides that a token is a cookie."""
+    with pytest.raises(UsageError):
+        tokens.create_token(served.owner, name=tokens.BROWSER)
+
+
+# bad tokens
+
+
+def test_bad_tokens_cost_no_reading_of_the_database(served):
+    """A repeated one is looked up once a minute, different ones 30 times; valid ones go on."""
+    good = served.token()
+    assert served.client(good).get("/api/memory").status_code == 200
+    with served.client("") as client:
+        told = [
+            client.get("/api/memory", headers={"Authorization": f"Bearer kept_{number:08d}_x"}).status_code
+            for number in range(200)
+        ]
+    assert (told[0], told[-1]) == (401, 429)
+    assert told.count(401) < FAILURES_PER_MINUTE + 10
+    assert served.client(good).get("/api/memory").status_code == 200
+    assert served.client().get("/api/memory").status_code == 200
+    assert served.client("kept_00000000_x").get("/api/memory").status_code == 401
+
+
+def test_a_short_secret_of_signed_users_is_refused(home):
+    """It could be guessed from one signed header."""
+    with pytest.raises(ConfigError, match="KEPT_JWT_SECRET"), serve(home, {"KEPT_JWT_SECRET": "short"}):
+        pass
+
+
+@pytest.mark.parametrize("name", ["owner\u200b", "ｏwner", "OWNER", "оwner", "an\u202ena", "ｊｏ"])
+def test_a_new_user_cannot_look_like_another(served, name):
+    """Invisible and wide characters are refused, and whatever a person would read as the owner."""
+    assert served.client().post("/api/users", json={"user_id": name}).status_code == 400
+    assert served.client().post("/api/users", json={"user_id": "müller@example.org"}).status_code == 201

@@ -11,7 +11,7 @@ def run(served, token, work, mode="auto"):
     """Run `work` with a connected client."""
 
     async def connect():
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        headers = {"Authorization": f"Bearer {token}"}
         async with httpx2.AsyncClient(headers=headers, timeout=60) as http:
             transport = streamable_http_client(f"{served.url}/mcp", http_client=http)
             async with Client(transport, mode=mode) as client:
@@ -29,7 +29,7 @@ def test_the_tools_over_http(served, mode):
         done = await client.call_tool("memory", {"action": "add", "target": "user", "content": "lives in Leipzig"})
         return [tool.name for tool in listed.tools], done.is_error
 
-    names, is_error = run(served, None, work, mode)
+    names, is_error = run(served, served.secret, work, mode)
     assert "session_search" in names
     assert len(names) == 8
     assert not is_error
@@ -78,5 +78,4 @@ def test_strangers_and_garbage(served):
     assert client.post("/mcp", content=b"{").json()["error"]["code"] == -32700
     assert client.post("/mcp", json={"jsonrpc": "2.0", "method": "notifications/initialized"}).status_code == 202
     assert client.get("/mcp").status_code == 405
-    served.token()
-    assert served.client().post("/mcp", json={}).status_code == 401
+    assert served.client("").post("/mcp", json={}).status_code == 401

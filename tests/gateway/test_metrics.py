@@ -37,7 +37,7 @@ def test_requests_and_turns_are_counted(served):
 def test_only_admins_see_them(served):
     """Neither strangers nor other users."""
     token, ann = served.token(), served.token("ann")
-    assert served.client().get("/metrics").status_code == 401
+    assert served.client("").get("/metrics").status_code == 401
     assert served.client(ann).get("/metrics").status_code == 403
     assert read(served.client(token))
 

@@ -10,8 +10,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import anyio
 import pytest
 
-from kept.app import open_app
+from kept.app import Scope, open_app
 from kept.core.errors import ConfigError, NotFound
+from kept.core.ids import OWNER, UserId
 from kept.gateway import switchboard
 from kept.gateway.slash import read_command
 from kept.gateway.webhook import check_signature, load_platforms, sign
@@ -169,9 +170,26 @@ def test_a_hook_needs_no_token_and_gives_none_of_its_rights(desk):
     """Where tokens exist, signed deliveries go on; the path opens nothing else."""
     desk.served.token()
     assert desk.say("hi").status_code == 200
-    with desk.served.client() as client:
+    with desk.served.client("") as client:
         assert client.get("/hooks/../api/memory").status_code == 401
         assert client.get("/hooks/desk").status_code == 405
+
+
+def test_only_the_chats_of_the_owner_decide(desk):
+    """A paired chat of somebody else reads and writes their memory, as before."""
+    board = desk.served.server.config.app._app.state.switchboard
+    assert Scope.DECIDE in board._caller(OWNER).scopes
+    assert board._caller(UserId("ann")).scopes == {Scope.READ, Scope.WRITE}
+
+
+def test_the_owner_chooses_a_model_from_the_list_only(desk, tmp_path):
+    """A path is refused in the same way whether or not a file is there."""
+    (tmp_path / "script.json").write_text('["the secret"]')
+    desk.pair(user="owner")
+    told = [desk.say(f"/model scripted/{tmp_path / name}").json()["text"] for name in ("script.json", "absent.json")]
+    assert told[0].replace("script.json", "absent.json") == told[1]
+    assert "does not offer" in told[0]
+    assert desk.say("/model openai/loopback-model").json()["text"] == "openai/loopback-model"
 
 
 # pairing

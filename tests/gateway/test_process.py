@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -51,6 +52,11 @@ def create_token(home, user="owner"):
         if user != "owner":
             users.create_user(owner, user)
         return tokens.create_token(owner, user).secret
+
+
+def bearer(home):
+    """Return the header with the start-up token."""
+    return {"Authorization": f"Bearer {(home / 'serve-token').read_text().strip()}"}
 
 
 def stored(home):
@@ -108,7 +114,7 @@ def test_a_running_turn_ends_before_the_server_does(home):
 
             def ask():
                 body = {"message": "the question", "stream": False}
-                found.append(httpx2.post(f"{ready['url']}/api/chat", json=body, timeout=60))
+                found.append(httpx2.post(f"{ready['url']}/api/chat", json=body, headers=bearer(home), timeout=60))
 
             asking = threading.Thread(target=ask)
             asking.start()
@@ -141,7 +147,7 @@ def test_a_turn_that_never_ends_is_interrupted_at_the_limit(home):
         }
         with process(home, **more) as (running, ready):
             body = {"message": "the question", "stream": False}
-            asking = threading.Thread(target=lambda: _ignore_end(f"{ready['url']}/api/chat", body))
+            asking = threading.Thread(target=lambda: _ignore_end(f"{ready['url']}/api/chat", body, bearer(home)))
             asking.start()
             while not upstream.requests:
                 time.sleep(0.01)
@@ -152,9 +158,9 @@ def test_a_turn_that_never_ends_is_interrupted_at_the_limit(home):
     assert "the question" in stored(home)
 
 
-def _ignore_end(url, body):
+def _ignore_end(url, body, headers):
     try:
-        httpx2.post(url, json=body, timeout=60)
+        httpx2.post(url, json=body, headers=headers, timeout=60)
     except httpx2.HTTPError:
         return
 
@@ -289,3 +295,50 @@ def test_answers_are_not_held_back():
         return option
 
     assert asyncio.run(connect()) == 1
+
+
+def test_a_home_that_was_served_without_a_token_is_told_once(home):
+    """Which header its clients need now, and which setting lets them in without one."""
+    with opened(home) as owner:
+        tokens.read_form_key(owner.app)
+    told = []
+    for _ in range(2):
+        with process(home) as (running, _ready):
+            running.send_signal(signal.SIGTERM)
+            told.append(running.communicate()[1])
+    assert "Authorization: Bearer" in told[0]
+    assert "serve.require_token false" in told[0]
+    assert "serve.require_token" not in told[1]
+
+
+def test_a_link_is_printed_for_the_person_at_a_terminal_only(home):
+    """It signs in once; the server prints none where nobody sees it."""
+    with process(home) as (_running, ready):
+        first = json.loads(kept(home, "serve", "link", "--json").stdout)["url"]
+        link = first.replace(first.partition("/sign-in")[0], ready["url"])
+        assert httpx2.get(link).headers["set-cookie"].startswith("kept_session=kept_")
+        assert httpx2.get(link).status_code == 403
+    master, slave = pty.openpty()
+    own = environment(home)
+    command = [sys.executable, "-m", "kept", "serve", "--port", "0"]
+    with subprocess.Popen(command, env=own, stdin=slave, stdout=slave, stderr=slave) as running:
+        os.close(slave)
+        shown = b""
+        while b"prints a new one" not in shown:
+            shown += os.read(master, 1_000)
+        running.send_signal(signal.SIGTERM)
+        assert running.wait(30) == 0
+    os.close(master)
+    assert httpx2.URL(re.search(rb"http\S+link=\S+", shown)[0].decode()).params["link"]
+
+
+def test_files_that_others_can_read_are_reported(home):
+    """The home itself, and the start-up token; the server closes its token at the next start."""
+    kept(home, "serve", "token", "show")
+    home.chmod(0o755)
+    (home / "serve-token").chmod(0o644)
+    told = kept(home, "doctor", "--offline").stdout
+    assert f"chmod 700 {home}" in told
+    assert f"chmod 600 {home / 'serve-token'}" in told
+    kept(home, "serve", "token", "show")
+    assert (home / "serve-token").stat().st_mode & 0o777 == 0o600

@@ -1,6 +1,7 @@
 """The proxy when something is wrong: a locked, broken or slow memory, bad input, strangers, and keys that must not stay."""
 
 import json
+import logging
 import os
 import re
 import socket
@@ -159,10 +160,54 @@ def test_other_doors_of_an_endpoint_stay_closed(world):
     host, _, port = world.served.url.removeprefix("http://").partition(":")
     for path in PATHS:
         with socket.create_connection((host, int(port)), timeout=20) as line:
-            line.sendall(f"GET /proxy/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+            line.sendall(
+                f"GET /proxy/{world.served.secret}/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+            )
             answer = b"".join(iter(lambda line=line: line.recv(65_536), b""))
         assert answer.startswith(b"HTTP/1.1 404"), path
     assert world.endpoint.received == []
+
+
+@pytest.mark.parametrize("path", ["v1/y#z", "v1/y{z}", "v1/y|z"])
+def test_a_path_that_is_none_is_refused(world, path):
+    """As a request that leads nowhere, not as a bug."""
+    host, _, port = world.served.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as line:
+        line.sendall(f"GET /proxy/{world.served.secret}/anthropic/{path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert line.recv(65_536).startswith(b"HTTP/1.1 404")
+
+
+def test_a_reply_does_not_speak_for_this_server(world):
+    """Cookies, permissions for other sites and scripts of an endpoint have no effect at this address."""
+    hostile = [
+        ("Content-Type", "text/html"), ("Set-Cookie", "kept_session=x"), ("Access-Control-Allow-Origin", "*"),
+        ("Content-Security-Policy", "script-src *"), ("X-Request-Id", "7"),
+    ]  # fmt: skip
+    world.endpoint.plan = lambda _request: (200, hostile, [b"<script>alert(1)</script>"])
+    told = world.post(raw())
+    assert told.headers["x-request-id"] == "7"
+    assert not {"set-cookie", "access-control-allow-origin"} & set(told.headers)
+    assert told.headers.get_list("content-security-policy") == ["sandbox; default-src 'none'; frame-ancestors 'none'"]
+
+
+def test_the_token_of_a_path_stays_at_the_entrance(home, caplog):
+    """The endpoint, the log, the figures and the answer to an error do not contain it."""
+    with caplog.at_level(logging.DEBUG), proxied(home) as world:
+        world.post(raw())
+        secret = world.served.secret
+        told = [world.post(raw(), upstream=name).text for name in ("none", "anthropic/..")]
+        assert world.endpoint.received[0][1] == "/v1/messages"
+        assert secret not in str(world.endpoint.received)
+        assert secret not in str(told)
+        assert secret not in world.served.client().get("/metrics").text
+        world.settle()
+        files = [
+            path for path in world.served.app.home.path.rglob("*") if path.is_file() and path.name != "serve-token"
+        ]
+        assert not [path for path in files if secret.encode() in path.read_bytes()]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("kept", "uvicorn"))]
+    assert ours
+    assert secret not in str(ours)
 
 
 def test_a_body_over_the_limit_is_refused(home):
@@ -172,7 +217,7 @@ def test_a_body_over_the_limit_is_refused(home):
         assert done.status_code == 413
         assert done.json()["error"]["message"] == "a body may have at most 2,000 bytes"
         chunked = httpx2.post(
-            f"{world.served.url}/proxy/openai/v1/chat/completions", content=iter([b"x" * 1_500] * 2), timeout=20
+            f"{world.served.proxy}/openai/v1/chat/completions", content=iter([b"x" * 1_500] * 2), timeout=20
         )
         assert (chunked.status_code, chunked.json()["error"]["message"]) == (413, "a body may have at most 2,000 bytes")
         assert world.endpoint.received == []
@@ -227,8 +272,8 @@ def test_a_wrong_address_ends_the_start(tmp_path):
 
 def test_without_the_option_there_is_no_proxy(home):
     """It is opt-in."""
-    with serve(home) as served, served.client() as client:
-        done = client.post("/proxy/anthropic/v1/messages", json={})
+    with serve(home) as served, served.client("") as client:
+        done = client.post(f"/proxy/{served.secret}/anthropic/v1/messages", json={})
     assert (done.status_code, done.json()["error"]["message"]) == (
         404,
         "the proxy is off; start the server with --proxy",
@@ -241,7 +286,7 @@ def test_without_the_option_there_is_no_proxy(home):
 def test_a_token_goes_in_a_header_of_its_own(world):
     """With tokens, one is needed; in the place of the endpoint's key it is refused, so that it does not leave."""
     token = world.served.token()
-    assert world.post(raw()).status_code == 401
+    assert world.post(raw(), has_token=False).status_code == 401
     misplaced = world.post(raw(), headers={"authorization": f"Bearer {token}"})
     assert misplaced.status_code == 401
     assert "x-kept-token" in misplaced.json()["error"]["message"]
@@ -332,6 +377,7 @@ def test_the_key_of_a_client_stays_nowhere(tmp_path):
             server = forks.Popen(command, env=environment, stdout=out, stderr=err)
             try:
                 url = wait_for_url(tmp_path / "out")
+                secret = (tmp_path / "home" / "serve-token").read_text().strip()
                 told = []
                 for upstream, body in (("anthropic", raw()), ("anthropic", b"{"), ("gone", raw()), ("none", raw())):
                     for headers in (
@@ -339,11 +385,13 @@ def test_the_key_of_a_client_stays_nowhere(tmp_path):
                         {"authorization": f"Bearer {KEY}"},
                         {"x-api-key": KEY.encode() + b"\x80"},
                     ):
-                        place = f"{url}/proxy/{upstream}/v1/messages"
+                        place = f"{url}/proxy/{secret}/{upstream}/v1/messages"
                         told.append(httpx2.post(place, content=body, headers=headers, timeout=60).text)
                 endpoint.plan = lambda _request: (401, [("Content-Length", "2")], [b"no"])
                 told.append(
-                    httpx2.post(f"{url}/proxy/anthropic/v1/messages", content=raw(), headers={"x-api-key": KEY}).text
+                    httpx2.post(
+                        f"{url}/proxy/{secret}/anthropic/v1/messages", content=raw(), headers={"x-api-key": KEY}
+                    ).text
                 )
                 time.sleep(0.5)
             finally:

@@ -47,7 +47,7 @@ class Endpoints:
         """Return one client that talks to the endpoint, and one that talks to the proxy."""
         make = anthropic.Anthropic if kind == "anthropic" else openai.OpenAI
         end = "" if kind == "anthropic" else "/v1"
-        places = (f"{self.servers[kind].url}{end}", f"{self.served.url}/proxy/{kind}{end}")
+        places = (f"{self.servers[kind].url}{end}", f"{self.served.proxy}/{kind}{end}")
         return [make(base_url=place, api_key=API_KEY, max_retries=0, timeout=60) for place in places]
 
 

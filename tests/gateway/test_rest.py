@@ -1,6 +1,7 @@
 """The operations over HTTP: the same answers as the command line, problems with a next step, limits."""
 
 import json
+import os
 import socket
 import threading
 import time
@@ -134,7 +135,7 @@ def test_a_slow_body_is_given_up(home):
         with socket.create_connection((host, int(port))) as slow:
             slow.sendall(
                 b"POST /api/memory/memory/entries HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                b"Content-Length: 100\r\n\r\n{"
+                b"Authorization: Bearer %s\r\nContent-Length: 100\r\n\r\n{" % served.secret.encode()
             )
             assert served.client().get("/api/memory").is_success
             slow.settimeout(30)
@@ -219,3 +220,41 @@ def test_a_backup_that_is_due_is_taken_while_the_server_is_idle(home, monkeypatc
             time.sleep(0.02)
 
     assert list((home / "backups").glob("*.kept*"))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_a_model_is_chosen_from_the_owners_list_only(home, tmp_path, stream):
+    """Never by a path, and the answer does not tell whether anything is at that path."""
+    script = tmp_path / "script.json"
+    script.write_text('["the secret of the owner"]')
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    listed = {"KEPT_SERVE__MODELS": f'["openai/listed", "scripted/{script}"]', "KEPT_MODEL__DEFAULT": "extractive"}
+    with serve(home, listed) as served:
+        for client in (served.client(), served.client(served.token("ann")), served.browser()):
+            for model in (
+                f"scripted/{script}", f"scripted/{fifo}", "scripted//nonexistent", "scripted//dev/zero", f"local/{script}",
+                "local//nonexistent", "openai/expensive", "gpt-expensive", "nonsense",
+            ):  # fmt: skip
+                told = client.post("/api/chat", json={"message": "x", "model": model, "stream": stream})
+                assert told.status_code in {401, 403}, (model, told.text)
+                assert told.text.replace(model, "MODEL") == client.post(
+                    "/api/chat", json={"message": "x", "model": "MODEL", "stream": stream}
+                ).text  # fmt: skip
+        accepted = served.client().post("/api/chat", json={"message": "x", "model": "extractive", "stream": False})
+        assert accepted.status_code == 200
+        refused = served.client().post("/api/chat", json={"message": "x", "model": "openai/listed", "stream": False})
+        assert "OPENAI_API_KEY" in refused.text
+
+
+def test_a_model_server_that_is_down_is_no_bug_of_kept(home):
+    """The answer says that the model failed, with the status of a bad gateway."""
+    nowhere = {
+        "KEPT_MODEL__DEFAULT": "openai/m",
+        "KEPT_MODEL__BASE_URL": "http://127.0.0.1:9/v1",
+        "KEPT_MODEL__RETRIES": "0",
+    }
+    with serve(home, nowhere) as served:
+        told = served.client().post("/api/chat", json={"message": "x", "stream": False})
+        assert told.status_code == 502
+        assert "bug" not in told.text

@@ -1,5 +1,6 @@
 """The web app without a browser: what its pages contain, who may see them, and what its forms do."""
 
+import base64
 import json
 import re
 import shutil
@@ -8,7 +9,9 @@ from html import unescape
 
 import pytest
 
+from kept.app import Scope
 from kept.core.text import dumps
+from kept.gateway.web.rendering import write_exactly
 from kept.importers.connect.events import parse_event
 from kept.llm.scripted import Says
 from kept.memory.edits import Add, Author, Target
@@ -46,7 +49,7 @@ class Browser:
 
 @pytest.fixture
 def browser(served):
-    return Browser(served.client())
+    return Browser(served.browser())
 
 
 def test_every_screen_is_html_that_no_cache_stores(browser):
@@ -157,7 +160,7 @@ def test_a_form_without_its_token_changes_nothing(browser, served):
 def test_with_tokens_a_browser_signs_in_and_out(served):
     """A browser without a token is led to the page that takes one; it gets a token of its own."""
     token = served.token()
-    browser = Browser(served.client())
+    browser = Browser(served.client(""))
     led = browser.client.get("/memory", follow_redirects=False)
     assert led.status_code == 303
     assert led.headers["location"] == "/sign-in?to=%2Fmemory"
@@ -176,7 +179,7 @@ def test_sign_in_leads_to_no_other_site(served):
     """The address to go to is one of this server."""
     token = served.token()
     for to in ("//evil.example", "https://evil.example", "/\\evil.example"):
-        answer = served.client().post("/sign-in", data={"token": token, "to": to}, follow_redirects=False)
+        answer = served.client("").post("/sign-in", data={"token": token, "to": to}, follow_redirects=False)
 
         assert answer.headers["location"] == "/"
 
@@ -404,7 +407,7 @@ def test_a_running_turn_is_stopped(home):
     """The stream ends with what was said so far."""
     slow = LoopbackOpenAI(lambda _body: Says("word " * 400, piece_length=20, delay_seconds=0.2))
     with slow as model, serve(home, {**model.environment, "KEPT_MODEL__DEFAULT": "openai/loopback-model"}) as served:
-        browser, other = Browser(served.client()), Browser(served.client())
+        browser, other = Browser(served.browser()), Browser(served.browser())
         fields = {"form_token": browser.token(), "message": "tell me everything"}
         with browser.client.stream("POST", "/chat/stream", data=fields) as answer:
             lines = answer.iter_lines()
@@ -436,3 +439,48 @@ def test_a_backup_is_restored_after_a_look_at_what_it_does(browser, served):
 
     assert browser.get("/settings/restore?file=../../etc/passwd").status_code == 404
     assert browser.post("/settings/restore", file="nothing.tar").status_code == 404
+
+
+# decisions and deceptive characters
+
+
+def test_decisions_are_disabled_for_pages_of_tokens(served):
+    """A page that was signed in with a token shows what waits, and how a person gets a link that decides."""
+    served.owner.space.approvals.stage(Target.USER, [Add("lives in Leipzig")], Author(origin="review"), why="held")
+    person, token = Browser(served.browser()), Browser(served.client())
+    for address in ("/memory", "/settings"):
+        assert "kept serve link" not in person.get(address).text, address
+        assert "kept serve link" in token.get(address).text, address
+    assert "Save it</button>" in token.get("/memory").text
+    assert "disabled>Save it" in token.get("/memory").text
+    assert "disabled>Save it" not in person.get("/memory").text
+
+
+def test_pages_show_no_character_that_deceives(served, browser):
+    """Controls and bidirectional overrides are replaced, as in a terminal; a form sends what is stored."""
+    session = served.client().post("/api/chat", json={"message": "a\u202eb\x1b[31mc\u2066", "stream": False}).json()
+    for address in ("/sessions", f"/sessions/{session['session_id']}", f"/chat?session={session['session_id']}"):
+        shown = browser.get(address).text
+        assert not re.search("[\x1b\u202a-\u202e\u2066-\u2069]", shown), address
+    entry = "likes \u200bgreen\u202e tea"
+    assert unescape(str(write_exactly(entry))) == entry
+    assert write_exactly(entry).isprintable()
+
+
+def test_a_message_of_another_page_is_not_shown(browser):
+    """A cookie that another port has set chooses no form."""
+    forged = base64.urlsafe_b64encode(b'{"text": "x", "undo": "/settings/tokens", "fields": {}, "bad": false}').decode()
+    for cookie in (forged, f"{forged}.", f"{forged}.{'0' * 64}"):
+        browser.client.cookies.set("kept_toast", cookie)
+        assert 'action="/settings/tokens"' not in browser.get("/memory").text
+
+
+def test_a_conversation_is_opened_again_for_other_rights(served):
+    """What a person began to say on a page does not lend the rights of that page to a token that continues it."""
+    person, turns = Browser(served.browser()), served.server.config.app._app.state.turns
+    person.post("/chat", message="good morning")
+    session = served.client().get("/api/sessions").json()[0]["session_id"]
+    person.post("/chat", message="and again", session=session)
+    assert Scope.DECIDE in turns._slots["owner", f"session:{session}"].scopes
+    served.client().post("/api/chat", json={"message": "and I", "session": session, "stream": False})
+    assert Scope.DECIDE not in turns._slots["owner", f"session:{session}"].scopes

@@ -13,8 +13,9 @@ import uvicorn
 
 from kept.app import open_app
 from kept.core.clock import FixedClock
+from kept.gateway.identity import COOKIE
 from kept.gateway.server import build_application
-from kept.operations import demo
+from kept.operations import demo, tokens
 
 CHROMIUM = os.environ.get("KEPT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 AXE = os.environ.get("KEPT_AXE", "")
@@ -121,6 +122,8 @@ def open_page(chromium):
             base_url=site.url, reduced_motion="reduce",
         )  # fmt: skip
         contexts.append(context)
+        person = tokens.use_link(site.app, tokens.create_link(site.owner))
+        context.add_cookies([{"name": COOKIE, "value": person.secret, "url": site.url}])
         page = context.new_page()
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: problems.append(f"{page.url}: {error}"))

@@ -348,19 +348,21 @@ def test_a_skill_is_written_changed_and_undone(site, open_page):
 
 
 def test_tokens_are_made_and_revoked_and_a_backup_is_taken(site, open_page):
-    """The secret is shown once; with it the browser signs in."""
+    """The secret is shown once; with it the browser signs in, but does not decide."""
     page = open_page(site, "/settings")
     page.click("text=Take a backup now")
     page.wait_for_selector("[data-toast]:has-text('Backup taken')", timeout=60_000)
     page.check("input[value=admin]")
     page.click("text=Create a token")
     secret = page.inner_text("pre.exact").strip()
-    open_page.problems.clear()
+    page.click("button:has-text('Sign out')")
+    page.wait_for_url(re.compile("/sign-in"))
     page.goto("/settings")
     page.wait_for_url(re.compile("/sign-in"))
     page.fill("input[name=token]", secret)
     page.click("button:has-text('Sign in')")
     page.wait_for_url(re.compile("/settings"))
+    assert page.is_disabled("text=Create a token")
     page.click("button:has-text('Revoke') >> nth=0")
 
     page.wait_for_load_state()

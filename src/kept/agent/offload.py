@@ -19,16 +19,24 @@ POLL_SECONDS = 0.05
 
 _limiter: RunVar[anyio.CapacityLimiter] = RunVar("kept_offload_limiter")
 """One limiter per event loop; a sub-agent has its own loop."""
+_reserved: RunVar[anyio.CapacityLimiter] = RunVar("kept_reserved_limiter")
 MAX_THREADS = 16
 """Enough for the parallel tool calls of one answer; more calls wait for a free thread."""
+RESERVED_THREADS = 4
 
 
-async def offload(work: Callable[..., T], /, *args: Any, abandon: bool = False, **kwargs: Any) -> T:
-    """Run `work` in a worker thread; with `abandon`, a cancelled caller does not wait for the result."""
-    limiter = _limiter.get(None)
+async def offload(
+    work: Callable[..., T], /, *args: Any, abandon: bool = False, reserved: bool = False, **kwargs: Any
+) -> T:
+    """Run `work` in a worker thread; with `abandon`, a cancelled caller does not wait for the result.
+
+    With `reserved` it runs in threads that no other work can occupy: a server uses them to identify its callers.
+    """
+    limits, most = (_reserved, RESERVED_THREADS) if reserved else (_limiter, MAX_THREADS)
+    limiter = limits.get(None)
     if limiter is None:
-        limiter = anyio.CapacityLimiter(MAX_THREADS)
-        _limiter.set(limiter)
+        limiter = anyio.CapacityLimiter(most)
+        limits.set(limiter)
     call = partial(work, *args, **kwargs)
     return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=limiter)
 

@@ -124,6 +124,7 @@ PLACES: tuple[Place, ...] = (
     Place("logs/*.log*", "logs", _C, OnForget.OVERWRITE, shared=True, left_out="logs describe this machine"),
     Place("SOUL.md", "who the agent is", _S, OnForget.LINES, shared=True),
     Place(".env", "keys of endpoints", _S, OnForget.NAME, shared=True, secrets=True, left_out="it holds keys"),
+    Place("serve-token", "the start-up token", _S, OnForget.NAME, shared=True, left_out="it opens the server"),
     Place("*.lock", "the process that holds a lock", _D, OnForget.NAME, shared=True, left_out=PASSING),
     Place("@(config|kept).yaml*", "settings", _S, OnForget.NAME, shared=True, secrets=True),
     Place("*.json", "settings of a provider", _S, OnForget.NAME, shared=True, secrets=True),

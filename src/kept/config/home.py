@@ -124,6 +124,11 @@ class Home:
         return self.path / ".env"
 
     @property
+    def serve_token(self) -> Path:
+        """Return the file with the start-up token of the server."""
+        return self.path / "serve-token"
+
+    @property
     def is_shared(self) -> bool:
         """Whether another agent has its database here; its files are then read, never written."""
         return (self.path / "kept.yaml").exists() or is_foreign(self.path / "state.db")

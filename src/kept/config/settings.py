@@ -43,6 +43,16 @@ class ServeSettings:
     """The port; if it is taken, the next free one is used. 0 chooses any."""
     hosts: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Host names of the server, besides those of this machine."""
+    require_token: Annotated[bool, Guarded((True, False))] = True
+    """Whether requests from this machine need a token; without one, every local user and program is the owner."""
+    models: Annotated[list[str], Guarded()] = field(default_factory=list)
+    """Models that clients may choose by name, besides `model.default` and `model.fallbacks`; they cost the owner."""
+    connections: Annotated[int, Between(8)] = 512
+    """The most connections at once; the one that has waited longest without a request makes room for a new one."""
+    connections_per_address: Annotated[int, Between(4)] = 256
+    """The most connections from one address, which may be that of a reverse proxy."""
+    header_seconds: Annotated[float, Between(0.1)] = 10.0
+    """How long a connection may take to send the headers of a request."""
     max_body_bytes: Annotated[int, Between(1_000)] = 10_000_000
     """The largest body of a request."""
     body_seconds: Annotated[float, Between(1)] = 30.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import Response
 
-from kept.core.errors import KeptError, ModelBusy, Reason, Refused, StorageError
+from kept.core.errors import KeptError, Reason, Refused, StorageError
 from kept.core.text import JSON, dumps
 
 if TYPE_CHECKING:
@@ -123,8 +124,9 @@ def failure(error: KeptError) -> Response:
     if isinstance(error, StorageError):
         log.warning("a request failed: %s", error)
         headers["Retry-After"] = str(RETRY_SECONDS)
-    if isinstance(error, ModelBusy) and error.retry_after_seconds is not None:
-        headers["Retry-After"] = str(round(error.retry_after_seconds))
+    seconds = getattr(error, "retry_after_seconds", None)
+    if seconds is not None and math.isfinite(seconds):  # infinite: a retry would not help
+        headers["Retry-After"] = str(max(1, math.ceil(seconds)))
     return problem(error.http_status, error.message, error.remedy, headers=headers)
 
 

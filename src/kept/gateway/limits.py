@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -17,9 +18,10 @@ from starlette.responses import RedirectResponse
 from kept.agent.offload import offload
 from kept.core.errors import KeptError, StorageError
 from kept.gateway.answers import failure, problem
-from kept.gateway.identity import deliverer
+from kept.gateway.identity import TOKEN_HEADER, deliverer
 from kept.gateway.routes.v1 import PROXY, write_problem
 from kept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
+from kept.operations import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping
@@ -110,6 +112,7 @@ class Entrance:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        _take_path_token(scope)
         headers = Headers(scope=scope)
         secure = _add_headers(send, self._metrics)
         refused = self._refuse(scope, headers)
@@ -133,18 +136,23 @@ class Entrance:
 
     async def _identify(self, scope: Scope, headers: Headers) -> Principal:
         """Return the caller. A request to the proxy does not wait for a locked, damaged or slow database."""
+        client = scope.get("client")
+        address = client[0] if client else ""
         if not scope["path"].startswith(PROXY):
-            return await offload(self._gate.identify, headers, allows_cookie=is_screen(scope["path"]))
+            allows_cookie = is_screen(scope["path"])
+            identify = partial(self._gate.identify, headers, address=address, allows_cookie=allows_cookie)
+            return await offload(identify, reserved=True)
+        identify = partial(self._gate.identify_proxied, headers, address=address)
         try:
             with anyio.fail_after(_PROXY_SECONDS):
-                return await offload(self._gate.identify_proxied, headers, abandon=True)
+                return await offload(identify, abandon=True, reserved=True)
         except (TimeoutError, StorageError) as error:
             known = self._gate.remember_proxied(headers)
             if known is not None:
                 return known
             if isinstance(error, StorageError):
                 raise
-        return await offload(self._gate.identify_proxied, headers)  # not cached: wait for the database
+        return await offload(identify, reserved=True)  # not cached: wait for the database
 
     def _limit_of(self, path: str) -> int:
         """Return how many bytes a body may have."""
@@ -189,6 +197,22 @@ class Entrance:
             await self._app(scope, body.receive, send)
         finally:
             self._rates.release(principal.name)
+
+
+def _take_path_token(scope: Scope) -> None:
+    """Move the token of `/proxy/TOKEN/NAME/…` into its header, so that nothing behind this layer sees it in the path.
+
+    The header of a request counts more than the address that its client was configured with.
+    """
+    head, _, rest = scope["path"].removeprefix(PROXY).partition("/")
+    if not scope["path"].startswith(PROXY) or not tokens.is_token(head):
+        return
+    _, _, _, *raw = scope["raw_path"].split(b"/", 3)
+    scope["path"], scope["raw_path"] = PROXY + rest, PROXY.encode() + b"".join(raw)
+    name = TOKEN_HEADER.encode()
+    if not any(header == name and value for header, value in scope["headers"]):
+        others = [pair for pair in scope["headers"] if pair[0] != name]
+        scope["headers"] = [*others, (name, head.encode("latin-1", "replace"))]
 
 
 def _tell(scope: Scope, headers: Headers, problem: Response) -> Response:

@@ -11,7 +11,7 @@ from kept.core.clock import parse_moment
 from kept.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from kept.gateway.turns import Turns
 
@@ -26,8 +26,8 @@ def get_turns(request: Request) -> Turns:
     return cast("Turns", request.app.state.turns)
 
 
-def _require(scope: Scope) -> Callable[[Request], Caller]:
-    def find_caller(request: Request) -> Caller:
+def _require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    async def find_caller(request: Request) -> Caller:  # a coroutine needs no worker thread
         caller = get_caller(request)
         caller.require(scope)
         return caller

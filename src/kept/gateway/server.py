@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -25,6 +27,7 @@ from kept import __version__
 from kept.agent.offload import offload
 from kept.core.errors import KeptError, UsageError
 from kept.gateway import answers
+from kept.gateway.connections import BACKLOG, limit
 from kept.gateway.identity import Gate, is_loopback_address
 from kept.gateway.limits import Entrance
 from kept.gateway.metrics import MEDIA_TYPE, Metrics
@@ -33,7 +36,7 @@ from kept.gateway.requests import Admin, Reader
 from kept.gateway.routes import chat, conversations, home, memory, proxy, skills, v1
 from kept.gateway.streams import run_guarded
 from kept.gateway.switchboard import Switchboard
-from kept.gateway.turns import Turns
+from kept.gateway.turns import INTERRUPT_SECONDS, Turns
 from kept.gateway.web import frame
 from kept.gateway.web.screens import SCREENS
 from kept.gateway.webhook import load_platforms
@@ -41,6 +44,8 @@ from kept.gateway.webhook import router as hooks
 from kept.operations import platform_messages, providers, tokens, upkeep
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from kept.app import App, Caller
 
 log = logging.getLogger(__name__)
@@ -52,6 +57,8 @@ REPLY_SECONDS = 3.0
 """How long the replies of the last turns may take to reach their platform; later ones are sent after the next start."""
 IDLE_SECONDS = 60.0
 """How often idle work is considered; it runs if no turn ended within this time."""
+STUCK_SECONDS = 5.0
+"""How much longer an orderly stop may take before the process ends at once."""
 _ROUTERS = (
     memory.router,
     conversations.router,
@@ -75,7 +82,8 @@ class Address:
     @property
     def url(self) -> str:
         """Return the address for clients of this machine."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - any address is this one too
+        host = f"[{host}]" if ":" in host else host
         return f"http://{host}:{self.port}"
 
 
@@ -93,7 +101,7 @@ def build_application(
 ) -> Entrance:
     """Return the application for a server that listens on `host`; with `answer_mcp` it serves MCP too."""
     settings = app.settings.serve
-    gate = Gate(app, is_loopback=is_loopback_address(host), hosts=frozenset(name.lower() for name in settings.hosts))
+    gate = _open_gate(app, host)
     metrics = Metrics()
     turns = Turns(metrics, idle_seconds=settings.idle_minutes * 60)
     switchboard = Switchboard(app, turns, load_platforms(app), tell)
@@ -132,6 +140,7 @@ def build_application(
     fast.state.switchboard = switchboard
     fast.state.app = app
     fast.state.is_demo = is_demo
+    fast.state.gate = gate
     fast.state.proxy = forwarder
     for router in _ROUTERS:
         # `include_router` would analyse all routes again, for 0.1 s of the first request
@@ -142,6 +151,16 @@ def build_application(
         _add_mcp(fast, answer_mcp)
     _add_errors(fast)
     return Entrance(fast, gate, settings, metrics, drain=drain)
+
+
+def _open_gate(app: App, host: str) -> Gate:
+    settings = app.settings.serve
+    return Gate(
+        app,
+        is_loopback=is_loopback_address(host),
+        hosts=frozenset(name.lower() for name in settings.hosts),
+        start_token=tokens.ensure_start_token(app) if settings.require_token else tokens.read_start_token(app),
+    )
 
 
 def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
@@ -157,7 +176,7 @@ def _add_health(fast: FastAPI, app: App, turns: Turns) -> None:
             with app.database.reading() as unit:
                 list(unit.execute("SELECT 1"))
 
-        await offload(read)
+        await offload(read, reserved=True)
         return answers.json_response({"ok": True, "turns": turns.running, "uptime": round(time.monotonic() - began)})
 
     @fast.head("/api/hello", include_in_schema=False)
@@ -263,11 +282,17 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
 
 
 def refuse_open_address(app: App, host: str) -> None:
-    """Raise UsageError for an address that other machines can reach while no token exists."""
+    """Raise UsageError for a server that other machines can reach while it asks nobody for a token."""
+    settings = app.settings.serve
     if not is_loopback_address(host) and not tokens.has_tokens(app):
         raise UsageError(
             f"{host} can be reached from other machines, but no token exists",
             "create one first: kept serve token create --name NAME",
+        )
+    if settings.hosts and not settings.require_token and not tokens.has_tokens(app):
+        raise UsageError(
+            "serve.hosts names a server that others can reach, but serve.require_token is off and no token exists",
+            "turn it on: kept config set serve.require_token true",
         )
 
 
@@ -291,7 +316,7 @@ def serve(  # noqa: PLR0913 - how the server is started
     application = build_application(app, host=host, answer_mcp=answer_mcp, is_demo=is_demo, tell=tell)
     config = uvicorn.Config(
         application,
-        http="h11",  # refuses malformed requests strictly
+        http=limit(app.settings.serve),
         ws="none",
         lifespan="on",
         log_config=None,
@@ -301,21 +326,49 @@ def serve(  # noqa: PLR0913 - how the server is started
         timeout_keep_alive=10,
         timeout_graceful_shutdown=CLIENT_SECONDS,
         h11_max_incomplete_event_size=65_536,
+        backlog=BACKLOG,
     )
-    server = _Server(config, lambda: when_ready(address), application.drain)
+    server = _Server(config, lambda: when_ready(address), application.drain, app.settings.serve.drain_seconds)
     with listener:
         server.run(sockets=[listener])
+
+
+def _end_process() -> None:
+    """End the process although a thread of it hangs; everything that was acknowledged is on the disk."""
+    log.error("a request did not end in time, so the process ends without it")
+    os._exit(1)  # an exit in order would wait for the thread
 
 
 class _Server(uvicorn.Server):
     """Reports when it is ready, and shuts down gracefully."""
 
     def __init__(
-        self, config: uvicorn.Config, when_ready: Callable[[], None], drain: Callable[[], Awaitable[None]]
+        self,
+        config: uvicorn.Config,
+        when_ready: Callable[[], None],
+        drain: Callable[[], Awaitable[None]],
+        drain_seconds: float,
     ) -> None:
         super().__init__(config)
         self._when_ready = when_ready
         self._drain = drain
+        seconds = drain_seconds + INTERRUPT_SECONDS + REPLY_SECONDS + CLIENT_SECONDS + STUCK_SECONDS
+        self._last_resort = threading.Timer(seconds, _end_process)
+        self._last_resort.daemon = True
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until told to stop; the last resort stays where a thread would keep the process alive."""
+        try:
+            super().run(sockets)
+        finally:
+            if all(thread.daemon or thread is threading.main_thread() for thread in threading.enumerate()):
+                self._last_resort.cancel()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop in order; a worker thread that never returns cannot keep the process alive."""
+        if not self.should_exit:
+            self._last_resort.start()
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

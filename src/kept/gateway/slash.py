@@ -13,6 +13,7 @@ from kept.core.errors import Refused, UsageError
 from kept.core.ids import OWNER
 from kept.operations import forget_requests, pages, sessions
 from kept.operations.conversations import use_model
+from kept.operations.models import choose_offered
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -218,7 +219,7 @@ def _model(caller: Caller, agent: Agent, rest: str) -> str:
     if rest:
         if caller.user != OWNER:  # the owner pays for the model
             raise UsageError("only the owner of this memory can change the model", "ask the owner")
-        use_model(caller, agent, rest)
+        use_model(caller, agent, choose_offered(caller, rest))
     return agent.parts.model.name if agent.parts.model is not None else "no model: answers come from memory"
 
 

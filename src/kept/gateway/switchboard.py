@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, assert_never
 import anyio
 
 from kept.agent.offload import offload
-from kept.core.errors import KeptError, NotFound, UsageError
+from kept.core.errors import KeptError, NotAllowed, UsageError
 from kept.core.events import TextStreamed, ToolStarted
 from kept.core.ids import OWNER
 from kept.gateway.platforms import (
@@ -345,7 +345,7 @@ class Switchboard:
         command = read_command(message.text)
         try:
             done = None if command is None else await run_command(caller, slot.agent, command)
-        except (UsageError, NotFound) as error:
+        except (UsageError, NotAllowed) as error:
             return f"{error.message}\n{error.remedy}"
         if isinstance(done, str):
             return done

@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 
     from kept.agent.agent import Agent
     from kept.agent.turn import Answer
-    from kept.app import Caller
+    from kept.app import Caller, Scope
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
+    from kept.operations.models import OfferedModel
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,8 @@ class Slot:
     running: bool = False
     fence: int = 0
     """The number of the lease under which it was opened; a different one means that another host has answered since."""
+    scopes: frozenset[Scope] = frozenset()
+    """What the caller who opened it may do; a request with other rights opens it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Wanted:
     """Unique for the user; the same key is the same open agent."""
     resume: SessionId | None = None
     platform: str = "api"
-    model_name: str | None = None
+    model_name: OfferedModel | None = None
     system_message: str | None = None
     incognito: bool = False
 
@@ -250,7 +253,7 @@ class Turns:
             is_other = slot is not None and (
                 wanted.resume is not None and wanted.resume not in slot.agent.conversation.lineage
             )
-            if slot is None or is_other or slot.fence != fence:
+            if slot is None or is_other or slot.fence != fence or slot.scopes != caller.scopes:
                 await self._close(name)
                 slot = await self._open(caller, wanted)
                 slot.fence = fence
@@ -279,7 +282,7 @@ class Turns:
     async def _open(self, caller: Caller, wanted: Wanted) -> Slot:
         relay = Relay()
         agent = await offload(open_agent, caller, wanted, relay)
-        return Slot(agent, relay)
+        return Slot(agent, relay, scopes=caller.scopes)
 
     @asynccontextmanager
     async def stream(self, slot: Slot, run: Callable[[Agent], Awaitable[Answer]]) -> AsyncIterator[RunningTurn]:

@@ -21,9 +21,11 @@ from kept.core.messages import (
     ToolCall,
     Usage,
 )
-from kept.core.regular_files import load_text
+from kept.core.regular_files import open_regular
 from kept.core.text import JSON, dumps
 
+MOST_SCRIPT_BYTES = 16_000_000
+"""A longer script is cut, and so is no JSON."""
 _SOME_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 
@@ -117,7 +119,8 @@ def script_of_file(path: Path) -> Callable[[ChatRequest], Step]:
     The number of answers in the request selects the step, so that a conversation can continue in another process.
     """
     try:
-        steps = [_step(item) for item in json.loads(load_text(path))]
+        with open_regular(path) as file:
+            steps = [_step(item) for item in json.loads(file.read(MOST_SCRIPT_BYTES))]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise UsageError(f"the script {str(path)!r} cannot be read: {error}", "see docs/models.md") from error
 

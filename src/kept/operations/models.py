@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NewType
 
 from kept.app.caller import Scope
-from kept.core.errors import ModelRefused, StorageError, UsageError
+from kept.core.errors import ModelRefused, NotAllowed, StorageError, UsageError
 from kept.core.ids import SessionId
 from kept.core.messages import ChatRequest, ChatResponse, Message, Role
 
@@ -59,6 +60,37 @@ def list_models(caller: Caller) -> ModelList:
     offers = tuple(app.models.offers())
     choice = choose_from(app.settings.model, list(offers))
     return ModelList(choice, tuple(app.settings.model.fallbacks), offers, prices_checked())
+
+
+OfferedModel = NewType("OfferedModel", str)
+"""The name of a model that the owner lets clients choose; never a path."""
+
+
+def list_offered(caller: Caller) -> tuple[OfferedModel, ...]:
+    """Return the models that a client over the network may name: those of the settings that no path names."""
+    from kept.llm.endpoints import EXTRACTIVE, LOCAL, SCRIPTED, parse_name
+
+    settings = caller.app.settings
+    names = [*filter(None, [settings.model.default]), *settings.model.fallbacks, *settings.serve.models]
+    offered = []
+    for name in names:
+        with suppress(UsageError):
+            wanted = parse_name(name)
+            if wanted.provider not in {LOCAL, SCRIPTED, EXTRACTIVE}:
+                offered.append(OfferedModel(str(wanted)))
+    return (*dict.fromkeys(offered), OfferedModel(EXTRACTIVE))
+
+
+def choose_offered(caller: Caller, name: str) -> OfferedModel:
+    """Return the model that a client names; raises NotAllowed for any other, whether or not it exists."""
+    offered = list_offered(caller)
+    for model in offered:
+        if name in {model, model.partition("/")[2]}:
+            return model
+    raise NotAllowed(
+        f"this server does not offer the model {name[:100]!r}",
+        f"use {', '.join(offered)}, or ask the owner to add it to serve.models",
+    )
 
 
 @dataclass(frozen=True, slots=True)

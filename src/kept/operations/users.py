@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
+from unicodedata import normalize
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
@@ -99,6 +100,7 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
     """Create a user with a folder; refused if the user exists."""
     caller.require(Scope.ADMIN)
     user = check_user_id(user_id)
+    _refuse_deceptive_id(user)
     home = caller.app.home.for_user(user)
     if user == OWNER or (home.own / _CARD).exists() or _read_accounts(caller, user):
         return Refused(Reason.PRESENT, f"the user {user!r} exists already", "`kept user list` shows all users")
@@ -107,6 +109,17 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
         add_account(caller.app.server, user, created)
     write_card(caller, user, created)
     return User(user, created, 0)
+
+
+def _refuse_deceptive_id(user: UserId) -> None:
+    """Raise UsageError for a new id that a person would read as another one."""
+    from kept.security.unicode import fold
+
+    plain = normalize("NFKC", user)
+    if plain != user or not user.isprintable():
+        raise UsageError(f"the user id {user!r} contains characters that look like others", f"use {plain!a}")
+    if user != OWNER and fold(plain) == OWNER:
+        raise UsageError(f"the user id {user!r} looks like {OWNER!r}", "choose another one")
 
 
 def add_account(server: PostgresServer, user: UserId, created: str) -> None:

@@ -1,6 +1,7 @@
 """`kept serve`: this memory as a server, the tokens of its clients, and the people of chat platforms."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ from typer.core import TyperGroup
 
 from kept import operations
 from kept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
-from kept.core.errors import Refused
+from kept.core.errors import KeptError, Refused
 from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def serve(
 ) -> None:
     """Serve until stopped: the web app, an agent with memory for every client, and every operation as REST.
 
-    Without --port, the next free port is used if 8642 is taken. On an address that other machines can reach, clients
-    need a token: kept serve token create.
+    Without --port, the next free port is used if 8642 is taken. Requests need a token: kept serve token show. For an
+    address that other machines can reach, create one first: kept serve token create.
     """
     if context.invoked_subcommand is not None:
         return
@@ -86,6 +87,7 @@ def serve(
             print_json_line({"url": address.url, "pid": os.getpid()})
             return
         say(f"kept serves at {address.url}")
+        _tell_entrance(caller, address.url)
         if port is None and address.port != caller.app.settings.serve.port:
             note(f"port {caller.app.settings.serve.port} is taken; choose one with --port")
 
@@ -97,10 +99,37 @@ def serve(
         if has_proxy:
             enabled = replace(settings, proxy=replace(settings.proxy, enabled=True))
             caller.app.settings = replace(caller.app.settings, serve=enabled)
+        if settings.require_token and operations.tokens.ensure_start_token(caller.app).is_new and not demo:
+            _tell_change(caller)
         serve(
             caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
             answer_mcp=answer_body, tell=note,
         )  # fmt: skip
+
+
+def _tell_change(caller: "Caller") -> None:
+    """Tell the owner of a home that was served without a token what its clients need now."""
+    if caller.app.has_database and not operations.tokens.has_tokens(caller.app):
+        note(
+            "requests from this machine now need a token: send `Authorization: Bearer TOKEN` with the token that "
+            "`kept serve token show` prints, or allow them without one: kept config set serve.require_token false"
+        )
+
+
+def _tell_entrance(caller: "Caller", url: str) -> None:
+    """Tell the person at a terminal how to sign in, and others that requests need a token."""
+    from kept.app import Scope
+
+    if sys.stdin.isatty() and sys.stdout.isatty() and Scope.DECIDE in caller.scopes:
+        try:
+            code = operations.tokens.create_link(caller)
+        except KeptError as error:  # a home that cannot be written can still be read
+            note(f"there is no link to sign in with: {error}")
+            return
+        say(f"open it signed in: {url}/sign-in?link={code}")
+        note("this link works once, for 15 minutes; `kept serve link` prints a new one")
+    elif caller.app.settings.serve.require_token:
+        note("requests need a token: `kept serve token show` prints one")
 
 
 @contextmanager
@@ -121,6 +150,29 @@ def open_demo() -> Iterator["Caller"]:
             operations.demo.fill_home(app.caller(), clock)
         with closing(open_app(home, environ=environ)) as app:
             yield app.caller()
+
+
+@serve_app.command("link")
+def link(
+    user: Annotated[str, typer.Option("--user", help="The user who signs in.")] = OWNER,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65_535, help="The port of the server, if it is another one.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a link that signs a person in to the web app, once; only there can a browser decide what waits."""
+    from kept.gateway.server import Address
+
+    with open_caller() as caller:
+        code = operations.tokens.create_link(caller, user)
+        settings = caller.app.settings.serve
+    address = Address(settings.host, settings.port if port is None else port)
+    url = f"{address.url}/sign-in?link={code}"
+    if as_json:
+        print_json({"url": url})
+        return
+    say(url)
+    note("it works once, for 15 minutes")
 
 
 @serve_app.command("install-service")
@@ -178,6 +230,17 @@ def token_create(
         return
     say(made.secret)
     note(f"for {made.token.user}: {', '.join(sorted(made.token.scopes))}. It is not shown again.")
+
+
+@token_app.command("show")
+def token_show(as_json: JsonFlag = False) -> None:
+    """Print the start-up token of this home: the owner's, for programs on this machine."""
+    with open_caller() as caller:
+        secret = operations.tokens.show_start_token(caller)
+    if as_json:
+        print_json({"token": secret})
+        return
+    say(secret)
 
 
 @token_app.command("list")

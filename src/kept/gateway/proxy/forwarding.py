@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,8 +41,19 @@ _HOP_BY_HOP = frozenset(
 _OURS = "x-kept"
 """The prefix of headers for kept."""
 _REPLACED = frozenset({"host", "content-length", "expect"})
+_OF_THE_ORIGIN = frozenset(
+    {
+        b"set-cookie", b"set-cookie2", b"clear-site-data", b"content-security-policy", b"service-worker-allowed",
+        b"content-security-policy-report-only", b"refresh", b"strict-transport-security", b"alt-svc",
+    }
+)  # fmt: skip
+"""Headers of a reply that would speak for this server, whose address the reply has in a browser."""
+_CORS = b"access-control-"
 _OTHER_PATHS = frozenset({"api/hello"})
 """Paths outside `v1` with which clients check whether the endpoint is up."""
+
+_PLAIN_PATH = re.compile(rb"[A-Za-z0-9/._~!$&'()*+,;=:@%-]*")
+"""What a path may consist of (RFC 3986, 3.3)."""
 
 Pairs = list[tuple[bytes, bytes]]
 
@@ -53,7 +65,7 @@ def load_upstreams(settings: Mapping[str, str]) -> dict[str, httpx2.URL]:
 
 def _read_address(name: str, address: str) -> httpx2.URL:
     place = f"serve.proxy.upstreams.{name}"
-    if not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
+    if name.startswith("kept_") or not name.isascii() or not name.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"{place}: an endpoint cannot have this name", "use letters, digits, - and _")
     try:
         parts = urlsplit(address)
@@ -71,6 +83,8 @@ def find_target(upstream: httpx2.URL, scope: Scope) -> httpx2.URL | None:
     Path and query keep their bytes. Only paths below `v1` are forwarded: an endpoint may have other interfaces.
     """
     rest = scope["raw_path"].split(b"/", 3)[3]
+    if not _PLAIN_PATH.fullmatch(rest):
+        return None
     segments = unquote(rest.decode("ascii", "replace")).replace("\\", "/").split("/")
     if any(segment in {"", ".", ".."} for segment in segments):
         return None
@@ -98,8 +112,12 @@ def _leave_cookie(value: bytes) -> bytes:
 
 
 def select_reply_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
-    """Return the headers of a reply to forward."""
-    return [(name.lower(), value) for name, value in _leave_hops(given)]
+    """Return the headers of a reply to forward: none with which an endpoint could act as a page of this server."""
+    pairs = [(name.lower(), value) for name, value in _leave_hops(given)]
+    return [
+        *((name, value) for name, value in pairs if name not in _OF_THE_ORIGIN and not name.startswith(_CORS)),
+        (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    ]
 
 
 def _leave_hops(given: Iterable[tuple[bytes, bytes]]) -> Pairs:

@@ -20,6 +20,7 @@ from kept.gateway.requests import Writer, get_turns
 from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
 from kept.gateway.turns import Turns, Wanted
 from kept.operations import conversations
+from kept.operations.models import choose_offered
 
 router = APIRouter(prefix="/api", tags=["chat"])
 
@@ -60,11 +61,15 @@ async def chat(request: Request, caller: Writer, body: ChatRequest) -> Response:
 
 
 def choose(caller: Caller, session: str | None, *, model: str | None = None, incognito: bool = False) -> Wanted:
-    """Return the conversation of a request; raises NotFound for a session that the caller does not have."""
+    """Return the conversation of a request.
+
+    Raises NotFound for a session that the caller does not have, and NotAllowed for a model that is not offered.
+    """
+    chosen = None if model is None else choose_offered(caller, model)
     if incognito or session is None:
-        return Wanted(f"new:{random_hex(8)}", model_name=model, incognito=incognito)
+        return Wanted(f"new:{random_hex(8)}", model_name=chosen, incognito=incognito)
     session_id = conversations.choose_session(caller, session, newest=False, incognito=False)
-    return Wanted(f"session:{session_id}", resume=session_id, model_name=model)
+    return Wanted(f"session:{session_id}", resume=session_id, model_name=chosen)
 
 
 async def _stream(turns: Turns, caller: Caller, wanted: Wanted, body: ChatRequest, write: Write) -> None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from kept.agent.offload import offload
 from kept.core.errors import KeptError
 from kept.core.events import TextStreamed
-from kept.core.text import one_line
+from kept.core.text import one_line, printable
 from kept.gateway.requests import Reader, Writer, get_turns
 from kept.gateway.routes.chat import choose, event_json
 from kept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
@@ -88,13 +88,15 @@ async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, to
             async for event in turn.events:
                 name, fields = event_json(event)
                 if isinstance(event, TextStreamed):
-                    await write(sse("text", {"text": event.text}))
+                    await write(sse("text", {"text": printable(event.text)}))
                 elif name in {"tool_started", "tool_finished", "warning"}:
-                    shown = {key: one_line(str(value), width=_ARGUMENT_CHARS) for key, value in fields.items()}
+                    shown = {
+                        key: printable(one_line(str(value), width=_ARGUMENT_CHARS)) for key, value in fields.items()
+                    }
                     await write(sse(name, dict(shown)))
         answer = turn.result()
         html = templates().get_template("chat_end.html").render(answer=answer, form_token=token, can_write=True)
-        await write(sse("done", {"session_id": answer.session_id, "text": answer.text, "html": html}))
+        await write(sse("done", {"session_id": answer.session_id, "text": printable(answer.text), "html": html}))
     except KeptError as error:
         await write(sse("error", {"error": error.message, "next": error.remedy}))
 

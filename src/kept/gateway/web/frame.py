@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
-from fastapi import APIRouter, Depends, Form, Request
+from fastapi import APIRouter, Depends, Form, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kept.app import App
     from kept.core.errors import Refused
     from kept.core.text import JSON
-    from kept.gateway.identity import Principal
+    from kept.gateway.identity import Gate, Principal
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -56,6 +56,8 @@ _TYPES = {
 }
 TOAST = "kept_toast"
 _TOAST_SECONDS = 60
+_TOAST_KEY = os.urandom(32)
+"""Of this process: a message is shown on the next page, or not at all after a restart."""
 _MOST_TOAST = 3_000
 _LEAST_COMPRESSED = 1_000
 _SCREENS = (
@@ -137,6 +139,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         "is_owner": caller.is_owner,
         "can_write": Scope.WRITE in caller.scopes,
         "can_admin": Scope.ADMIN in caller.scopes,
+        "can_decide": Scope.DECIDE in caller.scopes,
         "is_signed_in": COOKIE in request.cookies,
         "theme": request.cookies.get("kept_theme", "auto"),
         "has_demo": request.app.state.is_demo,
@@ -187,7 +190,14 @@ def go(address: str, toast: Toast | None = None) -> Response:
         }
         packed = base64.urlsafe_b64encode(dumps(value).encode("utf-8", "replace")).decode()
         if len(packed) <= _MOST_TOAST:
-            response.set_cookie(TOAST, packed, max_age=_TOAST_SECONDS, path="/", httponly=True, samesite="strict")
+            response.set_cookie(
+                TOAST,
+                f"{packed}.{_sign_toast(packed)}",
+                max_age=_TOAST_SECONDS,
+                path="/",
+                httponly=True,
+                samesite="strict",
+            )
     return response
 
 
@@ -197,18 +207,20 @@ def refuse(address: str, refused: Refused) -> Response:
 
 
 def _read_toast(request: Request) -> Toast | None:
-    packed = request.cookies.get(TOAST)
-    if not packed:
+    packed, _, signature = request.cookies.get(TOAST, "").partition(".")
+    # a page on another port of this host can set cookies: it must not choose which form a button sends
+    if not packed or not hmac.compare_digest(signature.encode(), _sign_toast(packed).encode()):
         return None
     try:
         value = json.loads(base64.urlsafe_b64decode(packed))
         fields = {str(name): str(each) for name, each in dict(value["fields"]).items()}
-        toast = Toast(str(value["text"]), str(value["undo"]), fields, is_problem=bool(value["bad"]))
+        return Toast(str(value["text"]), str(value["undo"]), fields, is_problem=bool(value["bad"]))
     except (ValueError, KeyError, TypeError):
         return None
-    # a page on another port of this host can set cookies: it must not choose where a form is sent
-    is_own = toast.undo.startswith("/") and not toast.undo.startswith("//") and "\\" not in toast.undo
-    return toast if is_own or not toast.undo else None
+
+
+def _sign_toast(packed: str) -> str:
+    return hmac.new(_TOAST_KEY, packed.encode(), hashlib.sha256).hexdigest()
 
 
 def safe_address(text: str, default: str = "/") -> str:
@@ -227,9 +239,15 @@ def show_more(request: Request) -> Response:
 
 
 @router.get("/sign-in")
-def ask_token(request: Request, to: str = "/") -> Response:
-    """Show the sign-in form."""
-    return _show_sign_in(request, to)
+def ask_token(request: Request, to: str = "/", link: Annotated[str, Query(max_length=200)] = "") -> Response:
+    """Sign in the person who opened a link of the terminal, or show the form."""
+    if not link:
+        return _show_sign_in(request, to)
+    made = tokens.use_link(get_app(request), link)
+    if made is None:
+        problem = "This link was used before, or it has expired. `kept serve link` prints a new one."
+        return _show_sign_in(request, to, problem=problem, status=403)
+    return _set_cookie(request, go(safe_address(to)), made)
 
 
 def _show_sign_in(request: Request, to: str, *, problem: str = "", status: int = 200) -> Response:
@@ -241,10 +259,16 @@ def _show_sign_in(request: Request, to: str, *, problem: str = "", status: int =
 @router.post("/sign-in")
 def sign_in(request: Request, token: Annotated[str, Form()] = "", to: Annotated[str, Form()] = "/") -> Response:
     """Exchange a token for a separate token of the browser."""
-    made = tokens.sign_in(get_app(request), token)
+    gate = cast("Gate", request.app.state.gate)
+    known = gate.find_token(token.strip(), request.client.host if request.client else "")
+    made = tokens.sign_in(get_app(request), known) if known is not None else None
     if made is None:
         return _show_sign_in(request, to, problem="This token is not valid, or it may not read.", status=403)
-    response = go(safe_address(to), Toast("You are signed in."))
+    return _set_cookie(request, go(safe_address(to), Toast("You are signed in.")), made)
+
+
+def _set_cookie(request: Request, response: Response, made: tokens.NewToken) -> Response:
+    """Give the browser its token."""
     seconds = int(tokens.BROWSER_DAYS * 86_400)
     is_secure = request.url.scheme == "https" or request.headers.get("x-forwarded-proto") == "https"
     response.set_cookie(

@@ -50,6 +50,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=_show,
     )
     found.filters |= {
         "ago": show_moment,
@@ -62,7 +63,7 @@ def templates() -> Environment:
         "origin": lambda word: ORIGINS.get(word, word),
         "page": lambda word: PAGES.get(str(word), str(word)),
         "kind": lambda word: KINDS.get(word, word),
-        "clean": printable,
+        "exact": write_exactly,
         "words": show_difference,
         "day": lambda moment: f"{from_epoch(moment).astimezone():%-d %B %Y}",
         "clock": lambda moment: f"{from_epoch(moment).astimezone():%H:%M}",
@@ -70,6 +71,21 @@ def templates() -> Environment:
     }
     found.globals["asset"] = name_asset
     return found
+
+
+def _show(value: object) -> object:
+    """Return a value of a template without characters that could deceive the reader, as a terminal shows it."""
+    if isinstance(value, Markup):
+        return Markup(printable(value))  # noqa: S704 - it is markup already
+    return printable(value) if isinstance(value, str) else value
+
+
+def write_exactly(value: object) -> Markup:
+    """Return the value of a form field: the server gets every character back, unprintable ones by reference."""
+    written = "".join(
+        each if each.isprintable() or each == "\n" else f"&#{ord(each)};" for each in str(escape(value))
+    )  # fmt: skip
+    return Markup(written)  # noqa: S704 - it was escaped before
 
 
 @cache

@@ -57,6 +57,7 @@ def save_health(folder: Path, client: str, health: Health) -> None:
     temp = path.with_name(f".{path.name}.{os.getpid()}")
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temp.touch(0o600)
         temp.write_text(dumps(asdict(health)), encoding="utf-8")
         temp.replace(path)
 
