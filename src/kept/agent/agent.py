@@ -81,10 +81,10 @@ class Agent:
         """The current session."""
         return self.conversation.record.session
 
-    async def turn(self, text: str, images: Sequence[ImagePart] = ()) -> Answer:
-        """Answer one message."""
+    async def turn(self, text: str, images: Sequence[ImagePart] = (), *, loaded: str = "") -> Answer:
+        """Answer one message; `loaded` is the skill that the person loaded with it."""
         async with self._hold_lease():
-            return await take_turn(self.conversation, text, images=images)
+            return await take_turn(self.conversation, text, images=images, loaded=loaded)
 
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncIterator[None]:

@@ -199,12 +199,11 @@ class Draft:
                 await self.done.wait()
 
 
-def name_speaker(message: PlatformMessage, asked: str | None = None) -> str:
+def name_speaker(message: PlatformMessage) -> str:
     """Return the text for the model; if several people share a conversation, with the name of the speaker."""
-    text = message.text if asked is None else asked
     if not message.chat.is_shared:
-        return text
-    return f"[{(message.name or message.chat.user).replace(']', ')')}] {text}"
+        return message.text
+    return f"[{(message.name or message.chat.user).replace(']', ')')}] {message.text}"
 
 
 def describe_edit(message: PlatformMessage) -> str:

@@ -80,17 +80,20 @@ _UNMARKABLE = {"thinking", "redacted_thinking"}
 
 
 def apply_cache_markers(
-    messages: Sequence[Mapping[str, Any]], *, ttl: Ttl = "5m", native: bool = True
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    ttl: Ttl = "5m",
+    native: bool = True,  # noqa: ARG001 - callers of the library pass it; both formats carry the same markers
 ) -> list[dict[str, Any]]:
     """Return a copy of `messages` with up to four cache markers; nothing else changes.
 
     Markers go to a leading system message and to the last three other messages whose last part is
-    neither empty nor thinking. Tool messages can carry a marker only in the native format. Content
-    is a list of parts; plain text is converted to one, because only parts can carry markers.
+    neither empty nor thinking. Content is a list of parts; plain text, also that of a tool message, is converted to
+    one, because only parts can carry markers.
     """
     marker = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     marked = [dict(message) for message in messages]
-    able = [message for message in marked if _can_carry_marker(message, native)]
+    able = [message for message in marked if _can_carry_marker(message)]
     system = [message for message in able if message["role"] == "system"]
     others = [message for message in able if message["role"] != "system"]
     for message in (*system[:1], *others[1 - MAX_MARKERS :]):
@@ -98,9 +101,9 @@ def apply_cache_markers(
     return marked
 
 
-def _can_carry_marker(message: Mapping[str, Any], native: bool) -> bool:
+def _can_carry_marker(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
-    if not content or (message["role"] == "tool" and not native):
+    if not content:
         return False
     if isinstance(content, str):
         return True

@@ -94,6 +94,8 @@ def call_directly(provider: object, hook: str, args: tuple[Any, ...], keywords: 
         from kept.providers.hermes import adapt_context
 
         keywords = adapt_context(keywords)
+    if hook == "initialize" and _takes_session_by_name(method):
+        args, keywords = args[1:], {**keywords, "session_id": args[0]}
     if hook == "on_memory_write":
         return _call_memory_write(method, args, keywords)
     return method(*args, **accepted_keywords(method, keywords, positional=len(args)))
@@ -131,6 +133,19 @@ def accepted_keywords(hook: Callable[..., Any], keywords: Mapping[str, Any], *, 
         return free
     named = {name for name, p in parameters.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
     return {name: value for name, value in free.items() if name in named}
+
+
+def _takes_session_by_name(initialize: Callable[..., Any]) -> bool:
+    """Whether `initialize` gets the session id by name, as from Hermes, and not as a parameter of another name."""
+    parameters = _parameters(initialize)
+    if parameters is None:
+        return False
+    positional = [name for name, p in parameters.items() if p.kind in _POSITIONAL]
+    if positional[:1] not in ([], ["session_id"]):
+        return False
+    kinds = {p.kind for p in parameters.values()}
+    own = parameters.get("session_id")
+    return own.kind is not inspect.Parameter.POSITIONAL_ONLY if own else inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _call_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
