@@ -68,3 +68,29 @@ def test_recalled_text_does_not_accumulate(kept_process, home, server):
 
     recalled = [["RECALLED-" in text for text in users_of(request)] for request in model.requests]
     assert recalled == [[True], [False, True], [False, False, True]]
+
+
+def test_memory_that_is_off_is_neither_explained_nor_offered(kept_process, home, server):
+    """With both pages switched off the prompt has no guidance for them, and the model has no tool for them."""
+    home.mkdir()
+    (home / "config.yaml").write_text("memory:\n  memory_enabled: false\n  user_profile_enabled: false\n")
+    model = server(Says("Hello."))
+
+    ran = kept_process("run", "hello", "--model", "openai/loopback-model", env=model.environment)
+
+    assert ran.code == 0, ran.err
+    body = model.requests[0].body
+    assert "# Memory" not in body["messages"][0]["content"]
+    assert "memory" not in [tool["function"]["name"] for tool in body["tools"]]
+    assert "disabled in the configuration" in kept_process("tool", "memory", '{"action": "add", "content": "x"}').out
+
+
+def test_an_incognito_chat_without_a_model_reads_past_conversations(kept_process, work):
+    """It answers from them, and does not claim that they cannot be read."""
+    kept_process("run", "The staging host is called heron-7.")
+
+    ran = kept_process("chat", "--incognito", stdin="What is the staging host called?\nWho is the plumber?\n")
+
+    assert "heron-7" in ran.out
+    assert "cannot be read" not in ran.out + ran.err
+    assert len(kept_process("sessions", "list", "--json").json) == 1

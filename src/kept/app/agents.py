@@ -151,11 +151,12 @@ class AgentBuilder:
         gauge, sink = Gauge(), events.report_side_task
         has_engine = model is not None and not opening.defers_plugins
         engine = self.engine(model, sessions, count=gauge.count, sink=sink) if model and has_engine else None
-        core = [*self._space.core_tools(sink), *self._delegation(lambda: parts, opening, sink)]
+        memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
+        offered = [tool for tool in self._space.core_tools(sink) if memory is not None or tool.schema.name != "memory"]
+        core = [*offered, *self._delegation(lambda: parts, opening, sink)]
         box = build_toolbox(
             core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
         )
-        memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
             sink=events.report,
@@ -171,7 +172,7 @@ class AgentBuilder:
             assistant=Assistant(
                 self._space.memory,
                 self._space.approvals,
-                self._make_sources(sessions),
+                self._make_sources(sessions or self._space.sessions_or_none()),  # incognito reads, and stores nothing
                 actions=self._choose_actions(opening),
             ),
             toolbox=box,
