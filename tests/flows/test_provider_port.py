@@ -1,11 +1,15 @@
 """What a provider plugin is told, when, and what it is never told; with the real command line and real plugins."""
 
 import json
+import os
+import pty
+import sys
 
 import pytest
+from tests import forks
 from tests.flows import recorder
 
-from kept.llm.scripted import Says
+from kept.llm.scripted import Says, call
 from kept.testing.loopback_servers import LoopbackOpenAI
 
 BODY = "Ask the vault for the new key before the old one is revoked."
@@ -94,3 +98,85 @@ def test_an_incognito_chat_without_a_model_reads_past_conversations(kept_process
     assert "heron-7" in ran.out
     assert "cannot be read" not in ran.out + ran.err
     assert len(kept_process("sessions", "list", "--json").json) == 1
+
+
+KEY = "sk-proj-" + "A1b2C3d4" * 10
+
+
+@pytest.mark.parametrize("isolate", ["on", "off"])
+def test_no_hook_of_a_plugin_gets_a_credential(kept_process, home, server, isolate):
+    """Message, tool arguments, page edit, title, end of the session, delegation, questions: all pass one redaction."""
+    calls = recorder.install(home)
+    use(home, "rec", f"providers:\n  isolate: {isolate}\n")
+    model = server(
+        Says("", tool_calls=(call("rec_search", q=f"who has {KEY}?"),)),
+        Says("", tool_calls=(call("memory", action="add", target="memory", content=f"The deploy key is {KEY}."),)),
+        Says("", tool_calls=(call("delegate_task", task=f"Use {KEY}."),)),
+        Says(f"The child says {KEY}."),
+        Says(f"It is {KEY}."),
+        Says("A branch."),
+    )
+
+    ran = kept_process(
+        "chat", env=model.environment, stdin=f"use the key {KEY}\n/title {KEY}\n/branch\nand now {KEY}\n/new\n"
+    )
+    kept_process("tool", "rec_search", json.dumps({"q": KEY}))
+
+    assert ran.code == 0, ran.err
+    told = {hook for hook, *_ in calls()}
+    assert {"initialize", "prefetch", "queue_prefetch", "sync_turn", "on_turn_start", "on_session_end"} <= told
+    assert {"on_session_switch", "on_delegation", "handle_tool_call", "shutdown"} <= told
+    assert KEY not in json.dumps(calls())
+    assert "[redacted:openai_key]" in json.dumps(calls("prefetch"))
+
+
+def test_set_up_without_a_terminal_names_the_dialogue_that_it_skips(kept_process, home):
+    """`post_setup` needs a terminal; without one the person is told, and how to run it."""
+    calls = recorder.install(home)
+
+    ran = kept_process("providers", "setup", "rec", "--yes")
+
+    assert ran.code == 0, ran.err
+    assert not calls("post_setup")
+    assert "set-up dialogue of its own, which was skipped" in ran.err
+    assert "kept providers setup rec" in ran.err
+
+
+@pytest.mark.parametrize("isolate", ["on", "off"])
+def test_the_own_dialogue_of_a_plugin_gets_the_configuration(home, isolate):
+    """It gets the home and what is in `config.yaml`, without credentials."""
+    calls = recorder.install(home)
+    (home / "config.yaml").write_text(
+        f"model:\n  default: openai/x\n  api_key: {KEY}\nproviders:\n  isolate: {isolate}\n"
+    )
+    master, terminal = pty.openpty()
+    with os.fdopen(master, "r+b", 0):
+        done = forks.run(
+            [sys.executable, "-m", "kept", "providers", "setup", "rec", "--no-test"],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            timeout=60,
+            check=False,
+        )
+    os.close(terminal)
+
+    assert done.returncode == 0
+    ((_, (folder, config), _),) = calls("post_setup")
+    assert folder == str(home)
+    assert config["model"] == {"default": "openai/x", "api_key": "[redacted:openai_key]"}
+
+
+def test_nothing_is_queued_for_a_provider_that_cannot_run(kept_process, home, server):
+    """Of two providers, the one that is not available has an empty queue; the other gets every turn."""
+    works = recorder.install(home, "works")
+    recorder.install(home, "absent", available=False)
+    use(home, "[works, absent]")
+    model = server(Says("one"))
+
+    ran = kept_process("run", "first", env=model.environment)
+
+    assert "'absent' is not in use" in ran.err
+    assert len(works("sync_turn")) == 1
+    lanes = {lane["provider"]: lane["waiting"] for lane in kept_process("providers", "outbox", "--json").json["lanes"]}
+    assert lanes.get("absent", 0) == 0

@@ -18,7 +18,7 @@ from kept.core.errors import ProviderError
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
-from kept.providers.hooks import describe_error
+from kept.providers.hooks import describe_error, remove_credentials
 from kept.providers.loading import IMPORT_ERRORS, Facts, load_error
 from kept.providers.peer import Peer, PeerError
 from kept.providers.plugins import Found, manifest_of
@@ -139,7 +139,8 @@ class IsolatedProvider:
 
     def call_hook(self, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run a hook in the process; the process takes the keywords that the hook's signature accepts."""
-        answer = self._call("call", [hook, list(args), dict(keywords)])
+        args, keywords = remove_credentials(hook, args, keywords)
+        answer = self._call("call", [hook, list(args), keywords])
         if hook == "initialize":
             self._initialized = (args, keywords)
         elif hook == "on_session_switch" and self._initialized is not None:
@@ -161,6 +162,7 @@ class IsolatedProvider:
 
     def run_in_terminal(self, hook: str, *args: Any) -> None:
         """Run a hook in a process that has this terminal, for a dialogue; no time limit."""
+        args, _ = remove_credentials(hook, args, {})
         process = _launch(self._found, self._serve, has_terminal=True)
         try:
             self._load(process, seconds=CALL_SECONDS)
