@@ -27,6 +27,7 @@ from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
 from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
+from kept.providers.base import ChatContext
 from kept.providers.content import plain_messages
 from kept.storage.leases import new_holder
 
@@ -57,6 +58,8 @@ class Opening:
     """The id of a new session; None generates one."""
     actions: Actions | None = None
     """What the assistant without a model may do for the person; None: only changes to the pages."""
+    chat: ChatContext = ChatContext()
+    """The chat on a platform, for providers."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 
@@ -270,10 +273,16 @@ class Agent:
         self.conversation.record.prompt = None
         self.conversation.begin_engine()
 
-    def close(self) -> None:
-        """End the conversation; notify the providers, wait briefly for them, and shut them down."""
+    def close(self, *, ends: bool = True) -> None:
+        """End the conversation; notify the providers, wait briefly for them, and shut them down.
+
+        Without `ends` the conversation goes on later, in another agent: the providers are only shut down.
+        """
         try:
-            self._end("exit")
+            if ends:
+                self._end("exit")
+            else:
+                self.conversation.record.retry()
             if self.parts.providers is not None and not self.conversation.incognito:
                 self.parts.providers.shutdown()
         finally:

@@ -9,7 +9,7 @@ from kept.core.events import Event, ModelCalled, Warned
 from kept.core.ids import SessionId
 from kept.core.ports import ignore
 from kept.core.text import JSON
-from kept.core.values import dataclass, replace
+from kept.core.values import asdict, dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kept.agent.toolbox import Toolbox
     from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
+    from kept.core.messages import Session
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
@@ -110,10 +111,10 @@ class AgentBuilder:
         """Start the configured external memories; their tools are available after that."""
         if sessions is None or not self._has_memory(opening):
             return None
-        providers = self.providers(opening)
+        resumed = None if opening.resume is None else sessions.session(sessions.tip(opening.resume))
+        providers = self.providers(opening, resumed)
         if providers is not None:
-            session_id = sessions.tip(opening.resume) if opening.resume is not None else opening.session_id
-            providers.start(session_id or "")
+            providers.start((resumed.id if resumed is not None else opening.session_id) or "")
         return providers
 
     def _close_managers(self) -> None:
@@ -266,8 +267,11 @@ class AgentBuilder:
         )
         return found.engine
 
-    def providers(self, opening: Opening) -> ProviderManager | None:
-        """Return the manager of the external memories that are configured, None for the built-in pages only."""
+    def providers(self, opening: Opening, resumed: Session | None = None) -> ProviderManager | None:
+        """Return the manager of the external memories that are configured, None for the built-in pages only.
+
+        `resumed` is the stored session with which the conversation continues.
+        """
         given = self._app.given.provider
         if not self._app.settings.memory.provider and given is None:
             return None
@@ -284,8 +288,10 @@ class AgentBuilder:
             agent_context="cron" if opening.source == "cron" else "primary",
             agent_identity=self._app.home.profile,
             agent_workspace=str(project_root(self._app.folder) or self._app.folder),
-            parent_session_id=opening.parent or "",
+            parent_session_id=opening.parent or (resumed.parent_session_id if resumed is not None else None) or "",
             user_id=self._space.user,
+            session_title=(resumed.title if resumed is not None else None) or "",
+            **asdict(opening.chat),
         )
         source, settings = self._app.plugin_source(), self._app.settings
         managing = ManagerContext(

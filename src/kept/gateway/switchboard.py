@@ -22,6 +22,7 @@ from kept.gateway.platforms import (
     Shown,
     Stopped,
     Undelivered,
+    describe_chat,
     describe_edit,
     join_files,
     name_speaker,
@@ -320,7 +321,8 @@ class Switchboard:
         job.entry = await offload(platform_messages.begin_message, caller, job.entry)
         key = conversation_keys.build_key(job.entry.message.chat)
         found = await offload(conversation_keys.find_session, caller, key)
-        wanted = Wanted(key, resume=None if found is None else found.session_id, platform=job.platform.name)
+        resume, chat = None if found is None else found.session_id, describe_chat(job.entry.message, key)
+        wanted = Wanted(key, resume=resume, platform=job.platform.name, chat=chat)
         async with self._turns.slot(caller, wanted, fence=fence) as slot:
             is_due = found is not None and self._is_due(found.last_used)
             text = await self._respond(caller, job, slot, is_due=is_due)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
+    from kept.providers.base import ChatContext
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +86,7 @@ class Wanted:
     model_name: str | None = None
     system_message: str | None = None
     incognito: bool = False
+    chat: ChatContext | None = None
 
 
 @dataclass(slots=True)
@@ -147,8 +149,11 @@ class Turns:
                 slot.agent.interrupt()
         with anyio.move_on_after(INTERRUPT_SECONDS):
             await self._wait_for_turns()
-        for name in list(self._slots):
-            await self._close(name)
+        ended: set[SessionId] = set()
+        for name, slot in reversed(list(self._slots.items())):  # the slot used last has the whole session
+            session_id = slot.agent.session.id
+            await self._close(name, ends=session_id not in ended)
+            ended.add(session_id)
 
     async def _wait_for_turns(self) -> None:
         for slot in list(self._slots.values()):
@@ -156,7 +161,7 @@ class Turns:
                 continue
 
     async def close_idle(self) -> None:
-        """Close conversations that have been idle for too long."""
+        """Close the agents of conversations that have been idle for too long; the conversations do not end."""
         horizon = time.monotonic() - self._idle_seconds
         idle = [name for name, slot in self._slots.items() if slot.used < horizon and not slot.running]
         for name in idle:
@@ -176,11 +181,12 @@ class Turns:
         slot.agent.interrupt()
         return True
 
-    async def _close(self, name: tuple[UserId, str]) -> None:
+    async def _close(self, name: tuple[UserId, str], *, ends: bool = False) -> None:
+        """Close an agent; its conversation ends only with the server, and goes on in another agent otherwise."""
         slot = self._slots.pop(name, None)
         if slot is not None:
             try:
-                await offload(slot.agent.close)
+                await offload(slot.agent.close, ends=ends)
             except KeptError:
                 log.warning("a conversation could not be closed properly", exc_info=True)
 
@@ -357,6 +363,7 @@ def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
         model_name=wanted.model_name,
         platform=wanted.platform,
         system_message=wanted.system_message,
+        chat=wanted.chat,
     )
     agent.conversation.has_hygiene = True
     return agent

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kept.core.messages import StoredMessage
     from kept.core.text import JSON
     from kept.curation.curator import Curator
+    from kept.providers.base import ChatContext
 
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     platform: str = "cli",
     system_message: str | None = None,
     has_message: bool = False,
+    chat: ChatContext | None = None,
 ) -> Agent:
     """Open a conversation for the caller; its events go to the caller's sink.
 
@@ -69,6 +71,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
     from kept.operations.spoken_orders import SpokenOrders
+    from kept.providers.base import ChatContext
 
     opening = Opening(
         resume=resume,
@@ -77,6 +80,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
         incognito=incognito,
         approve=approve,
         actions=SpokenOrders(caller),
+        chat=chat or ChatContext(),
         defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink
