@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.ports import Sessions
-    from kept.storage.leases import FencedLease
+    from kept.storage.leases import Lease
 
 SKILL_FITS = 0.5
 """A skill is suggested if its description contains at least this share of the question's words."""
@@ -189,15 +189,12 @@ class AgentBuilder:
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
             titler=self._titler(model, sink),
             review_tokens_today=lambda: self._review_tokens(sessions),
-            open_lease=None if self._app.server is None else self._open_lease,
+            open_lease=self._open_lease,
         )
         return parts
 
-    def _open_lease(self, root: SessionId, holder: str) -> FencedLease:
-        """Return the lease of a conversation among the processes that share the server."""
-        from kept.storage.leases import TURN_SECONDS, FencedLease
-
-        return FencedLease(self._space.database, f"session:{root}", holder=holder, seconds=TURN_SECONDS)
+    def _open_lease(self, root: SessionId, agent_name: str) -> Lease:
+        return self._space.open_lease(f"session:{root}", agent_name)
 
     def _collect_tools(
         self,

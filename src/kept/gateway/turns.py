@@ -15,9 +15,10 @@ import anyio
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
 from kept.core.errors import Busy, KeptError, StorageError
+from kept.core.ids import random_hex
 from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversation_keys, conversations
-from kept.storage.leases import TURN_SECONDS, new_holder
+from kept.storage.leases import TURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,15 +32,15 @@ if TYPE_CHECKING:
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
-    from kept.operations.conversation_keys import TurnLease
     from kept.providers.base import ChatContext
+    from kept.storage.leases import Lease
 
 log = logging.getLogger(__name__)
 
 MOST_OPEN = 500
 """How many conversations stay open; the least recently used is closed first."""
 LEAD_SECONDS = 120.0
-"""How long a turn waits for one of the same conversation on another host."""
+"""How long a turn waits for one of the same conversation in another process."""
 LOOK_SECONDS = 0.25
 INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to store what it has when the server stops."""
@@ -114,7 +115,7 @@ class Turns:
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
         self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
-        self._holder = new_holder()
+        self._name = random_hex(4)
         self._idle_seconds = idle_seconds
         self._background: TaskGroup | None = None
         self._is_stopping = False
@@ -212,10 +213,7 @@ class Turns:
 
         Yields a number that changes when another host has answered in between.
         """
-        lease = conversation_keys.open_turn(caller, key, self._holder)
-        if lease is None:
-            yield 0
-            return
+        lease = conversation_keys.open_turn(caller, key, self._name)
         await _take(lease)
         stop = anyio.Event()
         if self._background is not None:
@@ -335,16 +333,16 @@ class Turns:
         self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
 
 
-async def _take(lease: TurnLease) -> None:
+async def _take(lease: Lease) -> None:
     """Take a lease as soon as no other host has it."""
     deadline = time.monotonic() + LEAD_SECONDS
     while not await offload(lease.take):
         if time.monotonic() > deadline:
-            raise Busy("another host is still answering in this conversation", "try again in a moment")
+            raise Busy("another process is still answering in this conversation", "try again in a moment")
         await anyio.sleep(LOOK_SECONDS)
 
 
-async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
+async def _renew(lease: Lease, stop: anyio.Event) -> None:
     """Renew a lease three times per lease period, until it is released or lost."""
     while True:
         with anyio.move_on_after(TURN_SECONDS / 3):

@@ -283,7 +283,7 @@ def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]
 
 def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
     deadline = time.monotonic() + timeout_seconds
-    while not _try_lock(descriptor, sidecar):
+    while not try_lock(descriptor, sidecar):
         if time.monotonic() >= deadline:
             raise Busy(
                 f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
@@ -292,7 +292,8 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _try_lock(descriptor: int, sidecar: Path) -> bool:
+def try_lock(descriptor: int, sidecar: Path) -> bool:
+    """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
     try:
         if sys.platform == "win32":  # pragma: no cover
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

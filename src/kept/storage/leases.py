@@ -1,15 +1,17 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from kept.core.errors import Busy
 from kept.core.ids import random_hex
-from kept.storage.files import is_alive
+from kept.storage.files import explain_errors, is_alive, make_folder, try_lock
 
 if TYPE_CHECKING:
     from kept.core.ports import Database, UnitOfWork
@@ -22,9 +24,9 @@ TURN_SECONDS = 15.0
 A host that renews it too late keeps its conversation unless another host has taken it."""
 
 
-def new_holder() -> str:
-    """Return a unique name for a holder, with the machine and the process it runs in."""
-    return f"{_machine()}:{os.getpid()}:{random_hex(4)}"
+def new_holder(name: str = "") -> str:
+    """Return a unique name for a holder, with the machine and the process it runs in, and its own name there."""
+    return f"{_machine()}:{os.getpid()}:{name or random_hex(4)}"
 
 
 def is_held(holder: str, until: float, *, now: float, seconds: float) -> bool:
@@ -47,6 +49,86 @@ def _machine() -> str:
     import socket  # 3 ms of every start, and few commands take a lease
 
     return socket.gethostname()
+
+
+class Lease(Protocol):
+    """The right to answer in a conversation, which one process at a time has."""
+
+    fence: int
+    """A number that grows each time another holder takes the lease; 0 if it has none."""
+
+    def take(self) -> bool:
+        """Take or renew the lease without waiting; False while another holder has it."""
+        ...
+
+    def release(self) -> None:
+        """Let others take the lease at once."""
+        ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Refuse writes inside the block once the lease is lost."""
+        ...
+
+    def keep(self) -> AbstractContextManager[None]:
+        """Keep the lease until the end of the block; then release it."""
+        ...
+
+
+class FileLease:
+    """A lease among the processes of one machine: a lock on a file, which ends with the process that holds it."""
+
+    fence = 0
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.lock"
+        self._descriptor: int | None = None
+        self._is_released = False
+        self._mutex = threading.Lock()
+
+    def take(self) -> bool:
+        """Take the lease, once; it needs no renewal."""
+        with self._mutex:
+            while self._descriptor is None and not self._is_released:
+                make_folder(self._path.parent)
+                with explain_errors("open the lock file", self._path):
+                    descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+                if not try_lock(descriptor, self._path):
+                    os.close(descriptor)
+                    return False
+                if self._is_current(descriptor):
+                    self._descriptor = descriptor
+                else:  # its last holder has removed it meanwhile, and others lock a new file
+                    os.close(descriptor)
+            return not self._is_released
+
+    def release(self) -> None:
+        """Remove the file while it is locked, so that none is left behind, and unlock it."""
+        with self._mutex:
+            self._is_released = True
+            descriptor, self._descriptor = self._descriptor, None
+            if descriptor is not None:
+                with suppress(OSError):
+                    self._path.unlink()
+                os.close(descriptor)
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Do nothing: this lease cannot be lost."""
+        yield
+
+    @contextmanager
+    def keep(self) -> Iterator[None]:
+        """Hold the lease until the end of the block."""
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _is_current(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+        except FileNotFoundError:
+            return False
 
 
 class FencedLease:
