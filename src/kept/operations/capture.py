@@ -283,6 +283,7 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
     """Open a capture into the caller's sessions; a preview only counts."""
     from kept.importers.capture import Capture, Preview
     from kept.importers.conversations import is_excluded
+    from kept.operations.conversations import find_root
 
     patterns = caller.app.settings.connect.exclude
     home = caller.app.environ.get("HOME", "")
@@ -293,6 +294,7 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
         clock=caller.app.clock,
         is_excluded=lambda folder: is_excluded(folder, patterns, home),
         purpose=purpose,
+        open_lease=lambda session_id: caller.space.open_lease(f"session:{find_root(caller, session_id)}"),
     )
 
 

@@ -315,7 +315,7 @@ def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[Ses
 
     store = caller.space.sessions
     tip = store.tip(store.resolve(name))
-    root = _find_chain(caller, tip)[-1]
+    root = find_root(caller, tip)
     ratio = store.read_note(root, "calibration")
     gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
     engine.prepare(replace(engine.setup, count=gauge.count))
@@ -333,6 +333,11 @@ def _count_compactions(caller: Caller, session_id: SessionId) -> int:
     store = caller.space.sessions
     rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))
     return sum(1 for row in rows if row.origin is Origin.SYNTHETIC and is_summary(row.message))
+
+
+def find_root(caller: Caller, session_id: SessionId) -> SessionId:
+    """Return the first session of a conversation, after which its lease is named."""
+    return _find_chain(caller, session_id)[-1]
 
 
 def _find_chain(caller: Caller, session_id: SessionId) -> list[SessionId]:
