@@ -10,11 +10,14 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from kept.core.errors import ProviderError
+from kept.core.ids import random_hex
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
@@ -34,6 +37,8 @@ STOP_SECONDS: Final = 0.3
 MAX_LINES_PER_MINUTE: Final = 300
 """How much of a plugin's output is logged, in case it prints without end."""
 _OUTPUT_CHUNK: Final = 65_536
+_VARIABLE: Final = "KEPT_PLUGIN_PROCESS"
+_KILL_ROUNDS: Final = 5
 
 
 @dataclass(slots=True)
@@ -45,6 +50,8 @@ class _Process:
     output: socket.socket | None
     facts: Mapping[str, Any]
     """What it said about the plugin when it loaded it."""
+    mark: str = ""
+    """Its entry in the environment, which everything that it starts inherits."""
 
     def is_alive(self) -> bool:
         """Whether the process has not ended; whatever it forked does not count."""
@@ -58,7 +65,7 @@ class _Process:
         return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
 
     def end(self) -> None:
-        """End the process and everything that it started in its group; waits a moment only."""
+        """End the process and everything that it started; waits a moment only."""
         self.peer.close()
         try:
             self.program.wait(STOP_SECONDS)
@@ -69,6 +76,7 @@ class _Process:
                 target(signal.SIGKILL)
             except (OSError, ValueError):  # nothing is left of it
                 continue
+        _kill_marked(self.mark)
         if self.output is not None:
             _shut(self.output)
 
@@ -273,6 +281,25 @@ def _end_all() -> None:
         provider.close()
 
 
+def _kill_marked(mark: str) -> None:
+    """Kill what a plugin started in sessions of its own; possible where the system shows environments in files."""
+    wanted, processes = mark.encode(), Path("/proc")
+    for _ in range(_KILL_ROUNDS):  # one that forks meanwhile is found in the next round
+        living = [entry for entry in processes.glob("[0-9]*") if _has_variable(entry / "environ", wanted)]
+        for entry in living:
+            with suppress(OSError):
+                os.kill(int(entry.name), signal.SIGKILL)
+        if not living:
+            return
+
+
+def _has_variable(environ: Path, wanted: bytes) -> bool:
+    try:
+        return bool(wanted) and wanted in environ.read_bytes().split(b"\0")
+    except OSError:  # it has ended, or belongs to somebody else
+        return False
+
+
 def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process:
     """Start an empty process; its standard streams are ours only for a dialogue."""
     ours, theirs = socket.socketpair()
@@ -284,8 +311,11 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
     # -P: without it the working folder, whose modules may have any name, would come before the packages
     # -u: what a plugin prints is in the log at once, also if its process is killed
     command = [sys.executable, "-P", "-u", "-m", "kept.providers.child", str(theirs.fileno())]
+    token = random_hex(16)
     try:
-        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], **streams)
+        program = subprocess.Popen(
+            command, pass_fds=[theirs.fileno()], env={**os.environ, _VARIABLE: token}, **streams
+        )
     except OSError as error:
         raise ProviderError(f"no process could be started for the plugin {found.name!r}: {error}") from error
     finally:
@@ -296,7 +326,7 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
         start_thread(partial(_log_output, found.name, output), name=f"kept-plugin-output-{found.name}")
     peer = Peer(ours, serve, name=f"kept-plugin-{found.name}")
     peer.start()
-    return _Process(program, peer, output, {})
+    return _Process(program, peer, output, {}, f"{_VARIABLE}={token}")
 
 
 def _log_output(name: str, output: socket.socket) -> None:

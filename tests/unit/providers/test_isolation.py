@@ -159,6 +159,28 @@ def test_a_process_that_dies_fails_one_call_and_comes_back(tmp_path, open_plugin
     assert provider.prefetch("tea") == "recalled for tea in s1"
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs environments in files")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_program_in_a_session_of_its_own_does_not_outlive_the_plugin(tmp_path, open_plugin, is_killed):
+    """It left the process group; it is found by its environment, also after its parent has ended."""
+    code = (
+        "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True); "
+        'open(self.home + "/daemon", "w").write(str(p.pid))'
+    )
+    write_plugin(tmp_path, initialize=code)
+    provider = open_plugin()
+    start(provider, tmp_path)
+    eventually(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text())
+    daemon = int((tmp_path / "daemon").read_text())
+    assert _lives(daemon)
+
+    if is_killed:
+        os.kill(provider.process_id, signal.SIGKILL)
+    close_provider(provider)
+
+    eventually(lambda: not _lives(daemon))
+
+
 def test_threads_and_forks_do_not_outlive_the_plugin(tmp_path, open_plugin):
     """A thread that never ends, and a fork that holds every descriptor: closing takes no time, and both are gone."""
     fork = 'open(self.home + "/fork", "w").write(str(os.getpid())) if (pid := os.fork()) == 0 else None; '
