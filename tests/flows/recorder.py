@@ -2,7 +2,7 @@
 
 import json
 
-PLUGIN = '''
+PLUGIN = """
 import json, pathlib
 from agent.memory_provider import MemoryProvider
 
@@ -36,7 +36,7 @@ for hook in ("queue_prefetch", "sync_turn", "on_turn_start", "on_session_end", "
     setattr(Recorder, hook, recording(hook))
 
 def register(ctx): ctx.register_memory_provider(Recorder())
-'''
+"""
 
 
 def install(home, name="rec", *, available=True):

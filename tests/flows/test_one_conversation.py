@@ -54,7 +54,9 @@ def start(home, work, server):
 def asked(server, text):
     """Wait until the model was asked something; return the request's messages."""
     for _ in range(600):
-        found = [each.body["messages"] for each in list(server.requests) if text in json.dumps(each.body["messages"][-1])]
+        found = [
+            each.body["messages"] for each in list(server.requests) if text in json.dumps(each.body["messages"][-1])
+        ]
         if found:
             return [message["content"] for message in found[0][1:]]
         time.sleep(0.05)

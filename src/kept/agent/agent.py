@@ -117,20 +117,9 @@ class Agent:
 
     async def _take(self, lease: "Lease") -> "Lease | None":
         """Take a lease as soon as no other process has it; None if nothing can be stored now."""
-        began, is_told = time.monotonic(), False
+        began = time.monotonic()
         try:
-            with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
-                is_taken = await offload(lease.take)
-            while not is_taken:
-                seconds = time.monotonic() - began
-                if seconds > LEAD_SECONDS:
-                    raise Busy("another process is still answering in this conversation", "try again in a moment")
-                if seconds > PATIENCE_SECONDS and not is_told:
-                    is_told = True
-                    waits = "another process is answering in this conversation, so this message waits"
-                    self.parts.sink(Warned(waits, "stop waiting with Ctrl-C; /branch continues beside it"))
-                await anyio.sleep(LOOK_SECONDS)
-                is_taken = await offload(lease.take)
+            await self._wait_for(lease, began)
         except Busy:
             raise
         except StorageError as error:
@@ -139,6 +128,21 @@ class Agent:
             log.warning("no lease for the conversation: %s", error)
             return None
         return lease
+
+    async def _wait_for(self, lease: "Lease", began: float) -> None:
+        is_told = False
+        with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
+            is_taken = await offload(lease.take)
+        while not is_taken:
+            seconds = time.monotonic() - began
+            if seconds > LEAD_SECONDS:
+                raise Busy("another process is still answering in this conversation", "try again in a moment")
+            if seconds > PATIENCE_SECONDS and not is_told:
+                is_told = True
+                waits = "another process is answering in this conversation, so this message waits"
+                self.parts.sink(Warned(waits, "stop waiting with Ctrl-C; /branch continues beside it"))
+            await anyio.sleep(LOOK_SECONDS)
+            is_taken = await offload(lease.take)
 
     def _is_behind(self) -> bool:
         """Whether another process has added to the conversation since this one read it."""

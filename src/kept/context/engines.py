@@ -165,8 +165,7 @@ class GuardedEngine(ContextEngine):
         from kept.providers.running import plugin_code  # only plugins need it
 
         try:
-            if self._hanging is not None and not self._hanging(0):
-                raise TimeoutError("an earlier call still hangs")
+            self._refuse_hanging()
             with plugin_code(self.title):
                 return call()
         except (GivenUp, KeyboardInterrupt):
@@ -175,6 +174,10 @@ class GuardedEngine(ContextEngine):
             self.failures += 1
             log.warning("context engine %r failed", self.title, exc_info=True)
             return default
+
+    def _refuse_hanging(self) -> None:
+        if self._hanging is not None and not self._hanging(0):
+            raise TimeoutError("an earlier call still hangs")
 
     def _notify(self, call: Callable[[], T]) -> T | None:
         """Run a short call of the plugin in a thread, and wait for it for a limited time; None after any failure."""
@@ -205,13 +208,10 @@ def _plain(value: object) -> JSON:
 
 def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
     """Return why an engine's outcome is invalid, or an empty text."""
-    if not isinstance(outcome, Compaction | Pruned | Unchanged):
-        return f"not an outcome but {type(outcome).__name__}"
-    note: object = outcome.note
-    if not isinstance(note, str):
-        return "the note is not text"
+    if not isinstance(outcome, Compaction | Pruned | Unchanged) or not _is_readable(outcome):
+        return f"no usable outcome but {type(outcome).__name__}"
     if isinstance(outcome, Unchanged):
-        return "" if isinstance(outcome.reason, Why) else "the reason is none of `Why`"
+        return ""
     if fault := faults(outcome.messages):
         return fault[0]
     if _lost_last_user([row.message for row in rows], outcome.messages):
@@ -221,6 +221,12 @@ def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
         if named != sorted(row.id for row in rows):
             return "a message is neither kept nor covered"
     return ""
+
+
+def _is_readable(outcome: Outcome) -> bool:
+    """Whether what a person is told about an outcome has the right types."""
+    note: object = outcome.note
+    return isinstance(note, str) and not (isinstance(outcome, Unchanged) and not isinstance(outcome.reason, Why))
 
 
 def _lost_last_user(before: Sequence[Message], after: Sequence[Message]) -> bool:

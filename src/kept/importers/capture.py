@@ -59,10 +59,10 @@ class Capture:
         clock: Clock,
         is_excluded: Callable[[str | None], bool],
         purpose: Purpose | None = None,
-        open_lease: Callable[[SessionId], Lease] | None = None,
     ) -> None:
         self._store = store
-        self._open_lease = open_lease
+        self.open_lease: Callable[[SessionId], Lease] | None = None
+        """Opens the lease of a conversation in which agents may answer; None if there is none to respect."""
         self._leases: dict[SessionId, Lease] = {}
         self._database = database
         self._clock = clock
@@ -168,9 +168,9 @@ class Capture:
 
     def _hold_lease(self, session_id: SessionId) -> None:
         """Raise Busy while an agent answers in a session, so that its turn is not divided."""
-        if self._open_lease is None or session_id in self._leases:
+        if self.open_lease is None or session_id in self._leases:
             return
-        lease, deadline = self._open_lease(session_id), time.monotonic() + _RELEASE_SECONDS
+        lease, deadline = self.open_lease(session_id), time.monotonic() + _RELEASE_SECONDS
         while not lease.take():
             if time.monotonic() > deadline:
                 raise Busy("another process is answering in this conversation", "what is captured is stored after that")
@@ -388,9 +388,7 @@ class Preview(Capture):
         clock: Clock,
         is_excluded: Callable[[str | None], bool],
         purpose: Purpose | None = None,
-        open_lease: Callable[[SessionId], Lease] | None = None,
     ) -> None:
-        del open_lease  # nothing is written
         super().__init__(store, database, client, clock=clock, is_excluded=is_excluded, purpose=purpose)
         self._seen: set[bytes] = set()
 

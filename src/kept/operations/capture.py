@@ -287,15 +287,16 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
 
     patterns = caller.app.settings.connect.exclude
     home = caller.app.environ.get("HOME", "")
-    return (Preview if is_preview else Capture)(
+    capture = (Preview if is_preview else Capture)(
         caller.space.sessions,
         caller.database,
         client,
         clock=caller.app.clock,
         is_excluded=lambda folder: is_excluded(folder, patterns, home),
         purpose=purpose,
-        open_lease=lambda session_id: caller.space.open_lease(f"session:{find_root(caller, session_id)}"),
     )
+    capture.open_lease = lambda session_id: caller.space.open_lease(f"session:{find_root(caller, session_id)}")
+    return capture
 
 
 def summarise(tally: Tally) -> Captured:

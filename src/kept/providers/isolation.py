@@ -313,9 +313,7 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
     command = [sys.executable, "-P", "-u", "-m", "kept.providers.child", str(theirs.fileno())]
     token = random_hex(16)
     try:
-        program = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env={**os.environ, _VARIABLE: token}, **streams
-        )
+        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], env={**os.environ, _VARIABLE: token}, **streams)
     except OSError as error:
         raise ProviderError(f"no process could be started for the plugin {found.name!r}: {error}") from error
     finally:

@@ -22,7 +22,7 @@ _NAME = "memory-context"
 _OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
 _TAG = expression(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
 _IN_SENTENCE = expression(r"[`'\"”’.,;:!?)]")
-"""What follows a tag that a sentence mentions: a closing quotation mark or punctuation. Anything else may be recalled."""
+"""What follows a tag that a sentence mentions: a quotation mark or punctuation. Anything else may be recalled."""
 _FOREIGN_NOTE = expression(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
 _ROUNDS = 16
 
@@ -83,7 +83,7 @@ def sanitize_context(text: str) -> str:
 
 
 def split_blocks(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield the pieces of `text` in order, each with whether it is an innermost fenced block; joined they are `text`."""
+    """Yield the pieces of `text` in order, each with whether it is a fenced block; joined they are `text`."""
     end, opened = 0, None
     for tag in fence_tags(text):
         if tag.kind == "open":

@@ -120,7 +120,7 @@ def test_a_whole_text_is_kept_as_it_was_shown(text):
     "text",
     [
         "kept wraps recalled text in `<memory-context>` tags, so that a model can tell it apart.\nThat is all.",
-        "The tag \"<memory-context>\" begins recalled text, and \"</memory-context>\" ends it.\nThat is all.",
+        'The tag "<memory-context>" begins recalled text, and "</memory-context>" ends it.\nThat is all.',
         "It stands between `<memory-context>` and `</memory-context>`.",
     ],
 )

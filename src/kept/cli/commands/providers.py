@@ -170,7 +170,9 @@ def _configure(
         if is_asked:
             operations.providers.run_own_setup(caller, provider)
             return
-        note(f"{provider.name} has a set-up dialogue of its own, which was skipped: it needs a terminal, and no answers")
+        note(
+            f"{provider.name} has a set-up dialogue of its own, which was skipped: it needs a terminal, and no answers"
+        )
         note(f"  to run it: kept providers setup {provider.name}")
     answers = given
     if is_asked:
