@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -18,14 +19,22 @@ MODEL = ("--model", "openai/loopback-model")
 
 
 @pytest.fixture
-def server():
+def released():
+    """Lets the endpoint answer what is called slow."""
+    return threading.Event()
+
+
+@pytest.fixture
+def server(released):
     """An endpoint that takes its time for what is called slow, and never answers what hangs."""
 
     def answer(body):
         said = body["messages"][-1]["content"]
         if said.endswith("hang on"):
             return Hangs(60)
-        return Says(f"answer to {said}", delay_seconds=0.1 if said.startswith("slow") else 0.0, piece_length=1)
+        if said.startswith("slow"):
+            assert released.wait(90)
+        return Says(f"answer to {said}")
 
     with LoopbackOpenAI(answer) as one:
         yield one
@@ -63,18 +72,20 @@ def asked(server, text):
     raise AssertionError(f"never asked: {text}")
 
 
-def test_the_second_of_two_turns_waits_and_knows_the_first(kept_process, start, server):
+def test_the_second_of_two_turns_waits_and_knows_the_first(kept_process, start, server, released):
     """The turns of two processes follow each other; the person of the second is told why it waits."""
     session = kept_process("run", "one", *MODEL, "--json", env=server.environment).json["session_id"]
     first = start("run", "slow two", "--resume", session, *MODEL)
     asked(server, "slow two")
     second = start("run", "three", "--continue", *MODEL)
 
+    told = second.stderr.readline().decode()
+    released.set()
     out, err = second.communicate(timeout=60)
 
     assert first.wait(30) == second.returncode == 0, err
+    assert "another process is answering in this conversation" in told
     assert out.decode().strip() == "answer to three"
-    assert "another process is answering in this conversation" in err.decode()
     assert asked(server, "three") == ["one", "answer to one", "slow two", "answer to slow two", "three"]
 
 

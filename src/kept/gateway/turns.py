@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
     from kept.gateway.metrics import Metrics
+    from kept.operations.conversation_keys import TurnLease
     from kept.providers.base import ChatContext
-    from kept.storage.leases import Lease
 
 log = logging.getLogger(__name__)
 
@@ -333,7 +333,7 @@ class Turns:
         self._background.start_soon(run_guarded, "the work after a turn", agent.after_turn)
 
 
-async def _take(lease: Lease) -> None:
+async def _take(lease: TurnLease) -> None:
     """Take a lease as soon as no other host has it."""
     deadline = time.monotonic() + LEAD_SECONDS
     while not await offload(lease.take):
@@ -342,7 +342,7 @@ async def _take(lease: Lease) -> None:
         await anyio.sleep(LOOK_SECONDS)
 
 
-async def _renew(lease: Lease, stop: anyio.Event) -> None:
+async def _renew(lease: TurnLease, stop: anyio.Event) -> None:
     """Renew a lease three times per lease period, until it is released or lost."""
     while True:
         with anyio.move_on_after(TURN_SECONDS / 3):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from kept.app.caller import Scope
 from kept.core.ids import SessionId
@@ -100,7 +100,10 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
         )
 
 
-def open_turn(caller: Caller, key: str, holder_name: str) -> Lease:
+TurnLease: TypeAlias = "Lease"
+
+
+def open_turn(caller: Caller, key: str, holder_name: str) -> TurnLease:
     """Return the lease of a conversation among the servers that share the home."""
     return caller.space.open_lease(f"turn:{key}", holder_name)
 

@@ -92,8 +92,8 @@ def apply_cache_markers(
     Markers go to a leading system message and to the last three other messages whose last part is
     neither empty nor thinking. After a long turn two of the three go to the ends of the turns before the last two
     messages of the person: the newest of them loses its recalled text in the next turn, and an endpoint looks back
-    only twenty blocks from a marker. Content is a list of parts; plain text, also that of a tool message, is converted to
-    one, because only parts can carry markers.
+    only twenty blocks from a marker. Content is a list of parts; plain text, also that of a tool message, is
+    converted to one, because only parts can carry markers.
     """
     marker = {"type": "ephemeral"} if ttl == "5m" else {"type": "ephemeral", "ttl": ttl}
     marked = [dict(message) for message in messages]

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from kept.core.errors import ProviderError
 from kept.core.ids import random_hex
+from kept.core.regular_files import load_bytes
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
@@ -295,7 +296,7 @@ def _kill_marked(mark: str) -> None:
 
 def _has_variable(environ: Path, wanted: bytes) -> bool:
     try:
-        return bool(wanted) and wanted in environ.read_bytes().split(b"\0")
+        return bool(wanted) and wanted in load_bytes(environ).split(b"\0")
     except OSError:  # it has ended, or belongs to somebody else
         return False
 

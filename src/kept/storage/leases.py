@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kept.core.errors import Busy
 from kept.core.ids import random_hex
-from kept.storage.files import explain_errors, is_alive, make_folder, try_lock
+from kept.storage.files import is_alive, remove_lock_file, take_lock_file
 
 if TYPE_CHECKING:
     from kept.core.ports import Database, UnitOfWork
@@ -88,28 +88,17 @@ class FileLease:
     def take(self) -> bool:
         """Take the lease, once; it needs no renewal."""
         with self._mutex:
-            while self._descriptor is None and not self._is_released:
-                make_folder(self._path.parent)
-                with explain_errors("open the lock file", self._path):
-                    descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
-                if not try_lock(descriptor, self._path):
-                    os.close(descriptor)
-                    return False
-                if self._is_current(descriptor):
-                    self._descriptor = descriptor
-                else:  # its last holder has removed it meanwhile, and others lock a new file
-                    os.close(descriptor)
-            return not self._is_released
+            if self._descriptor is None and not self._is_released:
+                self._descriptor = take_lock_file(self._path)
+            return self._descriptor is not None
 
     def release(self) -> None:
-        """Remove the file while it is locked, so that none is left behind, and unlock it."""
+        """Let others take the lease, for good."""
         with self._mutex:
             self._is_released = True
-            descriptor, self._descriptor = self._descriptor, None
-            if descriptor is not None:
-                with suppress(OSError):
-                    self._path.unlink()
-                os.close(descriptor)
+            if self._descriptor is not None:
+                remove_lock_file(self._path, self._descriptor)
+            self._descriptor = None
 
     @contextmanager
     def guard(self) -> Iterator[None]:
@@ -123,12 +112,6 @@ class FileLease:
             yield
         finally:
             self.release()
-
-    def _is_current(self, descriptor: int) -> bool:
-        try:
-            return os.path.samestat(os.fstat(descriptor), self._path.stat())
-        except FileNotFoundError:
-            return False
 
 
 class FencedLease:
