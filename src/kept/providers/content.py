@@ -12,7 +12,7 @@ from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
 from kept.providers.base import Messages
 from kept.security.fence import sanitize_context
-from kept.security.secrets import redact
+from kept.security.secrets import redact, redact_json
 
 log = logging.getLogger(__name__)
 
@@ -49,11 +49,11 @@ def clean_text(text: str) -> str:
 def clean_messages(messages: Messages) -> list[dict[str, JSON]]:
     """Return the newest messages that fit into one write, without recalled memory and secrets."""
     newest = list(_newest_that_fit(messages))
-    return [{**each, "content": _clean(each.get("content"))} for each in reversed(newest)]
+    return [{key: _clean(key, value) for key, value in each.items()} for each in reversed(newest)]
 
 
-def _clean(content: JSON) -> JSON:
-    return clean_text(content) if isinstance(content, str) else content
+def _clean(key: str, value: JSON) -> JSON:
+    return clean_text(value) if key == "content" and isinstance(value, str) else redact_json(value)
 
 
 def _newest_that_fit(messages: Messages) -> Iterator[dict[str, JSON]]:
