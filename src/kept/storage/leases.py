@@ -1,6 +1,7 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
 import hashlib
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from kept.core.errors import Busy
+from kept.core.errors import Busy, StorageError
 from kept.core.ids import random_hex
 from kept.storage.files import is_alive, remove_lock_file, take_lock_file
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from kept.core.ports import Database, UnitOfWork
     from kept.storage.connections import Statements
 
+log = logging.getLogger(__name__)
 
 TURN_SECONDS = 15.0
 """How long a host that died keeps its conversations; a living one renews its lease three times as often.
@@ -86,10 +88,14 @@ class FileLease:
         self._mutex = threading.Lock()
 
     def take(self) -> bool:
-        """Take the lease, once; it needs no renewal."""
+        """Take the lease, once; it needs no renewal. Where no file can be made, nobody is kept away."""
         with self._mutex:
             if self._descriptor is None and not self._is_released:
-                self._descriptor = take_lock_file(self._path)
+                try:
+                    self._descriptor = take_lock_file(self._path)
+                except StorageError as error:
+                    log.warning("no lease for a conversation: %s", error.message)
+                    return True
             return self._descriptor is not None
 
     def release(self) -> None:
