@@ -51,7 +51,7 @@ def last_user(request):
 
 
 def test_recalled_facts_reach_the_model_and_nothing_else(kept, server):
-    """The block is in the request's user message, is replayed unchanged, and never appears in an answer."""
+    """The block is in the newest user message of a request only, and never appears in an answer."""
     kept("providers", "setup", "holographic")
     kept("tool", "fact_store", json.dumps({"action": "add", "content": SECRETLY}))
     echo = f"As I know: <memory-context>\n{SECRETLY}\n</memory-context>it is oolong."
@@ -73,7 +73,9 @@ def test_recalled_facts_reach_the_model_and_nothing_else(kept, server):
     assert SECRETLY in sent
     assert first.json["answer"] == "As I know: it is oolong."
     assert second.code == 0, second.err
-    assert sent in [each["content"] for each in model.requests[1].body["messages"]]
+    users = [each["content"] for each in model.requests[1].body["messages"] if each["role"] == "user"]
+    assert [text.partition("\n")[0] for text in users] == [QUESTION, "Thanks"]
+    assert "<memory-context>" not in users[0]
     shown = kept("sessions", "show", first.json["session_id"], "--json").out
     assert "Taiwan" not in shown
     found = json.loads(kept("sessions", "search", "Taiwan", "--json").out)

@@ -23,21 +23,24 @@ from kept.agent.turn import Answer, take_turn
 from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
-from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id
+from kept.core.events import Warned
+from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id, random_hex
 from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
+from kept.providers.base import ChatContext
 from kept.providers.content import plain_messages
-from kept.storage.leases import new_holder
 
 if TYPE_CHECKING:
-    from kept.storage.leases import FencedLease
+    from kept.storage.leases import Lease
 
 log = logging.getLogger(__name__)
 
 LEAD_SECONDS = 120.0
 """How long a turn waits for one of the same conversation in another process."""
 LOOK_SECONDS = 0.25
+PATIENCE_SECONDS = 1.0
+"""After this time of waiting the person is told why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,8 @@ class Opening:
     """The id of a new session; None generates one."""
     actions: Actions | None = None
     """What the assistant without a model may do for the person; None: only changes to the pages."""
+    chat: ChatContext = ChatContext()
+    """The chat on a platform, for providers."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 
@@ -69,9 +74,10 @@ class Agent:
         self.opening = opening
         self.when_closed: Callable[[], None] = lambda: None
         """Releases what was opened for this agent alone."""
-        self._holder = new_holder() if parts.open_lease is not None else ""
-        self._fence = 0
-        """The number of the lease under which the last turn ran; 0 before the first."""
+        self._name = random_hex(4)
+        """Its name among the agents of this process, for leases."""
+        self._read: tuple[SessionId, float | None, int] | None = None
+        """The stored state of the conversation up to which this agent knows it."""
         self.conversation = self._open_session(opening.resume) if opening.resume is not None else self._start_session()
         if not opening.defers_plugins:
             self.conversation.begin()
@@ -81,37 +87,83 @@ class Agent:
         """The current session."""
         return self.conversation.record.session
 
-    async def turn(self, text: str, images: Sequence[ImagePart] = ()) -> Answer:
-        """Answer one message."""
+    async def turn(self, text: str, images: Sequence[ImagePart] = (), *, loaded: str = "") -> Answer:
+        """Answer one message; `loaded` is the skill that the person loaded with it."""
         async with self._hold_lease():
-            return await take_turn(self.conversation, text, images=images)
+            return await take_turn(self.conversation, text, images=images, loaded=loaded)
 
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncIterator[None]:
         """Wait until no other process answers in this conversation, and load what it has added."""
-        lease: FencedLease | None = None
+        lease: Lease | None = None
         if self.parts.open_lease is not None and self.conversation.record.store is not None:
             with self.conversation.interruptible() as scope:
-                lease = await _take(self.parts.open_lease(self.conversation.root, self._holder))
+                lease = await self._take(self.parts.open_lease(self.conversation.root, self._name))
             if scope.cancelled_caught:
                 raise Busy("this conversation is in use elsewhere, and the wait was interrupted", "try again later")
         if lease is None:
             yield
             return
-        if await offload(self._is_behind, lease.fence):
-            await offload(self.resume, self.session.id)
-        self._fence = lease.fence
         with lease.keep():
-            yield
+            with self.conversation.interruptible() as early, anyio.CancelScope(shield=True):
+                if await offload(self._is_behind):
+                    await offload(self.resume, self.session.id)
+            self.conversation.is_interrupted = scope.cancel_called or early.cancel_called
+            try:
+                yield
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await offload(self._mark_as_read)
 
-    def _is_behind(self, fence: int) -> bool:
-        """Whether another process may have added to the conversation since this one read it."""
-        store, record = self.parts.sessions, self.conversation.record
-        if store is None or not record.exists or fence == self._fence:
+    async def _take(self, lease: "Lease") -> "Lease | None":
+        """Take a lease as soon as no other process has it; None if nothing can be stored now."""
+        began = time.monotonic()
+        try:
+            await self._wait_for(lease, began)
+        except Busy:
+            raise
+        except StorageError as error:
+            if time.monotonic() - began > LEAD_SECONDS:
+                raise
+            log.warning("no lease for the conversation: %s", error)
+            return None
+        return lease
+
+    async def _wait_for(self, lease: "Lease", began: float) -> None:
+        is_told = False
+        with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
+            is_taken = await offload(lease.take)
+        while not is_taken:
+            seconds = time.monotonic() - began
+            if seconds > LEAD_SECONDS:
+                raise Busy("another process is still answering in this conversation", "try again in a moment")
+            if seconds > PATIENCE_SECONDS and not is_told:
+                is_told = True
+                waits = "another process is answering in this conversation, so this message waits"
+                self.parts.sink(Warned(waits, "stop waiting with Ctrl-C; /branch continues beside it"))
+            await anyio.sleep(LOOK_SECONDS)
+            is_taken = await offload(lease.take)
+
+    def _is_behind(self) -> bool:
+        """Whether another process has added to the conversation since this one read it."""
+        if self.conversation.record.trouble:
             return False
-        stored = store.session(record.session.id)
-        is_first = self._fence == 0
-        return stored is not None and not (is_first and stored.last_active == record.session.last_active)
+        state = self._read_state()
+        return state is not None and state != self._read
+
+    def _mark_as_read(self) -> None:
+        self._read = self._read_state()
+
+    def _read_state(self) -> tuple[SessionId, float | None, int] | None:
+        """Return what changes in the store with every message and every compaction; the last known if unreadable."""
+        store, record = self.parts.sessions, self.conversation.record
+        if store is None or not record.exists:
+            return None
+        try:
+            tip = store.session(store.tip(record.session.id))
+        except StorageError:
+            return self._read
+        return None if tip is None else (tip.id, tip.last_active, tip.message_count)
 
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
         """Continue the last turn after the client has run its own tools."""
@@ -126,6 +178,7 @@ class Agent:
         said, source = build_user_message(text, ()), conversation.parts.speaker
         message = NewMessage(said, conversation.now(), Origin.PERSON, source=source)
         conversation.store_message(message)
+        self._mark_as_read()
 
     def offer_client_tools(self, schemas: Sequence[ToolSchema]) -> None:
         """Let the model call tools that the client runs, from the next turn on."""
@@ -193,10 +246,14 @@ class Agent:
             log.info("the model gave no title; the first words remain the title", exc_info=True)
 
     async def compress(self, focus: str = "") -> Outcome:
-        """Compact now, on request; when interrupted, nothing changes."""
-        async with self._hold_lease():
-            with self.conversation.interruptible() as scope:
-                outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
+        """Compact now, on request; when interrupted, nothing changes.
+
+        It does not wait for a turn in another process: a compaction has a lease of its own, and keeps what is added.
+        """
+        with self.conversation.interruptible() as scope:
+            outcome = await offload(self.conversation.compact, CompactionRequest(focus=focus, force=True))
+        if not scope.cancelled_caught and not isinstance(outcome, Unchanged):
+            await offload(self._mark_as_read)
         return Unchanged((), Why.GIVEN_UP) if scope.cancelled_caught else outcome
 
     def new(self, reason: Literal["new", "reset"] = "new") -> None:
@@ -243,6 +300,7 @@ class Agent:
         if self.parts.sessions is not None and self.conversation.record.exists and rows[place].id > 0:
             self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
         del rows[place:]
+        self._mark_as_read()
         return said
 
     def take_up(self, text: str, since: float) -> str | None:
@@ -271,10 +329,16 @@ class Agent:
         self.conversation.record.prompt = None
         self.conversation.begin_engine()
 
-    def close(self) -> None:
-        """End the conversation; notify the providers, wait briefly for them, and shut them down."""
+    def close(self, *, ends: bool = True) -> None:
+        """End the conversation; notify the providers, wait briefly for them, and shut them down.
+
+        Without `ends` the conversation goes on later, in another agent: the providers are only shut down.
+        """
         try:
-            self._end("exit")
+            if ends:
+                self._end("exit")
+            else:
+                self.conversation.record.retry()
             if self.parts.providers is not None and not self.conversation.incognito:
                 self.parts.providers.shutdown()
         finally:
@@ -318,6 +382,7 @@ class Agent:
         session = store.session(tip)
         assert session is not None
         store.reopen(tip)
+        self._read = (tip, session.last_active, session.message_count)
         record = Record(session, store, self.parts.sink, prompt=store.system_prompt(tip), exists=True)
         record.rows = store.context(tip)
         conversation = self._make_conversation(record, root=self._find_root(session))
@@ -346,27 +411,17 @@ class Agent:
 
     def _make_conversation(self, record: Record, *, root: SessionId) -> Conversation:
         opening = self.opening
-        return Conversation(
+        conversation = Conversation(
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
             lineage={root, record.session.id},
         )  # fmt: skip
-
-
-async def _take(lease: "FencedLease") -> "FencedLease | None":
-    """Take a lease as soon as no other process has it; None if the server is unreachable, so that nothing is stored."""
-    deadline = time.monotonic() + LEAD_SECONDS
-    try:
-        while not await offload(lease.take):
-            if time.monotonic() > deadline:
-                raise Busy("another process is still answering in this conversation", "try again in a moment")
-            await anyio.sleep(LOOK_SECONDS)
-    except StorageError as error:
-        if time.monotonic() > deadline:
-            raise
-        log.warning("no lease for the conversation: %s", error)
-        return None
-    return lease
+        before: Conversation | None = getattr(self, "conversation", None)
+        if before is not None:
+            conversation.has_hygiene = before.has_hygiene
+            conversation.client_tools = before.client_tools
+            conversation.load_plugins = before.load_plugins
+        return conversation
 
 
 def _find_project(folder: Path) -> str | None:

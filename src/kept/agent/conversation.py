@@ -77,6 +77,8 @@ class Conversation:
     """Receives the writes of the running review."""
     client_tools: tuple[ToolSchema, ...] = ()
     """Tools that the client runs itself, beside those of the toolbox; the prompt does not depend on them."""
+    is_interrupted: bool = False
+    """Whether the next turn was interrupted before it began."""
     _scope: anyio.CancelScope | None = None
 
     def now(self) -> float:
@@ -220,6 +222,9 @@ class Conversation:
     def interruptible(self) -> Iterator[anyio.CancelScope]:
         """Provide the cancel scope that `interrupt` cancels."""
         with anyio.CancelScope() as scope:
+            if self.is_interrupted:
+                self.is_interrupted = False
+                scope.cancel()
             self._scope = scope
             try:
                 yield scope

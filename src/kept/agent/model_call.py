@@ -27,11 +27,15 @@ from kept.core.values import dataclass, replace
 from kept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrub
 
 
-def add_background(text: str, recalled: Sequence[str]) -> str | None:
-    """Return what is sent in place of the user's message: recalled text is fenced; None if there is none."""
-    background = "\n\n".join(piece for piece in recalled if piece.strip())
-    block = build_memory_context_block(background) if background else ""
-    return f"{text}\n\n{block}" if block else None
+def add_background(text: str, *, loaded: str = "", notice: str = "", recalled: str = "") -> str | None:
+    """Return what is sent in place of the user's message; None if nothing is added to it.
+
+    A loaded skill and a notice stay with the message in later requests. Recalled text has a fence of its own at the
+    end, because later requests leave it out.
+    """
+    blocks = [loaded.strip(), build_memory_context_block(notice), build_memory_context_block(recalled)]
+    added = [block for block in blocks if block]
+    return "\n\n".join((text, *added)) if added else None
 
 
 def build_user_message(text: str, images: Sequence[ImagePart]) -> Message:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kept.memory.store import MemoryStore
     from kept.providers.base import LedgerRow
     from kept.providers.manager import ProviderManager
-    from kept.storage.leases import FencedLease
+    from kept.storage.leases import Lease
 
 
 @dataclass(slots=True)
@@ -90,8 +90,8 @@ class Parts:
     """Review skills after this many tool rounds."""
     skills: SkillsInUse | None = None
     """Records the outcome of turns that used skills."""
-    open_lease: "Callable[[SessionId, str], FencedLease] | None" = None
-    """Returns the lease of a conversation for a holder, if hosts share a server; None: the home is stored in files."""
+    open_lease: "Callable[[SessionId, str], Lease] | None" = None
+    """Returns the lease of a conversation for an agent of this process, given by its name."""
 
 
 _BATCH = 1_000

@@ -13,6 +13,7 @@ from kept.core.provenance import find_recalling_provider, least_trusted
 from kept.core.taint import Context, ContextReader
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
+from kept.security.fence import split_blocks
 
 log = logging.getLogger(__name__)
 
@@ -244,9 +245,10 @@ class Record:
 
 def _read_row(row: StoredMessage, reader: ContextReader) -> None:
     """Add the text of a message to the context; recalled memory comes before the message for which it was recalled."""
-    recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
-    if recalled is not None and row.api_content:
-        reader.take(recalled, row.api_content, is_person=False)
+    for piece, fenced in split_blocks(row.api_content or ""):
+        provider = find_recalling_provider(piece) if fenced else None
+        if provider is not None:
+            reader.take(provider, piece, is_person=False)
     reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON)
 
 

@@ -19,7 +19,7 @@ from kept.core.tools import Tool, ToolContext
 from kept.core.values import dataclass, field, replace
 from kept.memory.edits import Target
 from kept.prompt.tiers import guidance
-from kept.security.fence import sanitize_context, shown_thinking, unwrap
+from kept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 
 if TYPE_CHECKING:
     from kept.agent.conversation import Conversation
@@ -237,7 +237,10 @@ def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
         return tool
     # texts recalled by earlier processes are only in the rows
     stored = [
-        unwrap(row.api_content.removeprefix(row.message.text)) for row in conversation.record.rows if row.api_content
+        unwrap(piece)
+        for row in conversation.record.rows
+        for piece, fenced in split_blocks(row.api_content or "")
+        if fenced
     ]
     texts = [*conversation.recalled_texts, *stored]
     recalled = {" ".join(line.split()).casefold() for text in texts for line in text.splitlines()}

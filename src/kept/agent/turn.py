@@ -125,20 +125,28 @@ class Turn:
     stopped_by: str = ""
     unsaved: str = ""
     images: tuple[ImagePart, ...] = ()
+    loaded: str = ""
+    """The skill that the person loaded for this message; the model gets it, but it is not part of the message."""
     results: tuple[Message, ...] = ()
     """Results of the client's own tools, which continue an earlier turn; such a turn has no message."""
     client_calls: tuple[ToolCall, ...] = ()
 
 
 async def take_turn(
-    conversation: "Conversation", text: str, results: Sequence[Message] = (), images: Sequence[ImagePart] = ()
+    conversation: "Conversation",
+    text: str,
+    results: Sequence[Message] = (),
+    *,
+    images: Sequence[ImagePart] = (),
+    loaded: str = "",
 ) -> Answer:
     """Answer one message; the message and the partial answer are stored even when the turn fails.
 
-    With `results`, continue the turn that `text` began, after the client has run its own tools.
+    With `results`, continue the turn that `text` began, after the client has run its own tools. `loaded` is the skill
+    that the person loaded with the message.
     """
     first_row = _first_row(conversation, goes_on=bool(results))
-    turn = Turn(text, time.monotonic(), first_row, results=tuple(results), images=tuple(images))
+    turn = Turn(text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, results=tuple(results))
     conversation.current = turn
     failure: KeptError | None = None
     with conversation.interruptible() as scope:
@@ -152,7 +160,7 @@ async def take_turn(
         if not turn.is_stored:
             await _store_message(conversation, turn)
         if not turn.has_background:
-            await _set_background(conversation, turn, [turn.notice])
+            await _set_background(conversation, turn)
         closing = _closing_message(conversation, turn, failure)
         if turn.client_calls and failure is None and not turn.interrupted:
             await offload(conversation.finish_turn, turn)  # it continues when the client sends the results
@@ -206,7 +214,7 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
     recalled = await offload(conversation.recall, turn.text, abandon=True)
     if recalled:
         conversation.recalled_texts.append(recalled)
-    await _set_background(conversation, turn, [recalled, turn.notice])
+    await _set_background(conversation, turn, recalled)
 
 
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
@@ -217,9 +225,9 @@ async def _store_message(conversation: "Conversation", turn: Turn) -> None:
         turn.is_stored = True
 
 
-async def _set_background(conversation: "Conversation", turn: Turn, pieces: list[str]) -> None:
-    """Add recalled text and the notice to what the model gets; they are not part of the message itself."""
-    sent = add_background(turn.text, pieces)
+async def _set_background(conversation: "Conversation", turn: Turn, recalled: str = "") -> None:
+    """Add to what the model gets with the message; none of it is part of the message itself."""
+    sent = add_background(turn.text, loaded=turn.loaded, notice=turn.notice, recalled=recalled)
     with anyio.CancelScope(shield=True):
         if sent is not None:
             await offload(conversation.record.set_sent_text, sent)

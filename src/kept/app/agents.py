@@ -10,7 +10,7 @@ from kept.core.ids import SessionId
 from kept.core.ports import ignore
 from kept.core.provenance import COMMAND_SOURCE
 from kept.core.text import JSON
-from kept.core.values import dataclass, replace
+from kept.core.values import asdict, dataclass, replace
 
 if TYPE_CHECKING:
     from kept.agent.agent import Agent, Opening
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from kept.app.caller import UserSpace
     from kept.context.engine import ContextEngine
     from kept.core.ids import SourceName
+    from kept.core.messages import Session
     from kept.core.ports import ChatModel, Completes, EventSink, OffersTools
     from kept.core.tools import Tool, ToolContext
     from kept.providers.manager import ProviderManager
     from kept.sessions.ports import Sessions
-    from kept.storage.leases import FencedLease
+    from kept.storage.leases import Lease
 
 SKILL_FITS = 0.5
 """A skill is suggested if its description contains at least this share of the question's words."""
@@ -112,10 +113,10 @@ class AgentBuilder:
         """Start the configured external memories; their tools are available after that."""
         if sessions is None or not self._has_memory(opening):
             return None
-        providers = self.providers(opening)
+        resumed = None if opening.resume is None else sessions.session(sessions.tip(opening.resume))
+        providers = self.providers(opening, resumed)
         if providers is not None:
-            session_id = sessions.tip(opening.resume) if opening.resume is not None else opening.session_id
-            providers.start(session_id or "")
+            providers.start((resumed.id if resumed is not None else opening.session_id) or "")
         return providers
 
     def _close_managers(self) -> None:
@@ -152,11 +153,12 @@ class AgentBuilder:
         gauge, sink = Gauge(), events.report_side_task
         has_engine = model is not None and not opening.defers_plugins
         engine = self.engine(model, sessions, count=gauge.count, sink=sink) if model and has_engine else None
-        core = [*self._space.core_tools(sink), *self._delegation(lambda: parts, opening, sink)]
+        memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
+        offered = [tool for tool in self._space.core_tools(sink) if memory is not None or tool.schema.name != "memory"]
+        core = [*offered, *self._delegation(lambda: parts, opening, sink)]
         box = build_toolbox(
             core, self._collect_tools(opening, model, providers, engine), self._app.toolsets(opening.platform)
         )
-        memory = self._space.memory if settings.memory.memory_enabled or settings.memory.user_profile_enabled else None
         parts = Parts(
             clock=self._app.clock,
             sink=events.report,
@@ -169,7 +171,9 @@ class AgentBuilder:
             providers=providers,
             model=model,
             engine=engine,
-            assistant=self._make_assistant(opening, sessions),
+            assistant=self._make_assistant(
+                opening, sessions or self._space.sessions_or_none()
+            ),  # incognito reads, and stores nothing
             speaker=self._find_speaker(opening),
             toolbox=box,
             gauge=gauge,
@@ -184,7 +188,7 @@ class AgentBuilder:
             reviewer=self._app.models.task_model("review", model, sink=sink) if model is not None else None,
             titler=self._titler(model, sink),
             review_tokens_today=lambda: self._review_tokens(sessions),
-            open_lease=None if self._app.server is None else self._open_lease,
+            open_lease=self._open_lease,
         )
         return parts
 
@@ -194,7 +198,7 @@ class AgentBuilder:
         return Assistant(
             self._space.memory,
             self._space.approvals,
-            self._make_sources(sessions),
+            self._make_sources(sessions or self._space.sessions_or_none()),  # incognito reads, and stores nothing
             actions=self._choose_actions(opening),
             speaker=self._find_speaker(opening),
         )
@@ -203,11 +207,8 @@ class AgentBuilder:
         """Return the source of the messages on the command line of an agent: nobody knows who wrote them."""
         return COMMAND_SOURCE if self._app.agent_sign and opening.platform == "cli" else None
 
-    def _open_lease(self, root: SessionId, holder: str) -> FencedLease:
-        """Return the lease of a conversation among the processes that share the server."""
-        from kept.storage.leases import TURN_SECONDS, FencedLease
-
-        return FencedLease(self._space.database, f"session:{root}", holder=holder, seconds=TURN_SECONDS)
+    def _open_lease(self, root: SessionId, agent_name: str) -> Lease:
+        return self._space.open_lease(f"session:{root}", agent_name)
 
     def _collect_tools(
         self,
@@ -277,8 +278,11 @@ class AgentBuilder:
         )
         return found.engine
 
-    def providers(self, opening: Opening) -> ProviderManager | None:
-        """Return the manager of the external memories that are configured, None for the built-in pages only."""
+    def providers(self, opening: Opening, resumed: Session | None = None) -> ProviderManager | None:
+        """Return the manager of the external memories that are configured, None for the built-in pages only.
+
+        `resumed` is the stored session with which the conversation continues.
+        """
         given = self._app.given.provider
         if not self._app.settings.memory.provider and given is None:
             return None
@@ -295,8 +299,10 @@ class AgentBuilder:
             agent_context="cron" if opening.source == "cron" else "primary",
             agent_identity=self._app.home.profile,
             agent_workspace=str(project_root(self._app.folder) or self._app.folder),
-            parent_session_id=opening.parent or "",
+            parent_session_id=opening.parent or (resumed.parent_session_id if resumed is not None else None) or "",
             user_id=self._space.user,
+            session_title=(resumed.title if resumed is not None else None) or "",
+            **asdict(opening.chat),
         )
         source, settings = self._app.plugin_source(), self._app.settings
         managing = ManagerContext(

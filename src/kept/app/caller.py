@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kept.sessions.ports import Sessions
     from kept.sessions.receipts import NewReceipt
     from kept.skills.tool import SkillTools
+    from kept.storage.leases import Lease
     from kept.storage.postgres.database import PostgresServer
 
 
@@ -318,6 +319,14 @@ class UserSpace:
         from kept.providers.audit import Audit
 
         return Audit(self.database, user=self.user, clock=self.app.clock)
+
+    def open_lease(self, name: str, holder_name: str = "") -> Lease:
+        """Return a lease of this user among the processes that share the home: on one machine, or on a server."""
+        from kept.storage.leases import TURN_SECONDS, FencedLease, FileLease, new_holder
+
+        if self.app.server is None:
+            return FileLease(self.app.home.path / "locks", f"{self.user}:{name}")
+        return FencedLease(self.database, name, holder=new_holder(holder_name), seconds=TURN_SECONDS)
 
     def tools(self) -> dict[str, Tool]:
         """Return all tools of the agent by name, in a fixed order."""

@@ -42,7 +42,7 @@ class Measured:
 
 def measure(rows: Sequence[StoredMessage], count: Count, *, limits: Limits, current_tokens: int | None) -> Measured:
     """Measure `rows`; when the reported size exceeds the estimate, every size is scaled up."""
-    messages = [as_sent(row) for row in rows]
+    messages = as_sent(rows)
     sizes = [count(message) for message in messages]
     guess = limits.overhead + sum(sizes)
     correction = 1.0

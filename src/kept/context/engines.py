@@ -1,16 +1,17 @@
 """The available context engines, and the guard around those of plugins."""
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from kept.context.engine import ContextEngine, Setup
 from kept.context.lossless import Lossless
-from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged
+from kept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
 from kept.context.repair import faults, last_user
 from kept.context.settings import DEFAULT_ENGINE
 from kept.context.summarising import Compressor
@@ -23,7 +24,8 @@ from kept.core.ports import Completes
 from kept.core.text import JSON
 from kept.core.threads import start_job
 from kept.core.tools import ToolContext, ToolSchema
-from kept.core.values import dataclass
+from kept.core.values import dataclass, replace
+from kept.security.secrets import redact_json
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,31 +39,37 @@ class GuardedEngine(ContextEngine):
         self._fallback = Compressor()
         self.title = name
         self.failures = 0
+        self._hanging: Callable[[float], bool] | None = None
+        """Waits for a call that took too long; the engine is not asked again before that has ended."""
 
     def prepare(self, setup: Setup) -> None:
         """Prepare the engine and its fallback."""
         self.setup = setup
         self._fallback.prepare(setup)
-        self._notify(lambda: self._engine.prepare(setup))
+        read = setup.originals
+        safe = setup if read is None else replace(setup, originals=lambda ids: _without_credentials(read(ids)))
+        self._notify(lambda: self._engine.prepare(safe))
 
     def should_compress(self, prompt_tokens: int) -> bool:
         """Whether to compress; near the end of the window the fallback decides."""
-        wants = self._call(lambda: bool(self._engine.should_compress(prompt_tokens)), default=None)
+        wants = self._notify(lambda: bool(self._engine.should_compress(prompt_tokens)))
         if wants is None or prompt_tokens >= self.limits.urgent:
             return self._fallback.should_compress(prompt_tokens)
         return wants and self.setup.settings.enabled
 
     def has_content_to_compress(self, rows: Sequence[StoredMessage]) -> bool:
         """Whether the engine finds something to compress."""
-        found = self._call(lambda: bool(self._engine.has_content_to_compress(rows)), default=None)
+        safe = _without_credentials(rows)
+        found = self._notify(lambda: bool(self._engine.has_content_to_compress(safe)))
         return self._fallback.has_content_to_compress(rows) if found is None else found
 
     def writes_summary(
         self, rows: Sequence[StoredMessage], *, current_tokens: int | None = None, force: bool = False
     ) -> bool:
         """Whether messages would leave the context; True when the engine fails."""
-        found = self._call(
-            lambda: bool(self._engine.writes_summary(rows, current_tokens=current_tokens, force=force)), default=True
+        safe = _without_credentials(rows)
+        found = self._notify(
+            lambda: bool(self._engine.writes_summary(safe, current_tokens=current_tokens, force=force))
         )
         return found is not False
 
@@ -76,7 +84,7 @@ class GuardedEngine(ContextEngine):
     ) -> Outcome:
         """Return the engine's outcome when it is valid, or else the compressor's."""
 
-        def compress_with(engine: ContextEngine) -> Outcome:
+        def compress_with(engine: ContextEngine, rows: Sequence[StoredMessage]) -> Outcome:
             return engine.compress(
                 rows,
                 current_tokens=current_tokens,
@@ -85,14 +93,15 @@ class GuardedEngine(ContextEngine):
                 memory_context=memory_context,
             )
 
-        outcome = self._call(lambda: compress_with(self._engine), default=None)
-        if outcome is not None:
-            fault = find_fault(rows, outcome)
-            if not fault:
-                return outcome
-            self.failures += 1
-            log.warning("context engine %r returned an invalid result: %s", self.title, fault)
-        return compress_with(self._fallback)
+        safe = _without_credentials(rows)
+
+        def compress_and_check() -> Outcome:
+            outcome = compress_with(self._engine, safe)
+            if fault := find_fault(safe, outcome):
+                raise TypeError(f"invalid result: {fault}")
+            return outcome
+
+        return self._call(compress_and_check, default=None) or compress_with(self._fallback, rows)
 
     def update_from_response(self, usage: Usage) -> None:
         """Pass the reported usage to both engines."""
@@ -115,7 +124,8 @@ class GuardedEngine(ContextEngine):
 
     def on_session_end(self, session_id: SessionId, rows: Sequence[StoredMessage]) -> None:
         """End the conversation in the engine."""
-        self._notify(lambda: self._engine.on_session_end(session_id, rows))
+        safe = _without_credentials(rows)
+        self._notify(lambda: self._engine.on_session_end(session_id, safe))
 
     def on_session_reset(self) -> None:
         """Reset both engines."""
@@ -123,27 +133,39 @@ class GuardedEngine(ContextEngine):
         self._notify(self._engine.on_session_reset)
 
     def get_tool_schemas(self) -> Sequence[ToolSchema]:
-        """Return the engine's tools, or none when it fails."""
-        return self._call(lambda: tuple(self._engine.get_tool_schemas()), default=()) or ()
+        """Return the engine's usable tools, or none when it fails."""
+        from kept.providers.content import tool_schemas
+
+        return self._notify(lambda: tuple(tool_schemas(self.title, self._engine.get_tool_schemas(), "context"))) or ()
 
     def handle_tool_call(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
-        """Return the engine's answer, or an error answer."""
-        answer = self._call(lambda: self._engine.handle_tool_call(name, arguments, context), default=None)
-        return answer or {"success": False, "error": f"the tool {name!r} of {self.title!r} failed"}
+        """Return the engine's answer, as an object or as its JSON text, or an error answer."""
+        from kept.providers.content import failure, tool_answer
+
+        given = redact_json(arguments)
+
+        def answer() -> Mapping[str, JSON]:
+            found: object = self._engine.handle_tool_call(name, cast("Mapping[str, JSON]", given), context)
+            return tool_answer(self.title, json.dumps(found) if isinstance(found, Mapping) else found)
+
+        return self._call(answer, default=None) or failure(f"the tool {name!r} of {self.title!r} failed")
 
     def get_status(self) -> Mapping[str, JSON]:
         """Return the common status, updated with the engine's own."""
-        own = self._call(lambda: dict(self._engine.get_status()), default=None) or {}
+        own = self._notify(lambda: _plain(dict(self._engine.get_status())))
+        own = own if isinstance(own, Mapping) else {}
         return {**self._fallback.get_status(), **own, "engine": self.title, "failures": self.failures}
 
     def state(self) -> JSON:
         """Return the state of both engines."""
-        return {"engine": self._call(self._engine.state, default=None), "spare": self._fallback.state()}
+        return {"engine": self._notify(lambda: _plain(self._engine.state())), "spare": self._fallback.state()}
 
     def _call(self, call: Callable[[], T], *, default: T | None) -> T | None:
+        """Run code of the plugin, and whatever reads its answer; return `default` after any failure."""
         from kept.providers.running import plugin_code  # only plugins need it
 
         try:
+            self._refuse_hanging()
             with plugin_code(self.title):
                 return call()
         except (GivenUp, KeyboardInterrupt):
@@ -153,16 +175,43 @@ class GuardedEngine(ContextEngine):
             log.warning("context engine %r failed", self.title, exc_info=True)
             return default
 
-    def _notify(self, call: Callable[[], None]) -> None:
-        self._call(call, default=None)
+    def _refuse_hanging(self) -> None:
+        if self._hanging is not None and not self._hanging(0):
+            raise TimeoutError("an earlier call still hangs")
+
+    def _notify(self, call: Callable[[], T]) -> T | None:
+        """Run a short call of the plugin in a thread, and wait for it for a limited time; None after any failure."""
+
+        def wait() -> T:
+            job = start_job(call, name="kept-engine")
+            if not job.wait(LOAD_SECONDS):
+                self._hanging = job.wait
+                raise TimeoutError(f"it took longer than {LOAD_SECONDS:g} s")
+            return job.value()
+
+        return self._call(wait, default=None)
+
+
+def _without_credentials(rows: Sequence[StoredMessage]) -> list[StoredMessage]:
+    """Return messages as a plugin gets them."""
+    from kept.sessions.redaction import Redaction
+
+    redaction = Redaction()
+    return [redaction.message(row) for row in rows]
+
+
+def _plain(value: object) -> JSON:
+    """Return what a plugin calls JSON; raises an error if it is not."""
+    plain: JSON = json.loads(json.dumps(value))
+    return plain
 
 
 def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
     """Return why an engine's outcome is invalid, or an empty text."""
+    if not isinstance(outcome, Compaction | Pruned | Unchanged) or not _is_readable(outcome):
+        return f"no usable outcome but {type(outcome).__name__}"
     if isinstance(outcome, Unchanged):
         return ""
-    if not isinstance(outcome, Compaction | Pruned):
-        return f"not an outcome but {type(outcome).__name__}"
     if fault := faults(outcome.messages):
         return fault[0]
     if _lost_last_user([row.message for row in rows], outcome.messages):
@@ -172,6 +221,12 @@ def find_fault(rows: Sequence[StoredMessage], outcome: object) -> str:
         if named != sorted(row.id for row in rows):
             return "a message is neither kept nor covered"
     return ""
+
+
+def _is_readable(outcome: Outcome) -> bool:
+    """Whether what a person is told about an outcome has the right types."""
+    note: object = outcome.note
+    return isinstance(note, str) and not (isinstance(outcome, Unchanged) and not isinstance(outcome.reason, Why))
 
 
 def _lost_last_user(before: Sequence[Message], after: Sequence[Message]) -> bool:

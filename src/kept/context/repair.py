@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from kept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
+from kept.core.provenance import find_recalling_provider
 from kept.core.values import replace
+from kept.security.fence import looks_fenced, split_blocks
 
 MISSING_RESULT = "[No result: the call did not finish]"
 OPENING = "[The conversation continues from here]"
@@ -24,19 +26,35 @@ def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(out)
 
 
-def as_sent(row: StoredMessage) -> Message:
-    """Return the message as it was sent to the model, with `api_content` where present."""
+def as_sent(rows: Sequence[StoredMessage]) -> list[Message]:
+    """Return the messages as they are sent: each with what was added to it, only the newest with recalled text.
+
+    What was recalled for an earlier message of the person is left out, so that it does not accumulate in the window.
+    """
+    newest = next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), None)
+    return [_as_sent(row, has_recalled=place == newest) for place, row in enumerate(rows)]
+
+
+def _as_sent(row: StoredMessage, *, has_recalled: bool) -> Message:
     if row.api_content is None:
         return row.message
+    sent = row.api_content if has_recalled else _without_recalled(row.api_content)
     if isinstance(row.message.content, str):
-        return replace(row.message, content=row.api_content)
+        return replace(row.message, content=sent)
     images = tuple(part for part in row.message.content if isinstance(part, ImagePart))
-    return replace(row.message, content=(TextPart(row.api_content), *images))
+    return replace(row.message, content=(TextPart(sent), *images))
+
+
+def _without_recalled(text: str) -> str:
+    if not looks_fenced(text):
+        return text
+    pieces = split_blocks(text)
+    return "".join(piece for piece, fenced in pieces if not (fenced and find_recalling_provider(piece))).rstrip()
 
 
 def request_messages(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
     """Return the messages of a request: `rows` as sent, repaired."""
-    return repair([as_sent(row) for row in rows])
+    return repair(as_sent(rows))
 
 
 def faults(messages: Sequence[Message]) -> list[str]:

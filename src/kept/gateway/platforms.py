@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.operations.conversation_keys import Chat
     from kept.operations.platform_messages import File
+    from kept.providers.base import ChatContext
 
 log = logging.getLogger(__name__)
 
@@ -199,12 +200,26 @@ class Draft:
                 await self.done.wait()
 
 
-def name_speaker(message: PlatformMessage, asked: str | None = None) -> str:
+def name_speaker(message: PlatformMessage) -> str:
     """Return the text for the model; if several people share a conversation, with the name of the speaker."""
-    text = message.text if asked is None else asked
     if not message.chat.is_shared:
-        return text
-    return f"[{(message.name or message.chat.user).replace(']', ')')}] {text}"
+        return message.text
+    return f"[{(message.name or message.chat.user).replace(']', ')')}] {message.text}"
+
+
+def describe_chat(message: PlatformMessage, key: str) -> ChatContext:
+    """Return what providers are told about the chat of a message; `key` is that of its conversation."""
+    from kept.providers.base import ChatContext
+
+    chat = message.chat
+    return ChatContext(
+        user_name="" if chat.is_shared else message.name,
+        chat_id=chat.chat,
+        chat_name=message.chat_name,
+        chat_type=chat.chat_type,
+        thread_id=chat.thread,
+        gateway_session_key=key,
+    )
 
 
 def describe_edit(message: PlatformMessage) -> str:

@@ -54,8 +54,8 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A text for the model to answer, in place of the message."""
+class LoadedSkill:
+    """A skill that the model gets with the message."""
 
     text: str
 
@@ -69,7 +69,7 @@ def read_command(text: str) -> Command | None:
     return Command(_ALIASES.get(name, name), text.strip()[found.end() :].strip())
 
 
-async def run_command(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
+async def run_command(caller: Caller, agent: Agent, command: Command) -> str | LoadedSkill | None:
     """Run a command in an open conversation; None if there is no such command, so that it is a message.
 
     Raises KeptError with the next step for the person.
@@ -77,26 +77,26 @@ async def run_command(caller: Caller, agent: Agent, command: Command) -> str | A
     run = _RUNS.get(command.name)
     if run is not None:
         return await run(caller, agent, command.rest)
-    asked = await offload(_use_skill, caller, agent, command)
-    if asked is not None:
-        return asked
+    loaded = await offload(_use_skill, caller, agent, command)
+    if loaded is not None:
+        return loaded
     close = difflib.get_close_matches(command.name, COMMANDS, n=1, cutoff=0.75)
     if close:
         raise UsageError(f"there is no command /{command.name}; did you mean /{close[0]}?", "/help lists the commands")
     return None
 
 
-def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
+def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | LoadedSkill | None:
     """Return the text that uses a skill; Telegram commands cannot contain hyphens, so _ may replace them."""
     from kept.operations.skills import invoke_skill
 
     runs = agent.parts.model is not None
     for name in dict.fromkeys((command.name, command.name.replace("_", "-"))):
-        text = invoke_skill(caller, name, command.rest, session_id=agent.session.id, runs=runs)
+        text = invoke_skill(caller, name, session_id=agent.session.id, runs=runs)
         if isinstance(text, Refused):
             return f"{text.error} {text.remedy}"
         if text is not None:
-            return Ask(text) if runs else text
+            return LoadedSkill(text) if runs else text
     return None
 
 

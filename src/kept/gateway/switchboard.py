@@ -23,6 +23,7 @@ from kept.gateway.platforms import (
     Shown,
     Stopped,
     Undelivered,
+    describe_chat,
     describe_edit,
     join_files,
     name_speaker,
@@ -327,7 +328,8 @@ class Switchboard:
         job.entry = await offload(platform_messages.begin_message, caller, job.entry)
         key = conversation_keys.build_key(job.entry.message.chat)
         found = await offload(conversation_keys.find_session, caller, key)
-        wanted = Wanted(key, resume=None if found is None else found.session_id, platform=job.platform.name)
+        resume, chat = None if found is None else found.session_id, describe_chat(job.entry.message, key)
+        wanted = Wanted(key, resume=resume, platform=job.platform.name, chat=chat)
         async with self._turns.slot(caller, wanted, fence=fence) as slot:
             is_due = found is not None and self._is_due(found.last_used)
             text = await self._respond(caller, job, slot, is_due=is_due)
@@ -351,27 +353,27 @@ class Switchboard:
             return done
         if is_due:
             await offload(slot.agent.new, "reset")
-        return await self._talk(caller, job, slot, None if done is None else done.text)
+        return await self._talk(caller, job, slot, "" if done is None else done.text)
 
     def _is_due(self, last_used: float) -> bool:
         now = self._app.clock.now().astimezone()
         return conversation_keys.is_due_for_reset(self._app.settings.serve, last_used, now)
 
-    async def _talk(self, caller: Caller, job: _Job, slot: Slot, asked: str | None) -> str:
+    async def _talk(self, caller: Caller, job: _Job, slot: Slot, loaded: str) -> str:
         if job.entry.state is State.RUNNING:  # since before a crash
-            text = name_speaker(job.entry.message, asked)
+            text = name_speaker(job.entry.message)
             answered = await offload(slot.agent.take_up, text, job.entry.received)
             if answered is not None:
                 return answered
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
-        text, images = name_speaker(message, asked), [one.image for one in contents if one.image is not None]
+        text, images = name_speaker(message), [one.image for one in contents if one.image is not None]
         # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)
         job.entry = replace(job.entry, message=message, state=State.RUNNING, session_id=session_id)
         await offload(platform_messages.save_entry, caller, job.entry)
-        async with self._turns.stream(slot, lambda agent: agent.turn(text, images)) as turn:
+        async with self._turns.stream(slot, lambda agent: agent.turn(text, images, loaded=loaded)) as turn:
             await self._show_drafts(job.platform, self._reply(caller, job, ""), turn)
         answer = turn.result()
         return answer.text or ("Stopped." if answer.interrupted else "(no answer)")

@@ -15,9 +15,10 @@ import anyio
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
 from kept.core.errors import Busy, KeptError, StorageError
+from kept.core.ids import random_hex
 from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversation_keys, conversations
-from kept.storage.leases import TURN_SECONDS, new_holder
+from kept.storage.leases import TURN_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -33,13 +34,14 @@ if TYPE_CHECKING:
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
     from kept.operations.models import OfferedModel
+    from kept.providers.base import ChatContext
 
 log = logging.getLogger(__name__)
 
 MOST_OPEN = 500
 """How many conversations stay open; the least recently used is closed first."""
 LEAD_SECONDS = 120.0
-"""How long a turn waits for one of the same conversation on another host."""
+"""How long a turn waits for one of the same conversation in another process."""
 LOOK_SECONDS = 0.25
 INTERRUPT_SECONDS = 3.0
 """How long an interrupted turn may take to store what it has when the server stops."""
@@ -88,6 +90,7 @@ class Wanted:
     model_name: OfferedModel | None = None
     system_message: str | None = None
     incognito: bool = False
+    chat: ChatContext | None = None
 
 
 @dataclass(slots=True)
@@ -115,7 +118,7 @@ class Turns:
         self._slots: OrderedDict[tuple[UserId, str], Slot] = OrderedDict()
         self._opening: dict[tuple[UserId, str], anyio.Lock] = {}
         self._held: dict[tuple[UserId, str], tuple[anyio.Lock, int]] = {}
-        self._holder = new_holder()
+        self._name = random_hex(4)
         self._idle_seconds = idle_seconds
         self._background: TaskGroup | None = None
         self._is_stopping = False
@@ -150,8 +153,11 @@ class Turns:
                 slot.agent.interrupt()
         with anyio.move_on_after(INTERRUPT_SECONDS):
             await self._wait_for_turns()
-        for name in list(self._slots):
-            await self._close(name)
+        ended: set[SessionId] = set()
+        for name, slot in reversed(list(self._slots.items())):  # the slot used last has the whole session
+            session_id = slot.agent.session.id
+            await self._close(name, ends=session_id not in ended)
+            ended.add(session_id)
 
     async def _wait_for_turns(self) -> None:
         for slot in list(self._slots.values()):
@@ -159,7 +165,7 @@ class Turns:
                 continue
 
     async def close_idle(self) -> None:
-        """Close conversations that have been idle for too long."""
+        """Close the agents of conversations that have been idle for too long; the conversations do not end."""
         horizon = time.monotonic() - self._idle_seconds
         idle = [name for name, slot in self._slots.items() if slot.used < horizon and not slot.running]
         for name in idle:
@@ -179,11 +185,12 @@ class Turns:
         slot.agent.interrupt()
         return True
 
-    async def _close(self, name: tuple[UserId, str]) -> None:
+    async def _close(self, name: tuple[UserId, str], *, ends: bool = False) -> None:
+        """Close an agent; its conversation ends only with the server, and goes on in another agent otherwise."""
         slot = self._slots.pop(name, None)
         if slot is not None:
             try:
-                await offload(slot.agent.close)
+                await offload(slot.agent.close, ends=ends)
             except KeptError:
                 log.warning("a conversation could not be closed properly", exc_info=True)
 
@@ -209,10 +216,7 @@ class Turns:
 
         Yields a number that changes when another host has answered in between.
         """
-        lease = conversation_keys.open_turn(caller, key, self._holder)
-        if lease is None:
-            yield 0
-            return
+        lease = conversation_keys.open_turn(caller, key, self._name)
         await _take(lease)
         stop = anyio.Event()
         if self._background is not None:
@@ -337,7 +341,7 @@ async def _take(lease: TurnLease) -> None:
     deadline = time.monotonic() + LEAD_SECONDS
     while not await offload(lease.take):
         if time.monotonic() > deadline:
-            raise Busy("another host is still answering in this conversation", "try again in a moment")
+            raise Busy("another process is still answering in this conversation", "try again in a moment")
         await anyio.sleep(LOOK_SECONDS)
 
 
@@ -360,6 +364,7 @@ def open_agent(caller: Caller, wanted: Wanted, relay: Relay) -> Agent:
         model_name=wanted.model_name,
         platform=wanted.platform,
         system_message=wanted.system_message,
+        chat=wanted.chat,
     )
     agent.conversation.has_hygiene = True
     return agent

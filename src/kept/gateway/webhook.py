@@ -62,6 +62,7 @@ class HookMessage:
     chat: Annotated[str, Field(max_length=500)] = ""
     thread: Annotated[str, Field(max_length=500)] = ""
     user_name: Annotated[str, Field(max_length=200)] = ""
+    chat_name: Annotated[str, Field(max_length=200)] = ""
 
 
 @cache
@@ -108,7 +109,7 @@ class Webhook:
         except ValidationError as error:
             raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in error.errors()]) from error
         chat = Chat(self.name, found.chat_type, found.chat, found.thread, found.user)
-        return PlatformMessage(found.id, found.text, chat, found.user_name)
+        return PlatformMessage(found.id, found.text, chat, found.user_name, chat_name=found.chat_name)
 
     async def take_request(self, request: HookRequest, receive: Receive) -> HookAnswer:
         """Handle a signed delivery."""

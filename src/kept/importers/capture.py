@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from kept.core.errors import Busy
 from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import NewMessage, Origin, Role
 from kept.importers.captures import Captures, Known, Tally, mark_of, words_mark
@@ -14,11 +16,12 @@ from kept.importers.conversations import EVENT_PREFIX, Conversations
 from kept.importers.port import Conversation, Item, Left, Position, Problem, Said, Spent, Withdrawn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kept.core.ports import Clock, Database, UnitOfWork
     from kept.importers.port import Reading
     from kept.sessions.ports import Sessions
+    from kept.storage.leases import Lease
 
 BATCH_MESSAGES = 50
 """A batch is one transaction; with a deadline it is small, so that the deadline is kept."""
@@ -28,6 +31,8 @@ _SAME_MOMENT_SECONDS = 2.0
 _SAME_TURN_SECONDS = 600.0
 _LAST_MESSAGES = 100
 """How many messages of a session are compared with the prompt of an event."""
+_RELEASE_SECONDS = 0.25
+"""How long to wait for a lease: another capture, which has committed, is about to release it."""
 _NO_MESSAGE = MessageId(0)
 _TELLING_CHARS = 40
 """Shorter texts ("continue") are said more than once, so only their time shows whether two are the same."""
@@ -56,6 +61,9 @@ class Capture:
         purpose: Purpose | None = None,
     ) -> None:
         self._store = store
+        self.open_lease: Callable[[SessionId], Lease] | None = None
+        """Opens the lease of a conversation in which agents may answer; None if there is none to respect."""
+        self._leases: dict[SessionId, Lease] = {}
         self._database = database
         self._clock = clock
         self._is_excluded = is_excluded
@@ -104,7 +112,7 @@ class Capture:
             self.tally.leave("excluded project")
             return
         external = conversation.external_id
-        with self._database.writing() as unit:
+        with self._write() as unit:
             if self.captures.has_turn(unit, external, turn) or self._holds_prompt(unit, external, items[0]):
                 self.tally.known += len(items)
                 return
@@ -139,13 +147,35 @@ class Capture:
 
     def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
         before = self.captures.position
-        with self._database.writing() as unit:
+        with self._write() as unit:
             self._take(unit, batch)
             position = reading.position()
             # messages that were left out for a temporary reason are read again later
             if not self._excluded and not self._conversations.has_trashed and (batch or before(unit, path) != position):
                 now, waiting = self._clock.now().timestamp(), reading.waiting_bytes()
                 self.captures.save_position(unit, path, position, waiting=waiting, now=now)
+
+    @contextmanager
+    def _write(self) -> Iterator[UnitOfWork]:
+        """Open a transaction; the leases that it takes are held until it has committed."""
+        try:
+            with self._database.writing() as unit:
+                yield unit
+        finally:
+            for lease in self._leases.values():
+                lease.release()
+            self._leases.clear()
+
+    def _hold_lease(self, session_id: SessionId) -> None:
+        """Raise Busy while an agent answers in a session, so that its turn is not divided."""
+        if self.open_lease is None or session_id in self._leases:
+            return
+        lease, deadline = self.open_lease(session_id), time.monotonic() + _RELEASE_SECONDS
+        while not lease.take():
+            if time.monotonic() > deadline:
+                raise Busy("another process is answering in this conversation", "what is captured is stored after that")
+            time.sleep(_RELEASE_SECONDS / 50)
+        self._leases[session_id] = lease
 
     def _take(self, unit: UnitOfWork, batch: Sequence[Item]) -> None:
         known = self.captures.find_known(unit, [key for item in batch for key in self.keys_of(item)])
@@ -208,6 +238,8 @@ class Capture:
         self.tally.sessions[opened.session_id] = None
         if fresh:
             self.tally.grown.add(opened.session_id)
+            if not opened.is_new:
+                self._hold_lease(opened.session_id)
             self._replace_event_turns(unit, external, fresh)
             self._insert(unit, opened.session_id, fresh, known)
             self.captures.touch_session(unit, external, now=self._clock.now().timestamp())

@@ -106,8 +106,9 @@ def messages(request: ChatRequest, *, as_parts: bool) -> list[WireMessage]:
 def _message(message: Message, *, as_parts: bool) -> WireMessage:
     match message.role:
         case Role.TOOL:
-            # the API accepts only text here, without cache markers
-            return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": message.text}
+            # an empty part is rejected, and could carry no marker
+            content = _content(message.text, as_parts=as_parts and bool(message.text))
+            return {"role": "tool", "tool_call_id": message.tool_call_id or "", "content": content}
         case Role.ASSISTANT:
             wired: WireMessage = {"role": "assistant"}
             if message.text or not message.tool_calls:

@@ -283,10 +283,11 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
     """Open a capture into the caller's sessions; a preview only counts."""
     from kept.importers.capture import Capture, Preview
     from kept.importers.conversations import is_excluded
+    from kept.operations.conversations import find_root
 
     patterns = caller.app.settings.connect.exclude
     home = caller.app.environ.get("HOME", "")
-    return (Preview if is_preview else Capture)(
+    capture = (Preview if is_preview else Capture)(
         caller.space.sessions,
         caller.database,
         client,
@@ -294,6 +295,8 @@ def open_capture(caller: Caller, client: str, *, is_preview: bool = False, purpo
         is_excluded=lambda folder: is_excluded(folder, patterns, home),
         purpose=purpose,
     )
+    capture.open_lease = lambda session_id: caller.space.open_lease(f"session:{find_root(caller, session_id)}")
+    return capture
 
 
 def summarise(tally: Tally) -> Captured:

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kept.app.caller import Scope
 from kept.core.ids import SessionId
-from kept.storage.leases import TURN_SECONDS
 
 if TYPE_CHECKING:
     from datetime import datetime
 
     from kept.app.caller import Caller
     from kept.config.settings import ServeSettings
-    from kept.storage.leases import FencedLease
+    from kept.storage.leases import Lease
 
 _MOST_CHARACTERS = 200
 
@@ -101,16 +100,12 @@ def set_session(caller: Caller, key: str, session_id: SessionId) -> None:
         )
 
 
-TurnLease: TypeAlias = "FencedLease"
+TurnLease: TypeAlias = "Lease"
 
 
-def open_turn(caller: Caller, key: str, holder: str) -> TurnLease | None:
-    """Return the lease of a conversation among the hosts that share a server; None if the home is stored in files."""
-    if caller.app.server is None:
-        return None
-    from kept.storage.leases import FencedLease
-
-    return FencedLease(caller.database, f"turn:{key}", holder=holder, seconds=TURN_SECONDS)
+def open_turn(caller: Caller, key: str, holder_name: str) -> TurnLease:
+    """Return the lease of a conversation among the servers that share the home."""
+    return caller.space.open_lease(f"turn:{key}", holder_name)
 
 
 def move_chat(caller: Caller, platform: str, before: str, after: str) -> None:

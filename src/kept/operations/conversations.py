@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kept.core.messages import StoredMessage
     from kept.core.text import JSON
     from kept.curation.curator import Curator
+    from kept.providers.base import ChatContext
 
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     platform: str = "cli",
     system_message: str | None = None,
     has_message: bool = False,
+    chat: ChatContext | None = None,
 ) -> Agent:
     """Open a conversation for the caller; its events go to the caller's sink.
 
@@ -69,6 +71,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
     from kept.operations.spoken_orders import SpokenOrders
+    from kept.providers.base import ChatContext
 
     opening = Opening(
         resume=resume,
@@ -77,6 +80,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
         incognito=incognito,
         approve=approve,
         actions=SpokenOrders(caller),
+        chat=chat or ChatContext(),
         defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink
@@ -311,7 +315,7 @@ def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[Ses
 
     store = caller.space.sessions
     tip = store.tip(store.resolve(name))
-    root = _find_chain(caller, tip)[-1]
+    root = find_root(caller, tip)
     ratio = store.read_note(root, "calibration")
     gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
     engine.prepare(replace(engine.setup, count=gauge.count))
@@ -329,6 +333,11 @@ def _count_compactions(caller: Caller, session_id: SessionId) -> int:
     store = caller.space.sessions
     rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))
     return sum(1 for row in rows if row.origin is Origin.SYNTHETIC and is_summary(row.message))
+
+
+def find_root(caller: Caller, session_id: SessionId) -> SessionId:
+    """Return the first session of a conversation, after which its lease is named."""
+    return _find_chain(caller, session_id)[-1]
 
 
 def _find_chain(caller: Caller, session_id: SessionId) -> list[SessionId]:

@@ -75,6 +75,8 @@ class PlatformMessage:
     """Whether it is one of several parts that arrive as messages with the same `delivery`, within moments."""
     edits: str = ""
     """The `delivery` of the message whose text this one replaces; it starts no turn."""
+    chat_name: str = ""
+    """The name of the chat, as the platform shows it; empty for a private chat."""
 
 
 @dataclass(frozen=True, slots=True)

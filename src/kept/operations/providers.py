@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -106,18 +107,23 @@ def find_questions(caller: Caller, provider: MemoryProvider) -> list[Field]:
     return [field for field in with_stored(declared_fields(provider), stored) if field.asked]
 
 
-def run_own_setup(caller: Caller, provider: MemoryProvider) -> bool:
-    """Run the provider's own set-up dialogue; return False if it has none."""
-    from kept.providers.hooks import call_hook, find_isolated
+def has_own_setup(provider: MemoryProvider) -> bool:
+    """Whether the provider has a set-up dialogue of its own, which needs a terminal."""
+    return callable(getattr(provider, "post_setup", None))
 
-    if not callable(getattr(provider, "post_setup", None)):
-        return False
+
+def run_own_setup(caller: Caller, provider: MemoryProvider) -> None:
+    """Run the provider's own set-up dialogue, with the home and what is configured in it."""
+    from kept.providers.hooks import call_hook, find_isolated
+    from kept.providers.manifest import read_yaml
+
+    home = caller.app.home
+    config = json.loads(json.dumps(read_yaml(home.config_file), default=str))  # YAML has dates, which JSON has not
     isolated = find_isolated(provider)
     if isolated is not None:
-        isolated.run_in_terminal("post_setup", str(caller.app.home.path), {})
+        isolated.run_in_terminal("post_setup", str(home.path), config)
     else:
-        call_hook(provider, "post_setup", (str(caller.app.home.path), {}), {})
-    return True
+        call_hook(provider, "post_setup", (str(home.path), config), {})
 
 
 def try_provider(caller: Caller, provider: MemoryProvider) -> Refused | None:

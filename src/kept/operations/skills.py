@@ -99,9 +99,7 @@ def accept_skill(caller: Caller, name: str) -> Changed | Refused:
     return _writable(caller).accept(name, _author(caller))
 
 
-def invoke_skill(
-    caller: Caller, name: str, arguments: str, *, session_id: SessionId, runs: bool = True
-) -> str | Refused | None:
+def invoke_skill(caller: Caller, name: str, *, session_id: SessionId, runs: bool = True) -> str | Refused | None:
     """Return the text that adds a skill to one turn, and count a use; None if there is no such skill.
 
     `runs` is whether a model will follow it: only then does the turn's outcome count for the skill.
@@ -109,7 +107,7 @@ def invoke_skill(
     tools = caller.space.skill_tools
     if tools.library.skill(name) is None:
         return None
-    return tools.invoke(name, arguments, session_id=session_id, runs=runs)
+    return tools.invoke(name, session_id=session_id, runs=runs)
 
 
 def draft_skill(name: str, description: str | None = None) -> str:

@@ -175,6 +175,19 @@ class MemoryProvider:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChatContext:
+    """The chat in which a conversation takes place; empty outside of chat platforms."""
+
+    user_name: str = ""
+    """The name of the person, as the platform shows it; empty where several people share the conversation."""
+    chat_id: str = ""
+    chat_name: str = ""
+    chat_type: str = ""
+    thread_id: str = ""
+    gateway_session_key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StartContext:
     """The context that `initialize` gets in addition to the session id."""
 

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from kept.core.messages import Message
+from kept.core.settings import Toolset
 from kept.core.text import JSON, dumps
 from kept.core.tools import ToolSchema
 from kept.providers.base import Messages
 from kept.security.fence import sanitize_context
-from kept.security.secrets import redact
+from kept.security.secrets import redact, redact_json
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +49,11 @@ def clean_text(text: str) -> str:
 def clean_messages(messages: Messages) -> list[dict[str, JSON]]:
     """Return the newest messages that fit into one write, without recalled memory and secrets."""
     newest = list(_newest_that_fit(messages))
-    return [{**each, "content": _clean(each.get("content"))} for each in reversed(newest)]
+    return [{key: _clean(key, value) for key, value in each.items()} for each in reversed(newest)]
 
 
-def _clean(content: JSON) -> JSON:
-    return clean_text(content) if isinstance(content, str) else content
+def _clean(key: str, value: JSON) -> JSON:
+    return clean_text(value) if key == "content" and isinstance(value, str) else redact_json(value)
 
 
 def _newest_that_fit(messages: Messages) -> Iterator[dict[str, JSON]]:
@@ -118,15 +119,16 @@ def _round_robin(texts: Sequence[Sequence[str]]) -> Iterator[tuple[int, str]]:
         yield from ((place, line) for place, line in enumerate(row) if line is not None)
 
 
-def tool_schemas(provider: str, declared: object) -> Iterator[ToolSchema]:
-    """Yield the usable schemas that `provider` declared; unusable ones are logged."""
+def tool_schemas(plugin: str, declared: object, toolset: Toolset = "memory") -> Iterator[ToolSchema]:
+    """Yield the usable schemas that a plugin declared; unusable ones are logged."""
+    kind = "provider" if toolset == "memory" else "context engine"
     if not isinstance(declared, Sequence) or isinstance(declared, str | bytes):
-        log.warning("provider %s: its tool schemas are %s, not a list", provider, type(declared).__name__)
+        log.warning("%s %s: its tool schemas are %s, not a list", kind, plugin, type(declared).__name__)
         return
     for each in declared:
-        schema = _schema(each)
+        schema = _schema(each, toolset)
         if schema is None:
-            log.warning("provider %s: a tool schema without a usable name or parameters was skipped", provider)
+            log.warning("%s %s: a tool schema without a usable name or parameters was skipped", kind, plugin)
         else:
             yield schema
 
@@ -136,16 +138,16 @@ def is_search(schema: ToolSchema) -> bool:
     return _SEARCHES.search(schema.name) is not None
 
 
-def tool_answer(provider: str, text: object) -> Mapping[str, JSON]:
-    """Return a provider's answer as a JSON object, or an error for the model."""
+def tool_answer(plugin: str, text: object) -> Mapping[str, JSON]:
+    """Return a plugin's answer as a JSON object, or an error for the model."""
     if not isinstance(text, str):
-        return failure(f"{provider} answered with {type(text).__name__}, not with JSON text")
+        return failure(f"{plugin} answered with {type(text).__name__}, not with JSON text")
     if len(text) > MAX_ANSWER_CHARS:
-        return failure(f"{provider} answered with {len(text):,} characters; ask for less")
+        return failure(f"{plugin} answered with {len(text):,} characters; ask for less")
     try:
         value: JSON = json.loads(text)
     except (ValueError, RecursionError):
-        return {**failure(f"{provider} answered with text that is not JSON"), "text": text[:2_000]}
+        return {**failure(f"{plugin} answered with text that is not JSON"), "text": text[:2_000]}
     return value if isinstance(value, Mapping) else {"result": value}
 
 
@@ -154,7 +156,9 @@ def failure(error: str) -> Mapping[str, JSON]:
     return {"success": False, "error": error}
 
 
-def _schema(declared: object) -> ToolSchema | None:
+def _schema(declared: object, toolset: Toolset) -> ToolSchema | None:
+    if isinstance(declared, ToolSchema):
+        declared = {name: getattr(declared, name, None) for name in ("name", "description", "parameters")}
     if not isinstance(declared, Mapping):
         return None
     inner = declared.get("function", declared)  # the form of chat endpoints is accepted too
@@ -167,4 +171,4 @@ def _schema(declared: object) -> ToolSchema | None:
         plain = json.loads(json.dumps(parameters))
     except (TypeError, ValueError, RecursionError):
         return None
-    return ToolSchema(name, str(inner.get("description", "")), plain, "memory")
+    return ToolSchema(name, str(inner.get("description", "")), plain, toolset)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from kept.core.errors import ProviderError
 from kept.core.ids import OWNER
@@ -21,6 +21,7 @@ from kept.core.text import JSON, dumps
 from kept.providers.base import MemoryProvider
 from kept.providers.manifest import install, missing, read_yaml
 from kept.security.fence import sanitize_context
+from kept.security.secrets import redact_json
 from kept.storage.files import write_atomically
 
 T = TypeVar("T")
@@ -270,7 +271,8 @@ class _Answers:
 
         host = self._host()
         own = load_values(host.home, host.provider).get(_OWN_SECTIONS)
-        return {**read_yaml(host.home / "config.yaml"), **(own if isinstance(own, Mapping) else {})}
+        ours = cast("Mapping[str, JSON]", redact_json(read_yaml(host.home / "config.yaml")))
+        return {**ours, **(own if isinstance(own, Mapping) else {})}
 
     def save_config(self, config: Mapping[str, Any], **_how: Any) -> None:
         """Save the choice of the provider, and what is neither ours nor unchanged in the provider's own file."""

@@ -1,6 +1,7 @@
 """How hooks are called: with the keyword arguments that their signatures accept, in reusable daemon threads."""
 
 import inspect
+import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,8 +10,18 @@ from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
 from kept.core.threads import Job, start_thread
-from kept.providers.base import MemoryProvider
+from kept.core.values import replace
+from kept.providers.base import ForgetRequest, MemoryProvider
+from kept.security.secrets import redact, redact_json
 
+_IDENTIFIERS = frozenset({
+    "session_id", "parent_session_id", "child_session_id", "user_id", "chat_id", "thread_id", "gateway_session_key",
+    "idempotency_key", "kept_home", "hermes_home",
+})  # fmt: skip
+"""Keyword arguments that name something; two users whose ids were redacted could become one."""
+_ANSWERS = frozenset({"check_config", "save_config"})
+"""Hooks that get what a person answered to the provider's own questions, which includes credentials meant for it."""
+_ONLY_REDACTED = re.compile(r"(?:\s*\[redacted:\w+\])+\s*")
 HERMES_MARK = "_kept_hermes"
 """The attribute that loading sets on a provider which was written for Hermes."""
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -50,14 +61,36 @@ def find_isolated(provider: object) -> Isolated | None:
 
 
 def call_hook(provider: object, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
-    """Call `hook` of `provider` with those of `keywords` that its signature accepts."""
+    """Call `hook` of `provider` with those of `keywords` that its signature accepts, and without credentials.
+
+    Every call of a provider passes here, or `IsolatedProvider.call_hook` directly, which removes credentials too.
+    """
     isolated = find_isolated(provider)
     if isolated is not None:
         return isolated.call_hook(hook, args, keywords)
     from kept.providers.running import plugin_code  # only where a provider is used
 
+    args, keywords = remove_credentials(hook, args, keywords)
     with plugin_code(str(getattr(provider, "name", "provider"))):
         return call_directly(provider, hook, args, keywords)
+
+
+def remove_credentials(
+    hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a hook as a provider gets them: each credential in any text is replaced."""
+    if hook in _ANSWERS:
+        return args, dict(keywords)
+    named = {key: value if key in _IDENTIFIERS else _without_credentials(value) for key, value in keywords.items()}
+    return tuple(map(_without_credentials, args)), named
+
+
+def _without_credentials(value: Any) -> Any:
+    if isinstance(value, ForgetRequest):
+        # a text of which only the mark is left would select whatever held any credential
+        texts = (redact(text) for text in value.texts)
+        return replace(value, texts=tuple(text for text in texts if not _ONLY_REDACTED.fullmatch(text)))
+    return redact_json(value) if isinstance(value, str | Mapping | list | tuple) else value
 
 
 def listen(provider: object, complaint: Callable[[str], None]) -> None:
@@ -94,6 +127,8 @@ def call_directly(provider: object, hook: str, args: tuple[Any, ...], keywords: 
         from kept.providers.hermes import adapt_context
 
         keywords = adapt_context(keywords)
+    if hook == "initialize" and _takes_session_by_name(method):
+        args, keywords = args[1:], {**keywords, "session_id": args[0]}
     if hook == "on_memory_write":
         return _call_memory_write(method, args, keywords)
     return method(*args, **accepted_keywords(method, keywords, positional=len(args)))
@@ -131,6 +166,19 @@ def accepted_keywords(hook: Callable[..., Any], keywords: Mapping[str, Any], *, 
         return free
     named = {name for name, p in parameters.items() if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
     return {name: value for name, value in free.items() if name in named}
+
+
+def _takes_session_by_name(initialize: Callable[..., Any]) -> bool:
+    """Whether `initialize` gets the session id by name, as from Hermes, and not as a parameter of another name."""
+    parameters = _parameters(initialize)
+    if parameters is None:
+        return False
+    positional = [name for name, p in parameters.items() if p.kind in _POSITIONAL]
+    if positional[:1] not in ([], ["session_id"]):
+        return False
+    kinds = {p.kind for p in parameters.values()}
+    own = parameters.get("session_id")
+    return own.kind is not inspect.Parameter.POSITIONAL_ONLY if own else inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def _call_memory_write(method: Callable[..., Any], args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:

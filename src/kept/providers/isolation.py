@@ -10,16 +10,20 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from kept.core.agency import mark_environment
 from kept.core.errors import ProviderError
+from kept.core.ids import random_hex
+from kept.core.regular_files import load_bytes
 from kept.core.text import JSON
 from kept.core.threads import start_thread
 from kept.providers.base import CommandAnswer, ProviderCommand
-from kept.providers.hooks import describe_error
+from kept.providers.hooks import describe_error, remove_credentials
 from kept.providers.loading import IMPORT_ERRORS, Facts, load_error
 from kept.providers.peer import Peer, PeerError
 from kept.providers.plugins import Found, manifest_of
@@ -35,6 +39,8 @@ STOP_SECONDS: Final = 0.3
 MAX_LINES_PER_MINUTE: Final = 300
 """How much of a plugin's output is logged, in case it prints without end."""
 _OUTPUT_CHUNK: Final = 65_536
+_VARIABLE: Final = "KEPT_PLUGIN_PROCESS"
+_KILL_ROUNDS: Final = 5
 
 
 @dataclass(slots=True)
@@ -46,6 +52,8 @@ class _Process:
     output: socket.socket | None
     facts: Mapping[str, Any]
     """What it said about the plugin when it loaded it."""
+    mark: str = ""
+    """Its entry in the environment, which everything that it starts inherits."""
 
     def is_alive(self) -> bool:
         """Whether the process has not ended; whatever it forked does not count."""
@@ -59,7 +67,7 @@ class _Process:
         return f"its process was ended by signal {-code}" if code < 0 else f"its process ended with exit code {code}"
 
     def end(self) -> None:
-        """End the process and everything that it started in its group; waits a moment only."""
+        """End the process and everything that it started; waits a moment only."""
         self.peer.close()
         try:
             self.program.wait(STOP_SECONDS)
@@ -70,6 +78,7 @@ class _Process:
                 target(signal.SIGKILL)
             except (OSError, ValueError):  # nothing is left of it
                 continue
+        _kill_marked(self.mark)
         if self.output is not None:
             _shut(self.output)
 
@@ -140,7 +149,8 @@ class IsolatedProvider:
 
     def call_hook(self, hook: str, args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         """Run a hook in the process; the process takes the keywords that the hook's signature accepts."""
-        answer = self._call("call", [hook, list(args), dict(keywords)])
+        args, keywords = remove_credentials(hook, args, keywords)
+        answer = self._call("call", [hook, list(args), keywords])
         if hook == "initialize":
             self._initialized = (args, keywords)
         elif hook == "on_session_switch" and self._initialized is not None:
@@ -162,6 +172,7 @@ class IsolatedProvider:
 
     def run_in_terminal(self, hook: str, *args: Any) -> None:
         """Run a hook in a process that has this terminal, for a dialogue; no time limit."""
+        args, _ = remove_credentials(hook, args, {})
         process = _launch(self._found, self._serve, has_terminal=True)
         try:
             self._load(process, seconds=CALL_SECONDS)
@@ -272,6 +283,25 @@ def _end_all() -> None:
         provider.close()
 
 
+def _kill_marked(mark: str) -> None:
+    """Kill what a plugin started in sessions of its own; possible where the system shows environments in files."""
+    wanted, processes = mark.encode(), Path("/proc")
+    for _ in range(_KILL_ROUNDS):  # one that forks meanwhile is found in the next round
+        living = [entry for entry in processes.glob("[0-9]*") if _has_variable(entry / "environ", wanted)]
+        for entry in living:
+            with suppress(OSError):
+                os.kill(int(entry.name), signal.SIGKILL)
+        if not living:
+            return
+
+
+def _has_variable(environ: Path, wanted: bytes) -> bool:
+    try:
+        return bool(wanted) and wanted in load_bytes(environ).split(b"\0")
+    except OSError:  # it has ended, or belongs to somebody else
+        return False
+
+
 def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process:
     """Start an empty process; its standard streams are ours only for a dialogue."""
     ours, theirs = socket.socketpair()
@@ -283,8 +313,10 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
     # -P: without it the working folder, whose modules may have any name, would come before the packages
     # -u: what a plugin prints is in the log at once, also if its process is killed
     command = [sys.executable, "-P", "-u", "-m", "kept.providers.child", str(theirs.fileno())]
+    token = random_hex(16)
     try:
-        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=mark_environment(os.environ), **streams)
+        environment = mark_environment({**os.environ, _VARIABLE: token})
+        program = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment, **streams)
     except OSError as error:
         raise ProviderError(f"no process could be started for the plugin {found.name!r}: {error}") from error
     finally:
@@ -295,7 +327,7 @@ def _launch(found: Found, serve: Any, *, has_terminal: bool = False) -> _Process
         start_thread(partial(_log_output, found.name, output), name=f"kept-plugin-output-{found.name}")
     peer = Peer(ours, serve, name=f"kept-plugin-{found.name}")
     peer.start()
-    return _Process(program, peer, output, {})
+    return _Process(program, peer, output, {}, f"{_VARIABLE}={token}")
 
 
 def _log_output(name: str, output: socket.socket) -> None:

@@ -54,6 +54,8 @@ class RegisteredProvider:
         """Why it is not in use."""
         self._is_asked = False
         self._is_available = False
+        self.can_run = True
+        """Whether a write that is queued now can be delivered: not if the provider says that it is not available."""
         self._start_lock = threading.Lock()
         self._is_starting = False
         """Whether a start that took longer than its limit may still end."""
@@ -78,6 +80,7 @@ class RegisteredProvider:
                 case Answered(True):
                     self._is_available = True
                 case Answered():
+                    self.can_run = False
                     self.problem = "it is not available: its configuration or its package is missing"
                 case Failed(error):
                     self.problem = error

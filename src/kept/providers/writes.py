@@ -87,7 +87,7 @@ class Writes:
         """Queue every write to the pages that is not queued yet, whichever process made it."""
         if self._mirror is None or not self._enabled:
             return
-        names = [each.name for each in self._registry if each.guard.offers("on_memory_write")]
+        names = [each.name for each in self._registry if each.can_run and each.guard.offers("on_memory_write")]
         try:
             self._mirror.catch_up(names)
         except KeptError:
@@ -116,7 +116,7 @@ class Writes:
             return
         write = Write(hook=hook, session_id=session_id, idempotency_key=key, payload=payload)
         for each in self._registry:
-            if each.guard.offers(hook):
+            if each.can_run and each.guard.offers(hook):
                 self._outbox.enqueue(unit, each.name, [write])
 
 

@@ -21,8 +21,8 @@ MENTION = "memory context"
 _NAME = "memory-context"
 _OPENING, _CLOSING = f"<{_NAME}>", f"</{_NAME}>"
 _TAG = expression(rf"<\s*(/?)\s*{_NAME}(?:[\s/][^<>]*)?>", re.IGNORECASE)
-_IN_SENTENCE = expression(r"[`'\"”’.,;:!?)]|[ \t]+[^\s\[]")
-"""What follows a tag that a sentence mentions; recalled text begins on a line of its own or right after the tag."""
+_IN_SENTENCE = expression(r"[`'\"”’.,;:!?)]")
+"""What follows a tag that a sentence mentions: a quotation mark or punctuation. Anything else may be recalled."""
 _FOREIGN_NOTE = expression(r"\s*\[System note:[^\]]{0,2000}\]", re.IGNORECASE)
 _ROUNDS = 16
 
@@ -80,6 +80,19 @@ def unwrap(text: str) -> str:
 def sanitize_context(text: str) -> str:
     """Return `text` without fenced blocks, stray fence tags and the note."""
     return _until_stable(text, _without_blocks)
+
+
+def split_blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield the pieces of `text` in order, each with whether it is a fenced block; joined they are `text`."""
+    end, opened = 0, None
+    for tag in fence_tags(text):
+        if tag.kind == "open":
+            opened = tag.start
+        elif tag.kind == "close" and opened is not None:
+            yield text[end:opened], False
+            yield text[opened : tag.end], True
+            end, opened = tag.end, None
+    yield text[end:], False
 
 
 def _kind(found: re.Match[str]) -> Kind:
@@ -149,9 +162,9 @@ class StreamingContextScrubber:
 
     What comes out depends on the text alone, never on how it was cut. At most 255 characters, a tag
     that is not yet complete, are held back. A span that is never closed is discarded, because
-    leaking is worse than truncating. A tag in the middle of a line is a mention until it is closed: the
-    text after it is held back, and passed on if no closing tag came, or if it goes on like a sentence up to a
-    closing tag on the same line.
+    leaking is worse than truncating. Only a tag in the middle of a line that a quotation mark or punctuation
+    follows is a mention: the text after it is held back, and passed on if no closing tag came, or if the closing
+    tag is on the same line.
     """
 
     def __init__(self) -> None:

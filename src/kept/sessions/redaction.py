@@ -3,13 +3,15 @@
 import json
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from kept.core.ids import SourceName
-from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, TextPart, ToolCall
+from kept.core.messages import ImagePart, Message, NewMessage, Part, Role, Session, StoredMessage, TextPart, ToolCall
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, replace
 from kept.security.secrets import may_hold_credentials, redact, redact_json
 
+M = TypeVar("M", NewMessage, StoredMessage)
 _TOGETHER = 32
 """Messages that are checked together; most larger batches would contain a word such as "token" somewhere."""
 
@@ -70,7 +72,7 @@ class Redaction:
             safe += some if is_safe else map(self.message, some)
         return safe
 
-    def message(self, new: NewMessage) -> NewMessage:
+    def message(self, new: M) -> M:
         """Return `new` without credentials in any of its texts; the same object if nothing changed."""
         if not self.is_on:
             return new

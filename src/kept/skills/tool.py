@@ -147,8 +147,8 @@ class SkillTools:
         """Count a skill as used in the session's turn."""
         self._used.setdefault(session_id or "", {})[name] = version
 
-    def invoke(self, name: str, arguments: str, *, session_id: str, runs: bool = True) -> str | Refused:
-        """Return the text that `/skill-name arguments` puts into a turn, and count a use."""
+    def invoke(self, name: str, *, session_id: str, runs: bool = True) -> str | Refused:
+        """Return what the model gets with the message `/skill-name REQUEST`, and count a use."""
         shown = view(self.library, name, session_id=session_id)
         if isinstance(shown, Refused):
             return shown
@@ -158,7 +158,7 @@ class SkillTools:
             self.library.usage.record_view(name, used=True)
         except StorageError as error:
             log.warning("use of %s not counted: %s", name, error.message)
-        return invocation(shown, arguments)
+        return invocation(shown)
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
         """Write an outcome row for every skill that the turn used, and return their names."""

@@ -160,11 +160,10 @@ def _hint(name: str, linked: Mapping[str, list[str]], *, ready: bool) -> str:
     return " ".join(hints)
 
 
-def invocation(shown: View, arguments: str) -> str:
-    """Return the text that `/skill-name arguments` puts into one turn."""
-    body = str(shown.answer["content"])
-    request = arguments.strip() or "Follow this skill."
-    return f'The person loaded the skill "{shown.skill.name}" for this request:\n\n{body.strip()}\n\nRequest: {request}'
+def invocation(shown: View) -> str:
+    """Return what the model gets with the message `/skill-name REQUEST`."""
+    body = str(shown.answer["content"]).strip()
+    return f'[The person loaded the skill "{shown.skill.name}" with this message. Follow it:]\n\n{body}'
 
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -293,6 +293,7 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
 
 
 def _try_lock(descriptor: int, sidecar: Path) -> bool:
+    """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
     try:
         if sys.platform == "win32":  # pragma: no cover
             msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
@@ -304,6 +305,28 @@ def _try_lock(descriptor: int, sidecar: Path) -> bool:
             return True
         return False
     return True
+
+
+def take_lock_file(path: Path) -> int | None:
+    """Create and lock a file that exists only while it is locked; None while another process has it."""
+    make_folder(path.parent)
+    while True:
+        with explain_errors("open the lock file", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _try_lock(descriptor, path):
+            os.close(descriptor)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # its last holder has removed it meanwhile, and others lock a new file
+
+
+def remove_lock_file(path: Path, descriptor: int) -> None:
+    """Remove a file that `take_lock_file` created, while it is locked, and unlock it."""
+    with suppress(OSError):
+        path.unlink()
+    os.close(descriptor)
 
 
 def _warn_once(sidecar: Path) -> None:

@@ -1,20 +1,24 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
+import hashlib
+import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-from kept.core.errors import Busy
+from kept.core.errors import Busy, StorageError
 from kept.core.ids import random_hex
-from kept.storage.files import is_alive
+from kept.storage.files import is_alive, remove_lock_file, take_lock_file
 
 if TYPE_CHECKING:
     from kept.core.ports import Database, UnitOfWork
     from kept.storage.connections import Statements
 
+log = logging.getLogger(__name__)
 
 TURN_SECONDS = 15.0
 """How long a host that died keeps its conversations; a living one renews its lease three times as often.
@@ -22,9 +26,9 @@ TURN_SECONDS = 15.0
 A host that renews it too late keeps its conversation unless another host has taken it."""
 
 
-def new_holder() -> str:
-    """Return a unique name for a holder, with the machine and the process it runs in."""
-    return f"{_machine()}:{os.getpid()}:{random_hex(4)}"
+def new_holder(name: str = "") -> str:
+    """Return a unique name for a holder, with the machine and the process it runs in, and its own name there."""
+    return f"{_machine()}:{os.getpid()}:{name or random_hex(4)}"
 
 
 def is_held(holder: str, until: float, *, now: float, seconds: float) -> bool:
@@ -47,6 +51,73 @@ def _machine() -> str:
     import socket  # 3 ms of every start, and few commands take a lease
 
     return socket.gethostname()
+
+
+class Lease(Protocol):
+    """The right to answer in a conversation, which one process at a time has."""
+
+    fence: int
+    """A number that grows each time another holder takes the lease; 0 if it has none."""
+
+    def take(self) -> bool:
+        """Take or renew the lease without waiting; False while another holder has it."""
+        ...
+
+    def release(self) -> None:
+        """Let others take the lease at once."""
+        ...
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Refuse writes inside the block once the lease is lost."""
+        ...
+
+    def keep(self) -> AbstractContextManager[None]:
+        """Keep the lease until the end of the block; then release it."""
+        ...
+
+
+class FileLease:
+    """A lease among the processes of one machine: a lock on a file, which ends with the process that holds it."""
+
+    fence = 0
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.lock"
+        self._descriptor: int | None = None
+        self._is_released = False
+        self._mutex = threading.Lock()
+
+    def take(self) -> bool:
+        """Take the lease, once; it needs no renewal. Where no file can be made, nobody is kept away."""
+        with self._mutex:
+            if self._descriptor is None and not self._is_released:
+                try:
+                    self._descriptor = take_lock_file(self._path)
+                except StorageError as error:
+                    log.warning("no lease for a conversation: %s", error.message)
+                    return True
+            return self._descriptor is not None
+
+    def release(self) -> None:
+        """Let others take the lease, for good."""
+        with self._mutex:
+            self._is_released = True
+            if self._descriptor is not None:
+                remove_lock_file(self._path, self._descriptor)
+            self._descriptor = None
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Do nothing: this lease cannot be lost."""
+        yield
+
+    @contextmanager
+    def keep(self) -> Iterator[None]:
+        """Hold the lease until the end of the block."""
+        try:
+            yield
+        finally:
+            self.release()
 
 
 class FencedLease:

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 
+from kept.agent.model_call import add_background
 from kept.agent.record import Record
 from kept.context.outcome import Compaction
 from kept.core.errors import StorageError
@@ -174,7 +175,7 @@ def test_the_context_is_what_the_rows_say_now(tmp_path):
     assert read() == ([], ())
     record.add([said("one")])
     assert read() == ([], ("one",))
-    record.set_sent_text(f"one{label_recalled(' the sea', ['mem'])}")
+    record.set_sent_text(add_background("one", recalled=label_recalled("the sea", ["mem"])) or "")
     assert len(read()[0]) == 1
     before = record.read_context()
     record.add([page, said("two")])

@@ -1,6 +1,8 @@
 """Lookup: engines by name, ours first, foreign ones behind a guard, none unasked."""
 
+import json
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,8 +148,99 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
     assert engine.state() is not None
 
 
+JUNK = """
+from kept.context.outcome import Unchanged
+from kept.context.summarising import Compressor
+class Junk(Compressor):
+    name = "junk"
+    def get_tool_schemas(self): return ANSWERS["get_tool_schemas"]
+    def handle_tool_call(self, name, arguments, context): return ANSWERS["handle_tool_call"]
+    def get_status(self): return ANSWERS["get_status"]
+    def state(self): return ANSWERS["state"]
+    def compress(self, rows, **how): return ANSWERS["compress"]
+ANSWERS = dict(
+    get_tool_schemas=[None, 7, {"name": "grep", "parameters": {"type": "object"}}, {"name": "a b"}, {"name": None}],
+    handle_tool_call='{"found": 1}', get_status={"x": object()}, state={1, 2}, compress=Unchanged((), "because", note=7),
+)
+"""
+
+
+def test_an_engine_that_answers_junk_does_no_harm(tmp_path: Path) -> None:
+    """Usable schemas are offered, whatever their form; anything else is replaced, and JSON stays JSON."""
+    folder = tmp_path / "plugins" / "context_engine" / "junk"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(JUNK)
+    rows = conversation(60)
+
+    engine = prepare_engine(choose_engine("junk", home=tmp_path).engine, rows)
+
+    assert [tool.schema.name for tool in engine.tools()] == ["grep"]
+    assert engine.tools()[0].call({}, ToolContext()) == {"found": 1}
+    assert isinstance(engine.compress(rows, force=True), Compaction)
+    assert json.loads(json.dumps([engine.get_status(), engine.state()]))[0]["failures"] >= 2
+
+
+SLOW = """
+import time
+from kept.context.summarising import Compressor
+class Slow(Compressor):
+    name = "slow"
+    def get_tool_schemas(self): time.sleep(20)
+"""
+
+
+def test_an_engine_that_hangs_is_asked_once(tmp_path: Path, monkeypatch) -> None:
+    """A chat waits for it once; while that call hangs, the compressor does the work."""
+    monkeypatch.setattr("kept.context.engines.LOAD_SECONDS", 0.5)
+    folder = tmp_path / "plugins" / "context_engine" / "slow"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(SLOW)
+    engine = prepare_engine(choose_engine("slow", home=tmp_path).engine, conversation(4))
+
+    began = time.monotonic()
+
+    assert engine.tools() == engine.tools() == []
+    assert engine.should_compress(10**9)
+    assert time.monotonic() - began < 3
+
+
+NOSY = """
+from kept.context.summarising import Compressor
+seen = []
+class Nosy(Compressor):
+    name = "nosy"
+    def compress(self, rows, **how):
+        seen.extend(rows)
+        return super().compress(rows, **how)
+    def on_session_end(self, session_id, rows): seen.extend(rows)
+    def handle_tool_call(self, name, arguments, context):
+        seen.append(arguments)
+        return {}
+"""
+
+
+def test_an_engine_of_a_plugin_gets_no_credentials(tmp_path: Path) -> None:
+    """Neither with the messages nor with the arguments of its tools."""
+    folder = tmp_path / "plugins" / "context_engine" / "nosy"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(NOSY)
+    key = "sk-proj-" + "A1b2C3d4" * 10
+    rows = [replace(row, message=replace(row.message, content=f"{row.message.text} {key}")) for row in conversation(60)]
+    engine = prepare_engine(choose_engine("nosy", home=tmp_path).engine, rows)
+
+    engine.compress(rows, force=True)
+    engine.on_session_end(SessionId("contract"), rows)
+    engine.handle_tool_call("grep", {"q": key}, ToolContext())
+
+    seen = next(module.seen for name, module in sys.modules.items() if "nosy" in name and hasattr(module, "seen"))
+    assert len(seen) == 2 * len(rows) + 1
+    assert key not in repr(seen)
+
+
 ODD = """
+import json
 import sys
+import time
 from . import parts
 from kept.context.summarising import Compressor
 class Odd(Compressor):

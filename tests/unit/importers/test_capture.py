@@ -349,6 +349,23 @@ def test_a_deadline_leaves_the_rest_in_the_spool(caller, rows):
     assert list(caller.space.home.spool.iterdir()) == []
 
 
+def test_a_capture_does_not_divide_a_turn_of_an_agent(caller, rows):
+    """While an agent answers in the conversation, what is captured waits in the spool."""
+    rows.user("One")
+    session = capture(caller, rows.path).session_id
+    rows.user("Two")
+    lease = caller.space.open_lease(f"session:{session}")
+    assert lease.take()
+
+    refused = capture_transcript(caller, "claude-code", Path(rows.path))
+    lease.release()
+    drained = drain_spool(caller)
+
+    assert isinstance(refused, Refused)
+    assert drained.added == 1
+    assert texts(caller) == ["One", "Two"]
+
+
 def test_two_captures_at_the_same_moment_store_each_message_once(home, rows):
     """Two hooks of two clients may run at once."""
     for number in range(300):

@@ -70,8 +70,24 @@ def test_system_and_the_last_three():
     assert places(apply_cache_markers(talk)) == [0, 5, 6, 7]
 
 
+@pytest.mark.parametrize("native", [True, False])
+def test_after_a_long_turn_the_ends_of_the_turns_before_are_marked(native: bool):
+    """From the next turn on the newest message loses its recalled text, and twenty blocks back nothing is cached."""
+    step = (
+        {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}
+        if native
+        else {"role": "tool", "content": "x"}
+    )
+    loop = [message for _ in range(15) for message in (spoken("assistant", "a"), step)]
+    talk = [spoken("system", "s"), spoken("user", "1"), spoken("assistant", "1"), spoken("user", "2"), *loop]
+    ended = [*talk, spoken("assistant", "2"), spoken("user", "3")]
+
+    assert places(apply_cache_markers(talk, native=native)) == [0, 31, 32, 33]
+    assert places(apply_cache_markers(ended, native=native)) == [0, 2, 34, 35]
+
+
 def test_messages_that_cannot_carry_one_are_passed_over():
-    """Empty messages, and tool messages where the API is not the native one, give their place to others."""
+    """Empty messages give their place to others; tool messages carry a marker in both formats."""
     talk = [
         spoken("system", "s"),
         *(spoken("user", str(n)) for n in range(4)),
@@ -79,7 +95,7 @@ def test_messages_that_cannot_carry_one_are_passed_over():
         {"role": "tool", "content": "x", "tool_call_id": "1"},
     ]
 
-    assert places(apply_cache_markers(talk, native=False)) == [0, 2, 3, 4]
+    assert places(apply_cache_markers(talk, native=False)) == [0, 3, 4, 6]
     assert places(apply_cache_markers(talk, native=True)) == [0, 3, 4, 6]
 
 

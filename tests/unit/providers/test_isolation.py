@@ -1,5 +1,6 @@
 """Plugins in a process of their own: what they do there, and what they cannot do to this one."""
 
+import json
 import logging
 import os
 import signal
@@ -12,6 +13,7 @@ from kept.core.errors import ProviderError
 from kept.core.tools import ToolContext
 from kept.providers import running
 from kept.providers.base import CommandAnswer, ForgetRequest, StartContext
+from kept.providers.child import HOOKS
 from kept.providers.hooks import call_hook, close_provider, overrides
 from kept.providers.loading import PluginPolicy, PluginSource, load
 from kept.providers.peer import decode, encode
@@ -157,6 +159,68 @@ def test_a_process_that_dies_fails_one_call_and_comes_back(tmp_path, open_plugin
     os.kill(provider.process_id, signal.SIGKILL)
     eventually(lambda: provider.process_id is None)
     assert provider.prefetch("tea") == "recalled for tea in s1"
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs environments in files")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_program_in_a_session_of_its_own_does_not_outlive_the_plugin(tmp_path, open_plugin, is_killed):
+    """It left the process group; it is found by its environment, also after its parent has ended."""
+    code = (
+        "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True); "
+        'open(self.home + "/daemon", "w").write(str(p.pid))'
+    )
+    write_plugin(tmp_path, initialize=code)
+    provider = open_plugin()
+    start(provider, tmp_path)
+    eventually(lambda: (tmp_path / "daemon").exists() and (tmp_path / "daemon").read_text())
+    daemon = int((tmp_path / "daemon").read_text())
+    assert _lives(daemon)
+
+    if is_killed:
+        os.kill(provider.process_id, signal.SIGKILL)
+    close_provider(provider)
+
+    eventually(lambda: not _lives(daemon))
+
+
+EVERY_HOOK = """
+import json, pathlib
+from kept.providers.base import MemoryProvider
+class Mine(MemoryProvider):
+    name = "mine"
+def recording(hook):
+    def record(self, *args, **keywords):
+        with (pathlib.Path(__file__).parent.parent.parent / "calls").open("a") as file:
+            file.write(json.dumps([hook, args, keywords], default=lambda request: list(request.texts)) + "\\n")
+    return record
+for hook in HOOKS:
+    setattr(Mine, hook, recording(hook))
+"""
+KEY = "sk-proj-" + "A1b2C3d4" * 10
+
+
+@pytest.mark.parametrize("isolate", ["on", "off"])
+def test_every_hook_gets_its_arguments_without_credentials(tmp_path, open_plugin, isolate):
+    """Texts, lists, objects and titles; ids stay, and so do the answers to the questions of the plugin itself."""
+    answers = {"check_config", "save_config"}
+    hooks = [hook for hook in HOOKS if hook not in {*answers, "get_config_schema", "get_commands"}]
+    write_plugin(tmp_path, source=EVERY_HOOK.replace("HOOKS", repr([*hooks, *answers])))
+    provider = open_plugin(isolate=isolate)
+
+    for hook in hooks:
+        texts = (f"use {KEY}", {"deep": [{"content": KEY}]}, "add")
+        named = {"metadata": {"before": KEY}, "user_name": KEY, "session_title": KEY, "session_id": "s", "chat_id": "c"}
+        call_hook(provider, hook, texts, named)
+    call_hook(provider, "save_config", ({"api_key": KEY}, str(tmp_path)), {})
+    call_hook(provider, "forget_content", (ForgetRequest(texts=(KEY, f"mine is {KEY}")),), {})
+
+    lines = (tmp_path / "calls").read_text().splitlines()
+    assert [hook for hook, *_ in map(json.loads, lines)] == [*hooks, "save_config", "forget_content"]
+    saved = lines.pop(-2)
+    assert KEY in saved
+    assert KEY not in "".join(lines)
+    assert json.loads(lines[-1])[1] == [["mine is [redacted:openai_key]"]]
+    assert all('"chat_id": "c"' in line for line in lines[:-1])
 
 
 def test_threads_and_forks_do_not_outlive_the_plugin(tmp_path, open_plugin):

@@ -119,13 +119,28 @@ def test_a_whole_text_is_kept_as_it_was_shown(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "kept wraps recalled text in <memory-context> tags, so that a model can tell it apart.\nThat is all.",
-        "The tag <memory-context> begins recalled text, and </memory-context> ends it.\nThat is all.",
+        "kept wraps recalled text in `<memory-context>` tags, so that a model can tell it apart.\nThat is all.",
+        'The tag "<memory-context>" begins recalled text, and "</memory-context>" ends it.\nThat is all.',
         "It stands between `<memory-context>` and `</memory-context>`.",
     ],
 )
 def test_a_sentence_that_mentions_the_tag_is_shown_whole(cut, text):
-    """Nothing is lost: only block-shaped fences are removed."""
+    """A tag in quotation marks, or before punctuation, is a mention: nothing is lost."""
     shown = scrubbed([text[place : place + cut] for place in range(0, len(text), cut)])
 
     assert shown == text.replace("</memory-context>", "memory context").replace("<memory-context>", "memory context")
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("a <memory-context> SECRET </memory-context> b", "a  b"),
+        ("a <memory-context>SECRET</memory-context> b", "a  b"),
+        ("a <memory-context> SECRET\nSECRET </memory-context> b", "a  b"),
+        ("x <memory-context> SECRET and no end", "x "),
+    ],
+)
+def test_a_fence_inside_a_line_is_removed_with_what_it_holds(cut, text, rest):
+    """Words after a bare tag may be recalled; leaking is worse than truncating."""
+    assert scrubbed([text[place : place + cut] for place in range(0, len(text), cut)]) == rest

@@ -16,7 +16,7 @@ from kept.core.ports import ignore
 from kept.sessions.rows import session_rows
 from kept.sessions.sqlite import index
 from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.leases import is_held, new_holder
+from kept.storage.leases import FileLease, is_held, new_holder
 from kept.storage.sqlite import open_state
 
 NOW, SECONDS = 1_800_000_000.0, 120.0
@@ -109,3 +109,44 @@ def test_every_holder_has_a_name_of_its_own():
 
     assert len(holders) == 20
     assert all(holder.startswith(f"{socket.gethostname()}:{os.getpid()}:") for holder in holders)
+
+
+def test_a_lease_of_files_has_one_holder_and_leaves_no_file(tmp_path):
+    """Others get it as soon as it is released; one that was released is not taken again by a late renewal."""
+    first, second, other = FileLease(tmp_path, "a"), FileLease(tmp_path, "a"), FileLease(tmp_path, "b")
+    assert first.take()
+    assert first.take()
+    assert other.take()
+
+    assert not second.take()
+    with first.keep():
+        assert not second.take()
+    assert second.take()
+    assert not first.take()
+
+    second.release()
+    other.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_of_files_keeps_nobody_away_where_no_file_can_be_made(tmp_path):
+    """A full or broken disk does not end a chat."""
+    (tmp_path / "locks").write_text("not a folder")
+
+    assert FileLease(tmp_path / "locks", "a").take()
+
+
+def test_a_lease_of_files_is_held_by_one_of_many_at_a_time(tmp_path):
+    """Also while holders remove their files: nobody locks a file that is gone."""
+    code = (
+        "import pathlib, sys, time\nfrom kept.storage.leases import FileLease\n"
+        "folder, done = pathlib.Path(sys.argv[1]), 0\n"
+        "while done < 200:\n"
+        "    lease = FileLease(folder, 'a')\n"
+        "    if not lease.take(): continue\n"
+        "    with lease.keep():\n"
+        "        (folder / 'inside').mkdir(); (folder / 'inside').rmdir(); done += 1\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(3)]
+
+    assert [process.wait(120) for process in running] == [0, 0, 0]

@@ -90,11 +90,14 @@ def chat(
                     break
 
 
-def exchange(slash: "Slash", line: str) -> None:
-    """Send one message, show the answer and what was saved, and start a review if one is due."""
+def exchange(slash: "Slash", line: str, *, loaded: str = "") -> None:
+    """Send one message, show the answer and what was saved, and start a review if one is due.
+
+    `loaded` is the skill that the person loaded with the message.
+    """
     slash.screen.begin()
     slash.screen.is_verbatim = slash.talk.agent.parts.model is None
-    answer = slash.talk.turn(line)
+    answer = slash.talk.turn(line, loaded=loaded)
     slash.screen.end()
     if answer.interrupted:
         note("(interrupted; the answer so far is stored)")

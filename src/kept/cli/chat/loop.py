@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kept.cli.terminal import note
@@ -51,9 +52,9 @@ class Talk:
     """When Ctrl-C was last pressed, on the monotonic clock."""
     _review: "Future[Any] | None" = None
 
-    def turn(self, text: str) -> "Answer":
+    def turn(self, text: str, *, loaded: str = "") -> "Answer":
         """Answer one message; pressing Ctrl-C once stops the turn, twice exits."""
-        answer: Answer = self.run(self.agent.turn, text)
+        answer: Answer = self.run(partial(self.agent.turn, text, loaded=loaded))
         return answer
 
     def _await_result(self, running: "Future[Any]") -> Any:

@@ -60,22 +60,22 @@ class Slash:
             command: Callable[[str], None] = getattr(self, f"do_{name}")
             command(rest.strip())
             return True
-        return self._skill(name, rest.strip())
+        return self._skill(name, line)
 
-    def _skill(self, name: str, arguments: str) -> bool:
-        if self._use_skill(name, arguments):
+    def _skill(self, name: str, line: str) -> bool:
+        if self._use_skill(name, line):
             return True
         close = difflib.get_close_matches(name, COMMANDS, n=1)
         hint = f"; did you mean /{close[0]}?" if close else ""
         raise UsageError(f"there is no command /{name}{hint}", "/help lists the commands")
 
-    def _use_skill(self, name: str, arguments: str) -> bool:
-        """Load a skill for one turn; without a model, show it. False when there is no such skill."""
+    def _use_skill(self, name: str, line: str) -> bool:
+        """Load a skill for the message in `line`; without a model, show it. False when there is no such skill."""
         from kept.operations.skills import invoke_skill
 
         agent = self.talk.agent
         runs = agent.parts.model is not None
-        text = invoke_skill(self.caller, name, arguments, session_id=agent.session.id, runs=runs)
+        text = invoke_skill(self.caller, name, session_id=agent.session.id, runs=runs)
         if text is None:
             return False
         if isinstance(text, Refused):
@@ -83,7 +83,7 @@ class Slash:
         elif runs:
             from kept.cli.chat.command import exchange
 
-            exchange(self, text)
+            exchange(self, line, loaded=text)
         else:
             say(text)
         return True

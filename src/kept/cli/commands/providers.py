@@ -166,8 +166,14 @@ def _parse_pairs(given: list[str], form: str) -> dict[str, JSON]:
 def _configure(
     caller: Caller, provider: "MemoryProvider", given: dict[str, JSON], *, is_asked: bool, as_json: bool
 ) -> None:
-    if is_asked and operations.providers.run_own_setup(caller, provider):
-        return
+    if operations.providers.has_own_setup(provider):
+        if is_asked:
+            operations.providers.run_own_setup(caller, provider)
+            return
+        note(
+            f"{provider.name} has a set-up dialogue of its own, which was skipped: it needs a terminal, and no answers"
+        )
+        note(f"  to run it: kept providers setup {provider.name}")
     answers = given
     if is_asked:
         answers = _ask_fields(operations.providers.find_questions(caller, provider), caller.app.environ)

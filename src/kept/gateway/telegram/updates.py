@@ -99,7 +99,10 @@ class Reader:
         text, files = self._read_text(message), _read_files(message, number)
         if not text and not files:
             return None
-        return PlatformMessage(delivery, text, chat, person, files=files, number=number, is_album=bool(album))
+        title = " ".join(_text(_require(message, "chat"), "title")[:_MOST_NAME].split())
+        return PlatformMessage(
+            delivery, text, chat, person, files=files, number=number, is_album=bool(album), chat_name=title
+        )
 
     def _read_edit(self, message: Fields) -> Incoming | None:
         found = self._read_message({**message, "migrate_to_chat_id": None})
