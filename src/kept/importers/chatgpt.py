@@ -17,7 +17,7 @@ from kept.importers.exports import (
     repeat_joint,
     split_branches,
 )
-from kept.importers.port import Conversation, Item, Left, Option, Position, Request
+from kept.importers.port import Conversation, Item, Left, Option, Position, Request, unknown
 from kept.importers.speech import Speech
 from kept.importers.wording import as_text, join_texts
 from kept.sessions.moments import from_program
@@ -87,11 +87,11 @@ class _Conversations:
         external = as_text(record.get("conversation_id")) or as_text(record.get("id"))
         mapping = record.get("mapping")
         if external is None or not isinstance(mapping, dict):
-            yield Left("unknown row")
+            yield unknown(record)
             return
         nodes = {name: node for name, value in mapping.items() if (node := _read_node(name, value)) is not None}
         if len(nodes) < len(mapping):
-            yield Left("unknown row")
+            yield unknown()
         facts = _describe(record, external)
         for place, branch in enumerate(split_branches(nodes, as_text(record.get("current_node")))):
             if place == 0:
@@ -137,7 +137,7 @@ class _Conversations:
             author = message.get("author") or {}
             yield from speech.result(node.id, _MARKS.sub("", self._text(content)), moment, name=author.get("name"))
         else:
-            yield Left("unknown row")
+            yield unknown(message)
 
     def _read_answer(self, node: Node, speech: Speech) -> Iterator[Item]:
         recipient = as_text((node.message or {}).get("recipient")) or "all"

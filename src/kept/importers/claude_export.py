@@ -19,7 +19,7 @@ from kept.importers.exports import (
     split_branches,
 )
 from kept.importers.json_stream import JsonStream
-from kept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable
+from kept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
 from kept.importers.speech import Speech
 from kept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
 from kept.memory.edits import Target
@@ -89,11 +89,11 @@ def read_conversation(record: Mapping[str, Any]) -> Iterator[Item]:
     external = as_text(record.get("uuid"))
     listed = record.get("chat_messages")
     if external is None or not isinstance(listed, list):
-        yield Left("unknown row")
+        yield unknown(record)
         return
     nodes = _read_nodes(listed)
     if len(nodes) < len(listed):
-        yield Left("unknown row")
+        yield unknown()
     facts = Conversation(external, title=as_text(record.get("name")), model=as_text(record.get("model")), is_tree=True)
     current = as_text(record.get("current_leaf_message_uuid"))
     for place, branch in enumerate(split_branches(nodes, current)):
@@ -139,7 +139,7 @@ def _read_message(node: Node, speech: Speech) -> Iterator[Item]:
         case "assistant":
             yield from _read_answer(node.id, message, moment, speech)
         case _:
-            yield Left("unknown row")
+            yield unknown(message)
 
 
 def _list_files(message: Mapping[str, Any]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kept.core.regular_files import load_bytes
 from kept.importers.codex_rollout import RolloutParser
 from kept.importers.jsonl import MOST_LINE_BYTES, UNEXPECTED, JsonlReading, open_own
-from kept.importers.port import START, Item, Left, Option, Position, Reading, Request
+from kept.importers.port import START, Item, Left, Option, Position, Reading, Request, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -93,7 +93,7 @@ class _WholeRollout:
             try:
                 yield from self._parser.take(row, 0)
             except UNEXPECTED:
-                yield Left("unknown row")
+                yield unknown(row)
 
     def position(self) -> Position:
         """Return the end of the file with its hash: it is rewritten as a whole."""

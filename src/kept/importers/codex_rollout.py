@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn
+from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     OUR_RESULT,
@@ -36,6 +36,19 @@ _ITEMS = frozenset(("message", "reasoning", "function_call", "function_call_outp
 """The rows of the first generation that are items themselves, without an envelope."""
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_search_output"))
+_WITHOUT_MESSAGES = frozenset(
+    (
+        "compacted", "inter_agent_communication", "inter_agent_communication_metadata", "response_item",
+        "security_risk_score", "token_usage_record", "world_state",
+    )
+)  # fmt: skip
+_WITHOUT_TEXT = frozenset(
+    (
+        "agent_message", "compaction", "compaction_summary", "context_compaction", "ghost_snapshot",
+        "image_generation_call", "other", "reasoning",
+    )
+)  # fmt: skip
+"""Items that repeat texts, that only a server can read, or that hold pictures."""
 _MACHINE_TEXTS = (
     "# AGENTS.md instructions",
     "<INSTRUCTIONS>",
@@ -124,7 +137,8 @@ class RolloutParser:
             case "response_item" if not self._is_copied:
                 yield from self._take_item(payload)
             case _:
-                yield Left("copied" if self._is_copied else "no message" if kind else "unknown row")
+                is_known = self._is_copied or kind in _WITHOUT_MESSAGES or "record_type" in row
+                yield Left("copied" if self._is_copied else "no message") if is_known else unknown(row)
 
     # facts
 
@@ -227,9 +241,11 @@ class RolloutParser:
             yield from self._take_call(payload)
         elif kind in _OUTPUTS:
             yield from self._take_output(payload)
+        elif kind != "message":
+            yield Left("no message") if kind in _WITHOUT_TEXT else unknown(payload, "item")
         else:
             is_mirror = payload.get("role") == "assistant"
-            yield Left("mirror of a message" if is_mirror else "machine text" if kind == "message" else "no message")
+            yield Left("mirror of a message" if is_mirror else "machine text")
 
     def _take_prompt(self, payload: dict[str, Any]) -> Iterator[Item]:
         blocks = as_blocks(payload.get("content"))

@@ -23,6 +23,7 @@ from kept.importers.port import (
     Spent,
     Unusable,
     Withdrawn,
+    unknown,
 )
 from kept.importers.speech import Speech
 from kept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
@@ -135,7 +136,7 @@ class _Messages:
         if kind in _NOTES:
             yield Left("client text")
         elif name is None or kind not in {"user", "gemini"}:
-            yield Left("unknown row")
+            yield unknown(message)
         else:
             if model := as_text(message.get("model")):
                 self.facts = replace(self.facts, model=model)
@@ -217,7 +218,7 @@ class _Parser:
         elif "id" in row and "type" in row:
             yield from self._take_message(row, start)
         else:
-            yield Left("unknown row")
+            yield unknown(row)
 
     def _learn(self, facts: Mapping[str, Any]) -> None:
         self._session = self._session or str(facts.get("sessionId") or "")
@@ -250,7 +251,7 @@ class _Parser:
 
     def _yield_message(self, message: dict[str, Any]) -> Iterator[Item]:
         if self._messages is None:
-            yield Left("unknown row")
+            yield unknown(message)
             return
         for item in self._messages.take(message):
             if isinstance(item, Said) and item.turn is not None and item.external_id not in self._prompts:
@@ -277,7 +278,7 @@ class _Whole:
         """Yield the messages of the session."""
         session = as_text(record.get("sessionId"))
         if session is None or not isinstance(record.get("messages"), list):
-            yield Left("unknown row")
+            yield unknown(record)
             return
         messages = _Messages(describe_session(session, record, folder=self._folder, parent=None), {})
         for message in as_objects(record["messages"]):

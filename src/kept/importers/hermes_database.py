@@ -23,6 +23,7 @@ from kept.importers.port import (
     Spent,
     Unusable,
     Withdrawn,
+    unknown,
 )
 from kept.importers.wording import MOST_CHARS, PrivateTurns, as_text, shorten
 from kept.sessions.moments import from_program
@@ -86,7 +87,7 @@ class HermesDatabase:
                 try:
                     yield from self._read_session(name)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown()
         self._is_done = True
 
     def position(self) -> Position:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from kept.core.regular_files import open_regular
-from kept.importers.port import START, Item, Left, Position, Unusable
+from kept.importers.port import START, Item, Left, Position, Unusable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -153,7 +153,7 @@ class JsonlReading:
                 try:
                     yield from self._parser.take(line.row, line.start)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown(line.row)
             self._offset = line.end
         self._held_at_end = self._parser.held  # more rows of the last message may follow, so it is read again
         yield from self._parser.flush()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.text import dumps
 from kept.importers.openclaw_wording import clean_reply, guess_kind, is_of_machine, unwrap
-from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn
+from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -37,6 +37,12 @@ if TYPE_CHECKING:
 
 _CHAIN = 400
 """The newest entries of the branch that is read; a branch that begins earlier is not recognised."""
+_WITHOUT_MESSAGES = frozenset(
+    (
+        "branch_summary", "compaction", "custom", "custom_message", "label", "leaf", "thinking_level_change",
+    )
+)  # fmt: skip
+"""Entries about the session, summaries, and the state of extensions."""
 _MIRRORS = frozenset(("delivery-mirror", "gateway-injected"))
 """Models of rows that repeat what was sent to a channel."""
 
@@ -96,7 +102,7 @@ class EntryParser:
         elif kind in {"model_change", "session_info", "reset"}:
             self._take_fact(row, kind)
         else:
-            yield Left("no message" if isinstance(kind, str) else "unknown row")
+            yield Left("no message") if kind in _WITHOUT_MESSAGES else unknown(row)
 
     def flush(self) -> Iterator[Item]:
         """Yield nothing: every message is one row."""
@@ -162,8 +168,10 @@ class EntryParser:
                 yield from self._take_answer(row, message)
             case "toolResult" | "tool":
                 yield from self._take_result(row, message)
-            case _:
+            case "bashExecution" | "branchSummary" | "compactionSummary" | "custom" | "system":
                 yield Left("no message")
+            case _:
+                yield unknown(message, "message")
 
     def _store(
         self, row: Mapping[str, Any], message: Message, origin: Origin, tokens: int | None = None

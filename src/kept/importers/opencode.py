@@ -15,7 +15,19 @@ from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.regular_files import load_bytes
 from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Reading, Said, Spent, Unusable
+from kept.importers.port import (
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Reading,
+    Said,
+    Spent,
+    Unusable,
+    unknown,
+)
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -144,7 +156,7 @@ class _OpencodeReading:
                 try:
                     yield from self._read_session(info)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown()
                 if not self._is_waiting:
                     self._done = max(self._done, changed)
         except (StorageError, *UNEXPECTED) as error:

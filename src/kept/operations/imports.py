@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 _DERIVED = ("codex", ".sqlite")
 """Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
-_BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
+_BROKEN = frozenset(("broken line", "cannot be read"))
 
 
 @dataclass(slots=True)
@@ -146,8 +146,9 @@ def _open_assets(
 def _report(
     found: FoundSource, tally: Tally, course: _Course, assets: AssetTally, *, import_id: str | None
 ) -> ImportReport:
-    problems = [*course.problems, *tally.problems, *assets.problems]
-    problems += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
+    unread = [*course.problems, *tally.problems]
+    unread += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
+    unread += [("transcripts", f"{count} times: unknown {kind}") for kind, count in sorted(tally.unknown.items())]
     known = len(set(tally.sessions) - tally.created - tally.grown)
     sessions = {
         "new": len(tally.created),
@@ -163,10 +164,10 @@ def _report(
         "tool_results": roles.get("tool", 0),
     }
     conflicts = (*tally.conflicts, *assets.conflicts)
-    left = dict(sorted(tally.left.items()))
+    left, unknown = dict(sorted(tally.left.items())), dict(sorted(tally.unknown.items()))
     return ImportReport(
-        found.source, import_id, sessions, messages, tally.replaced, left, conflicts, tuple(problems), assets,
-        is_preview=import_id is None,
+        found.source, import_id, sessions, messages, tally.replaced, left, unknown, conflicts,
+        (*unread, *assets.problems), assets, is_preview=import_id is None, is_complete=not unread,
     )  # fmt: skip
 
 

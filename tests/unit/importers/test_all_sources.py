@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -235,6 +236,8 @@ MAKERS = {
 """Writes a history with one conversation of `count` messages of `size` characters into a folder."""
 SPOKEN = sorted(set(MAKERS) - {"mcp-memory"})
 """Sources with conversations."""
+BY_LINE = ("claude-code", "codex", "openclaw", "gemini", "cursor", "jsonl")
+"""Sources that append to a file for each conversation."""
 STREAMED = sorted(set(SPOKEN) - {"chatgpt", "claude"})
 """Sources whose history grows line by line; an export is one conversation in one object."""
 
@@ -288,6 +291,50 @@ def test_a_history_is_read_once(name, caller, tmp_path):
     assert (first.sessions["new"], second.sessions["new"], second.sessions["updated"]) == (1, 0, 0)
     assert first.problems == ()
     assert (undone.sessions, undone.messages, store.recent(limit=5)) == (1, 20, [])
+
+
+def copy_beside(name, path, number):
+    """Return where a backup of a transcript could lie among the transcripts of a source."""
+    if name == "cursor":  # the folder and the file are named after the conversation
+        return path.parents[1] / f"copy-{number}" / path.name
+    if name == "openclaw":  # what it calls a transcript that a reset ended
+        return path.with_name(f"{path.name}.reset.{number}")
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+@pytest.mark.parametrize("name", BY_LINE)
+@pytest.mark.parametrize("is_newest_first", [False, True], ids=["growing", "shrinking"])
+def test_older_copies_of_a_transcript_change_nothing(name, caller, tmp_path, monkeypatch, is_newest_first):
+    """Stages of one transcript lie together, and most messages have the same text: each is stored once."""
+    root, alone = tmp_path / "history", tmp_path / "alone"
+    monkeypatch.setattr(
+        sys.modules[__name__], "say", lambda number, size: "the same long answer to every question asked"
+    )
+    for folder in (root, alone):
+        folder.mkdir()
+        MAKERS[name](folder, 40, 60)
+    (path,) = (one for one in root.rglob("*.jsonl") if one.is_file())
+    lines = path.read_text().splitlines(keepends=True)
+    for number, most in enumerate((9, 18, 27)):
+        copy = copy_beside(name, path, number)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text("".join(lines[:most]))
+    for number, one in enumerate(sorted(root.rglob("*.jsonl*"), key=lambda one: one.stat().st_size)):
+        moment = 1_790_000_000 + (10 - number if is_newest_first else number)
+        os.utime(one, (moment, moment))
+
+    def run():
+        found = operations.import_sources.find_sources(caller, name, root)
+        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+
+    first, second = run(), run()
+    store = caller.space.sessions
+    (session,) = store.recent(limit=5)
+    stored = [message.message.role.value for message in store.messages(session.id)]
+
+    assert stored == [said.message.role.value for said in read_all(name, alone)]
+    assert (first.sessions["new"], first.conflicts, first.is_complete) == (1, (), True)
+    assert (second.import_id, second.sessions["unchanged"]) == (None, 4)
 
 
 def damage(data, draw):
