@@ -59,6 +59,8 @@ _MACHINE_TEXTS = (
 )
 _IDE_START, _IDE_REQUEST = "# Context from my IDE setup:", "## My request for Codex:"
 _PASSED_THROUGH = "internal_chat_message_metadata_passthrough"
+CODEX_BACKGROUND = ("thread_title", "memory_consolidation")
+"""Sources of threads that Codex starts for itself."""
 _HEADLESS = frozenset(("exec", "mcp"))
 _CALLS_REMEMBERED = 64
 
@@ -82,6 +84,8 @@ class RolloutParser:
         self._is_hidden = bool(state.get("hidden"))
         self._is_paginated = bool(state.get("paginated"))
         """Whether completed items hold the conversation; other assistant messages are then answers to compactions."""
+        self._is_background = bool(state.get("background"))
+        """Whether the thread is a request of Codex itself."""
         self._is_copied = bool(state.get("copied"))
         """Whether the rows are the parent's history, copied into the rollout of a sub-agent."""
         self._began = float(state.get("began") or 0.0)
@@ -108,6 +112,7 @@ class RolloutParser:
             "private": self._private.is_open,
             "hidden": self._is_hidden,
             "paginated": self._is_paginated,
+            "background": self._is_background,
             "copied": self._is_copied,
             "began": self._began,
             "kind": self._facts.kind.value,
@@ -130,6 +135,8 @@ class RolloutParser:
         match kind:
             case "session_meta":
                 yield from self._take_meta(payload)
+            case _ if self._is_background:
+                yield Left("background request")
             case "turn_context":
                 self._take_context(payload)
             case "event_msg":
@@ -153,6 +160,7 @@ class RolloutParser:
         parent = as_text(payload.get("parent_thread_id")) or _find(source, "parent_thread_id")
         is_subagent = isinstance(source, dict)
         self._thread = thread
+        self._is_background = payload.get("thread_source") in CODEX_BACKGROUND
         self._is_paginated = payload.get("history_mode") == "paginated"
         self._lineage = str(payload.get("session_id") or payload.get("forked_from_id") or thread)
         self._began = self._began or from_program(payload.get("timestamp")) or self._last

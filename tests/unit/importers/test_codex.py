@@ -381,3 +381,12 @@ def test_no_damage_raises(data):
         copy = Path(where) / "rollout-x.jsonl"
         copy.write_bytes(content[:place] + data.draw(st.binary(max_size=9)) + content[place + 3 :])
         read(copy)
+
+
+def test_a_thread_of_codex_itself_is_no_conversation(tmp_path):
+    """Its request for a title, in versions that write a rollout for it."""
+    made = Rollout(tmp_path / "sessions" / "rollout-2026-11-01T10-00-00-t-9.jsonl", "t-9", thread_source="thread_title")
+    made.user("Generate a title")
+    made.answer("Name the gate")
+
+    assert said(made.path) == []
