@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_LINE_BYTES = 64_000_000
 """A longer line is skipped and counted: it would need several times its size in memory."""
+MOST_WHOLE_BYTES = 256_000_000
+"""A longer JSON file is not read: it would need several times its size in memory."""
 _LARGE_LINE_BYTES = 256_000
 """From this size on, base64 runs are replaced before parsing."""
 _CHECK_BYTES = 1_024
@@ -131,6 +133,46 @@ class _Line:
     end: int
     row: dict[str, Any] | None
     """None if the line is no JSON object."""
+
+
+class WholeReading:
+    """Implements `port.Reading` on one JSON file that its program writes as a whole: read again when it has changed."""
+
+    def __init__(self, path: Path, position: Position, read: Callable[[Any], Iterator[Item]]) -> None:
+        with open_own(path) as file:
+            self._data = file.read(MOST_WHOLE_BYTES + 1)
+        if len(self._data) > MOST_WHOLE_BYTES:
+            raise Unusable(f"{str(path)!r} is longer than {MOST_WHOLE_BYTES:,} bytes", "leave it out")
+        check = hashlib.blake2b(self._data, digest_size=8).hexdigest()
+        self._position = Position(len(self._data), check)
+        self._is_read = position.check == check
+        self.was_rewritten = position.offset > 0 and not self._is_read
+        self._read = read
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what the file holds, unless it was read before."""
+        if self._is_read:
+            return
+        data = self._data
+        if len(data) > _LARGE_LINE_BYTES:
+            data = _BASE64.sub(lambda run: describe_binary(run.group()).encode(), data)
+        try:
+            yield from self._read(json.loads(data.decode("utf-8", "replace")))
+        except UNEXPECTED:
+            yield Left("broken line")  # it may be written at this moment
+            self._position = START
+
+    def position(self) -> Position:
+        """Return the end of the file with its hash: it is rewritten as a whole."""
+        return self._position
+
+    def waiting_bytes(self) -> int:
+        """Return 0: the file is read at once."""
+        return 0
+
+    def close(self) -> None:
+        """Release the content."""
+        self._data = b""
 
 
 class JsonlReading:

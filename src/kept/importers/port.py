@@ -237,6 +237,10 @@ SOURCES: Mapping[str, str] = {
     "claude": "claude_export.ClaudeExport",
     "gemini": "gemini.Gemini",
     "cursor": "cursor.Cursor",
+    "cline": "cline.Cline",
+    "copilot": "copilot.Copilot",
+    "pi": "pi.Pi",
+    "droid": "droid.Droid",
     "mcp-memory": "mcp_memory.McpMemory",
     "jsonl": "kept_lines.KeptLines",
 }

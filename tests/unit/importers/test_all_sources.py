@@ -198,6 +198,47 @@ def make_cursor(folder, count, size):
     write_lines(folder / "projects" / "p" / "agent-transcripts" / "a-1" / "a-1.jsonl", rows())
 
 
+def make_cline(folder, count, size):
+    messages = [
+        {
+            "id": f"m{number}", "ts": 1_780_000_000_000 + number, "role": ("user", "assistant")[number % 2],
+            "content": [{"type": "text", "text": say(number, size)}],
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    path = folder / "sessions" / "s-1" / "s-1.messages.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"sessionId": "s-1", "messages": messages}))
+
+
+def make_copilot(folder, count, size):
+    def rows():
+        start = {"sessionId": "s-1", "context": {"cwd": "/home/sam/p"}}
+        yield {"type": "session.start", "id": "e", "timestamp": stamp(0), "data": start}
+        for number in range(count):
+            kind = ("user.message", "assistant.message")[number % 2]
+            yield {"type": kind, "id": f"e{number}", "timestamp": stamp(number), "data": {"content": say(number, size)}}
+
+    write_lines(folder / "session-state" / "s-1" / "events.jsonl", rows())
+
+
+def make_pi(folder, count, size):
+    make_openclaw(folder, count, size)
+    path = folder / "agents" / "main" / "sessions" / "s-1.jsonl"
+    path.rename(folder / "s-1.jsonl")
+
+
+def make_droid(folder, count, size):
+    def rows():
+        yield {"type": "session_start", "id": "s-1", "title": "Marmots", "cwd": "/home/sam/p", "version": 2}
+        for number in range(count):
+            content = [{"type": "text", "text": say(number, size)}]
+            message = {"role": ("user", "assistant")[number % 2], "content": content}
+            yield {"type": "message", "id": f"m{number}", "timestamp": stamp(number), "message": message}
+
+    write_lines(folder / "-home-sam-p" / "s-1.jsonl", rows())
+
+
 def make_mcp_memory(folder, count, size):
     write_lines(
         folder / "memory.jsonl",
@@ -230,16 +271,20 @@ MAKERS = {
     "claude": make_claude,
     "gemini": make_gemini,
     "cursor": make_cursor,
+    "cline": make_cline,
+    "copilot": make_copilot,
+    "pi": make_pi,
+    "droid": make_droid,
     "mcp-memory": make_mcp_memory,
     "jsonl": make_jsonl,
 }
 """Writes a history with one conversation of `count` messages of `size` characters into a folder."""
 SPOKEN = sorted(set(MAKERS) - {"mcp-memory"})
 """Sources with conversations."""
-BY_LINE = ("claude-code", "codex", "openclaw", "gemini", "cursor", "jsonl")
+BY_LINE = ("claude-code", "codex", "openclaw", "gemini", "cursor", "copilot", "pi", "droid", "jsonl")
 """Sources that append to a file for each conversation."""
-STREAMED = sorted(set(SPOKEN) - {"chatgpt", "claude"})
-"""Sources whose history grows line by line; an export is one conversation in one object."""
+STREAMED = sorted(set(SPOKEN) - {"chatgpt", "claude", "cline"})
+"""Sources whose history grows line by line; an export, or a session of Cline, is one object."""
 
 
 def read_all(name, root):
@@ -299,6 +344,8 @@ def copy_beside(name, path, number):
         return path.parents[1] / f"copy-{number}" / path.name
     if name == "openclaw":  # what it calls a transcript that a reset ended
         return path.with_name(f"{path.name}.reset.{number}")
+    if name == "copilot":
+        return path.parents[1] / f"s-1.{number}.jsonl"
     return path.with_name(f"{path.stem}.{number}{path.suffix}")
 
 
