@@ -194,7 +194,7 @@ def _take_user(
 
 
 def _find_results(blocks: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the tools whose results a user message holds as text, each with its result, which may be the next block."""
+    """Return the tools whose results a user message holds as text, each with the result: it may be the next block."""
     found: list[tuple[str, list[str]]] = []
     for block in blocks:
         text = _ENVIRONMENT.sub("", as_text(block.get("text")) or "") if block.get("type") == "text" else ""
