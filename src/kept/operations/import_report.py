@@ -59,9 +59,10 @@ class ImportReport:
             ("conversations", (sessions["new"], sessions["updated"], sessions["unchanged"] + sessions["skipped"], 0)),
             ("messages", (told, self.replaced, sum(self.left.values()), messages)),
             ("entries", (
-                entries["added"] + entries["archived"], self.assets.merged,
+                entries["added"], self.assets.merged,
                 self.assets.present + entries["held"] + entries["blocked"], self.assets.entry_conflicts,
             )),
+            *([("archived", (entries["archived"], 0, 0, 0))] if entries["archived"] else []),
             ("skills", (
                 skills["added"], skills["updated"], skills["unchanged"] + skills["blocked"], skills["conflicts"],
             )),

@@ -136,6 +136,8 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
+    if wanted.dry_run or (wanted.source is None and not wanted.watch):
+        caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
     found = operations.import_sources.find_sources(
