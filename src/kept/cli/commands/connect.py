@@ -276,7 +276,7 @@ def _explain(caller: Caller, plan: "ConnectPlan", options: "ConnectOptions") -> 
     stores = settings.capture if options.capture is None else options.capture
     has_hooks = operations.connect.any_sends_events([one.connection.client for one in plan.clients])
     stored = (
-        f"What you and these agents say, and their tool calls and results, is stored in {caller.space.home.root} "
+        f"What you and these agents say, and their tool calls and results, is stored in {caller.app.home.path} "
         "on this machine; credentials are redacted, and <private>…</private> is left out."
         if stores and has_hooks
         else "Nothing of what these agents do is stored."
