@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 _SPOKEN = frozenset(("text", "image", "document", "file"))
-_KNOWN = _THOUGHTS | _SPOKEN | {"tool_use", "tool_result"}
+_KNOWN = _THOUGHTS | _SPOKEN | {"tool_use", "server_tool_use", "tool_result"}
 
 
 def speak_prompt(
@@ -27,7 +27,7 @@ def speak_prompt(
     find_words: Callable[[str], str] = str,
 ) -> Iterator[Item]:
     """Yield the tool results of a user message, then what the person typed as `find_words` finds it in the text."""
-    yield from _name_unknown(blocks)
+    yield from name_unknown(blocks)
     results = [block for block in blocks if block.get("type") == "tool_result"]
     for block in results:
         call = as_text(block.get("tool_use_id"))
@@ -48,7 +48,7 @@ def speak_answer(
     speech: Speech, name: str, blocks: Sequence[dict[str, Any]], moment: float | None, *, tokens: int | None = None
 ) -> Iterator[Item]:
     """Yield what the model said, with its thoughts and calls."""
-    yield from _name_unknown(blocks)
+    yield from name_unknown(blocks)
     for block in blocks:
         if block.get("type") in _THOUGHTS:
             speech.think(as_text(block.get("thinking")) or "")
@@ -61,5 +61,9 @@ def speak_answer(
     yield from speech.answer(name, text, moment, calls=calls, tokens=tokens)
 
 
-def _name_unknown(blocks: Sequence[dict[str, Any]]) -> Iterator[Item]:
-    yield from (unknown(block, "block") for block in blocks if block.get("type") not in _KNOWN)
+def name_unknown(blocks: Sequence[dict[str, Any]], also_known: frozenset[str] = frozenset()) -> Iterator[Left]:
+    """Yield the blocks of a kind that no known version has; one with a text is read as text, whatever its kind."""
+    for block in blocks:
+        kind = block.get("type")
+        if kind not in _KNOWN and kind not in also_known and not isinstance(block.get("text"), str):
+            yield unknown(block, "block")

@@ -37,6 +37,13 @@ _MARKS = re.compile(
 """Citations: private characters around a reference, and brackets with a dagger."""
 _CONTEXT = frozenset(("user_editable_context", "model_editable_context"))
 """Custom instructions and saved memories, repeated in every conversation; taken once, as memory."""
+_CONTENTS = frozenset(
+    (
+        "code", "execution_output", "multimodal_text", "reasoning_recap", "system_error", "text", "thoughts",
+        "tether_browsing_display", "tether_quote", None,
+    )
+)  # fmt: skip
+"""Kinds of content, some of which may be empty."""
 _SOUNDS = frozenset(("audio_asset_pointer", "real_time_user_audio_video_asset_pointer"))
 """Audio parts; their words are in a transcription beside them."""
 _NO_TITLES = frozenset(("New chat", "New Chat"))
@@ -123,6 +130,7 @@ class _Conversations:
         if message is None or kind in _CONTEXT:
             return
         moment = node.moment or None
+        yield from self._name_unknown(content)
         if role == "system" or _is_hidden(node):
             yield Left("hidden")
         elif role == "user":
@@ -138,6 +146,12 @@ class _Conversations:
             yield from speech.result(node.id, _MARKS.sub("", self._text(content)), moment, name=author.get("name"))
         else:
             yield unknown(message)
+
+    def _name_unknown(self, content: Mapping[str, Any]) -> Iterator[Item]:
+        """Yield a content without text of a kind that no known version has."""
+        kind = content.get("content_type")
+        if kind not in _CONTENTS and not self._text(content):
+            yield unknown({"type": kind}, "content")
 
     def _read_answer(self, node: Node, speech: Speech) -> Iterator[Item]:
         recipient = as_text((node.message or {}).get("recipient")) or "all"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.regular_files import load_text
+from kept.importers.blocks import name_unknown
 from kept.importers.jsonl import JsonlReading, modification_time
 from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, unknown
 from kept.importers.wording import (
@@ -60,7 +61,6 @@ _WITHOUT_MESSAGES = frozenset(
     )
 )  # fmt: skip
 """Rows about the session and its files; their texts are copies, or of the client."""
-_BLOCKS = frozenset(("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"))
 _TOOLS_REMEMBERED = 64
 """Calls whose results may still come; a call and its result are close together."""
 
@@ -190,7 +190,7 @@ class _Parser:
             )
             self.held = start
         blocks = as_blocks(message.get("content"))
-        yield from (unknown(block, "block") for block in blocks if block.get("type") not in _BLOCKS)
+        yield from name_unknown(blocks)
         open_one.blocks += blocks
         open_one.usage = message.get("usage") or open_one.usage
         open_one.is_finished = open_one.is_finished or bool(message.get("stop_reason"))
@@ -248,6 +248,7 @@ class _Parser:
             yield unknown(row)
             return
         blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks)
         conversation = self._describe(row)
         if any(block.get("type") == "tool_result" for block in blocks):
             yield from self._take_results(row, blocks, conversation)

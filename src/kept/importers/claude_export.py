@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.text import dumps
 from kept.importers.archives import DAMAGE, find_names, open_export
 from kept.importers.assets import Leftover, MemoryFile
+from kept.importers.blocks import name_unknown
 from kept.importers.exports import (
     Branch,
     ExportReading,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CONVERSATIONS = r"conversations(-\d+)?\.json"
 _NO_PARENT = "00000000-0000-4000-8000-000000000000"
+_WITHOUT_TEXT = frozenset(("token_budget", "flag"))
 _UNSUPPORTED = re.compile(r"\n?```\s*\nThis block is not supported on your current device yet\.\s*\n```\n?")
 _MOST_ASSET_BYTES = 64_000_000
 
@@ -168,7 +170,9 @@ class _Step:
 
 
 def _read_answer(name: str, message: Mapping[str, Any], moment: float | None, speech: Speech) -> Iterator[Item]:
-    steps = _split_steps(name, as_blocks(message.get("content")))
+    blocks = as_blocks(message.get("content"))
+    yield from name_unknown(blocks, _WITHOUT_TEXT)
+    steps = _split_steps(name, blocks)
     if not any(step.texts or step.calls for step in steps):
         steps[0].texts.append(_UNSUPPORTED.sub("", as_text(message.get("text")) or ""))
     for number, step in enumerate(steps):

@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.importers.assets import Asset
 
+_PARTS = frozenset(
+    (
+        "text", "thought", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode",
+        "codeExecutionResult",
+    )
+)  # fmt: skip
 _NOTES = frozenset(("info", "warning", "error"))
 """Rows that the client only displays; nobody said them."""
 _REFERENCED = "--- Content from referenced files ---"
@@ -153,6 +159,7 @@ class _Messages:
         if any("functionResponse" in part for part in parts):
             yield Left("copy of a tool result")
             return
+        yield from _name_unknown(parts)
         text = join_texts(_describe(part) for part in parts)
         if text.lstrip().startswith(("/", "?")):
             yield Left("command")
@@ -162,7 +169,9 @@ class _Messages:
     def _take_answer(self, name: str, message: Mapping[str, Any], moment: float | None) -> Iterator[Item]:
         for thought in as_objects(message.get("thoughts")):
             self._speech.think(f"{thought.get('subject') or ''}\n{thought.get('description') or ''}")
-        text = "".join(_describe(part) for part in _parts(message.get("content")) if not part.get("thought"))
+        parts = _parts(message.get("content"))
+        yield from _name_unknown(parts)
+        text = "".join(_describe(part) for part in parts if not part.get("thought"))
         tools = as_objects(message.get("toolCalls"))
         calls = [(str(one.get("id") or ""), str(one.get("name") or "tool"), one.get("args") or {}) for one in tools]
         tokens = message.get("tokens") if isinstance(message.get("tokens"), dict) else {}
@@ -306,6 +315,13 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         return [content]
     listed = content if isinstance(content, list) else []
     return [{"text": part} if isinstance(part, str) else part for part in listed if isinstance(part, str | dict)]
+
+
+def _name_unknown(parts: list[dict[str, Any]]) -> Iterator[Item]:
+    """Yield the parts without anything that a known version writes."""
+    for part in parts:
+        if part and _PARTS.isdisjoint(part):
+            yield unknown({"type": next(iter(part))}, "part")
 
 
 def _describe(part: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from kept import operations
 from kept.core.errors import Refused
-from kept.importers.port import SOURCES, START, Request, Said, Unusable, find_source
+from kept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
 from kept.operations.import_sources import ImportChoices
 
 WORDS = [
@@ -433,6 +433,47 @@ def test_rows_of_other_shapes_are_skipped(name, tmp_path):
         path.write_text(whole)
 
     assert len(read_all(name, tmp_path)) == (6 if name in SPOKEN else 0)
+
+
+def put_new_kind(value):
+    """Give the first message with a text a content of a kind that no reader knows; return whether there was one."""
+    if isinstance(value, list):
+        return any(put_new_kind(one) for one in value)
+    if not isinstance(value, dict):
+        return False
+    for key, content in value.items():
+        if key in {"content", "data"} and isinstance(content, str | list) and (value.get("role") or value.get("type")):
+            value[key] = [{"type": "hologram", "hologram": [1]}]
+            return True
+        if key == "content" and isinstance(content, dict):  # ChatGPT
+            value[key] = {"content_type": "hologram"}
+            return True
+    return any(put_new_kind(one) for one in value.values())
+
+
+@pytest.mark.parametrize("name", ["claude-code", "openclaw", "chatgpt", "gemini", "cline", "pi", "droid", "claude"])
+def test_a_content_of_a_new_kind_is_named(name, tmp_path):
+    """It is left out, but not without a word."""
+    MAKERS[name](tmp_path, 6, 40)
+    (path,) = (one for one in tmp_path.rglob("*.json*") if one.is_file())
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    rows = [json.loads(line) for line in lines]
+    for row in rows[-1:]:
+        if name == "claude":
+            row[0]["chat_messages"][1]["content"] = [{"type": "hologram"}]
+        elif name == "gemini":
+            row["content"] = [{"hologram": [1]}]
+        else:
+            assert put_new_kind(row)
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    source = find_source(name)
+    (transcript,) = source.list_transcripts(tmp_path)
+    reading = source.open(transcript, START)
+    kinds = [item.kind for item in reading if isinstance(item, Left) and item.kind]
+    reading.close()
+
+    assert len(kinds) == 1
+    assert "hologram" in kinds[0]
 
 
 MEASURE = """
