@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+from kept import operations
 from kept.core.messages import Origin
 from kept.importers.cline import Cline
 from kept.importers.port import START, Conversation, Kind, Left, Said, Spent
+from kept.operations.import_sources import ImportChoices
 
 REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "cline"
 
@@ -100,3 +102,35 @@ def test_a_task_with_calls_of_the_api(tmp_path):
 
     assert said(items) == [("user", "Read a"), ("assistant", ""), ("tool", "petrel-3")]
     assert [item.kind for item in items if isinstance(item, Left) and item.kind] == ["block 'hologram'"]
+
+
+def test_a_task_that_grows_and_is_taken_back_is_stored_once(caller, tmp_path):
+    """New messages are added; after a checkpoint was restored, what was said before it is shared with a branch."""
+    question, reply = user("<task>\nName the harbour light\n</task>"), answer("The harbour light is called petrel-3.")
+
+    def run(*messages):
+        path = tmp_path / "tasks" / "1790000000000" / "api_conversation_history.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(messages))
+        found = operations.import_sources.find_sources(caller, "cline", tmp_path)
+        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+
+    store = caller.space.sessions
+    run(question, reply)
+    grown = run(
+        question, reply, user("<feedback>And its keeper?</feedback>"), answer("Marten keeps the harbour light.")
+    )
+    (session,) = store.recent(limit=5)
+    texts = [message.message.text for message in store.messages(session.id)]
+    taken_back = run(
+        question, reply, user("<feedback>And its colour?</feedback>"), answer("The harbour light is green.")
+    )
+
+    assert (grown.sessions["updated"], grown.conflicts) == (1, ())
+    assert texts == [
+        "Name the harbour light", "The harbour light is called petrel-3.", "And its keeper?",
+        "Marten keeps the harbour light.",
+    ]  # fmt: skip
+    assert (taken_back.sessions["new"], taken_back.conflicts) == (1, ())
+    assert len(store.recent(limit=5)) == 2
+    assert sum(taken_back.messages.values()) == 2
