@@ -185,6 +185,14 @@ _YIELDS = re.compile(
     re.IGNORECASE,
 )
 """A skill that lets what it finds in a project take precedence over its own text."""
+_OPTION = re.compile(
+    r"^([\s>*#/|-]*[`\"']{0,3}\w[\w.-]{0,60}[`\"']{0,3}\s*[:|]\s*)skips? all (?:permission |confirmation )?prompts\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The description of a named mode of a program."""
+_STATELESS = re.compile(r"[^.!?]*\bstateless\b[^.!?]*", re.IGNORECASE)
+_RECIPIENT = re.compile(r"\bto (?!the (?:api|model)\b)", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://|\w@\w|\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=\s*[,}])")
 
 
@@ -196,7 +204,8 @@ def is_prose(path: str) -> bool:
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
     """Yield threats in text that a model will read, with their line, except where the text warns against them."""
     # a style object is not hidden text, and "override" with an ordinary object is not an instruction
-    text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", _YIELDS.sub(r"\1 replace", text)))
+    text = _OPTION.sub(r"\1without questions", _YIELDS.sub(r"\1 replace", text))
+    text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", text))
     suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
     if not suspected:
         return
@@ -221,7 +230,7 @@ def _warns(line: str, found: Threat) -> bool:
     """Tell whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
     if found.category == "deception":
         return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
-    if found.rule == "exfil_prose" and _WHOSE.search(line) is None:
+    if found.rule == "exfil_prose" and (_WHOSE.search(line) is None or _is_about_requests(line)):
         return True
     if _PATTERN_LITERAL.match(line) or _is_caused_by(_GERUNDS, line, found):
         return True
@@ -229,6 +238,12 @@ def _warns(line: str, found: Threat) -> bool:
         return True
     words = line.split()
     return any(warns_before(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
+
+
+def _is_about_requests(line: str) -> bool:
+    """Tell whether a line says what every request to a stateless API contains, and names no other recipient."""
+    sentence = _STATELESS.search(line)
+    return sentence is not None and _RECIPIENT.search(sentence[0]) is None and _ADDRESS.search(line) is None
 
 
 def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:

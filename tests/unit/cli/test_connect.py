@@ -368,3 +368,11 @@ def test_status_speaks_of_time_as_people_do(run, person, home):
 
     assert "start `claude` once" in shown
     assert "last event 2 minutes ago" in later
+
+
+def test_claude_code_loads_two_tools_at_once_and_the_others_when_they_are_needed(run, person):
+    """The tools say so themselves; the server as a whole does not."""
+    run("connect", "claude-code", "--yes")
+    (server,) = json.loads(next(person.rglob(".mcp.json")).read_text())["mcpServers"].values()
+
+    assert "alwaysLoad" not in server
