@@ -107,6 +107,7 @@ def _exits() -> str:
         ("0", "success"),
         ("1", "refused; the reason is on stderr, with `--json` also in the answer"),
         ("2", "wrong usage, an invalid setting, or an unknown name"),
+        ("3", "an import stored what it understood, and named what it did not"),
         ("69", "a model or a provider failed"),
         ("74", "the disk or a database failed"),
         ("75", "another process is using the data: try again soon"),

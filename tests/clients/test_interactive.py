@@ -30,8 +30,12 @@ def test_codex_hooks_are_trusted_at_a_terminal(connected, terminal):
     codex.wait("for shortcuts")
     codex.type("the lower gate is called stoat-8")
     codex.wait("responses1 noted")
+    codex.read(8)  # its request for a title ends
     codex.close()
+    sessions = connected.kept("sessions", "list")
 
+    assert "stoat-8" in sessions
+    assert "task title" not in sessions
     assert '"trusted": true' in connected.kept("connect", "status", "--json")
     connected.codex("How is the invoice printer of the shipping office called", trusted=False)
     assert any("osprey-77" in text for text in connected.given("responses"))

@@ -17,6 +17,8 @@ from kept.app import open_app
 from kept.importers.connect.events import parse_event
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "hooks"
+THREAD = "01a1e79d-d3ae-7a62-8df5-39d2f3ab445e"
+"""The thread of the recorded `notify` event."""
 RECORDED = sorted(CORPUS.glob("*/*.json"))
 KEPT = (sys.executable, "-m", "kept")
 PROMPT = "The staging server of the billing team is called heron-42"
@@ -240,15 +242,32 @@ def test_unknown_events_and_clients_do_nothing(world, home):
     )
 
 
-def test_a_codex_turn_without_a_transcript_is_stored_from_its_events(world, home):
+def test_a_turn_of_a_client_without_transcripts_is_stored_from_its_events(world, home):
     """The prompt waits for the answer; what is private is left out."""
     prompt = event(world, "UserPromptSubmit", "c1", turn_id="t1", prompt=f"{PROMPT} <private>pin 1234</private>")
     stop = event(world, "Stop", "c1", turn_id="t1", last_assistant_message="Noted.")
     for one in (prompt, stop, stop):
-        hook("codex", {**one, "transcript_path": None})
+        hook("cursor", {**one, "transcript_path": None})
 
     assert [text.strip() for text in stored(home)] == [PROMPT, "Noted."]
     assert not list((home / "connect" / "prompts").iterdir())
+
+
+@pytest.mark.parametrize("name", ["thread-title", "agent-turn-complete"])
+def test_a_codex_thread_without_a_rollout_is_not_stored(world, home, handle, name):
+    """Recorded from Codex: its request for a title has no rollout, as a conversation that was not to be recorded."""
+    folder = world / ".codex" / "sessions" / "2026" / "11" / "19"
+    folder.mkdir(parents=True)
+    (folder / "rollout-2026-11-19T05-38-41-01a1f250-73bc-7133-8bab-a4b8c3d23c78.jsonl").write_text("")
+    payload = (CORPUS / "codex-notify" / f"{name}.json").read_text()
+    handle("codex-notify", b"", payload, CODEX_HOME=str(world / ".codex"))
+    prompt = event(world, "UserPromptSubmit", "c1", turn_id="t1", prompt=PROMPT)
+    stop = event(world, "Stop", "c1", turn_id="t1", last_assistant_message="Noted.")
+    for one in (prompt, stop):
+        handle("codex", {**one, "transcript_path": None})
+
+    assert stored(home) == []
+    assert not list((home / "spool").glob("*.json"))
 
 
 def test_what_gemini_puts_into_a_prompt_is_not_searched_for(world, home, handle):
@@ -270,7 +289,17 @@ def test_the_old_notify_command_still_runs(world, home):
     script.write_text(f'#!/bin/sh\nprintf %s "$2" > {seen}.part && mv {seen}.part {seen}\n')
     script.chmod(0o700)
     payload = (CORPUS / "codex-notify" / "agent-turn-complete.json").read_text()
-    hook("codex-notify", b"", words=(str(script), "--flag", payload))
+    rollout = [
+        {"timestamp": "2026-11-19T05:38:41Z", "type": "session_meta", "payload": {"id": THREAD, "source": "exec"}},
+        *(
+            {"type": "response_item", "payload": {"type": "message", "role": role, "content": text}}
+            for role, text in (("user", "my staging server is called heron"), ("assistant", "The answer is heron."))
+        ),
+    ]
+    path = world / ".codex" / "sessions" / f"rollout-2026-11-19T05-38-41-{THREAD}.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rollout))
+    hook("codex-notify", b"", words=(str(script), "--flag", payload), CODEX_HOME=str(world / ".codex"))
     deadline = time.monotonic() + 20
     while not seen.exists() and time.monotonic() < deadline:
         time.sleep(0.05)

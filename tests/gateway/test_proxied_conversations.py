@@ -298,6 +298,7 @@ BACKGROUND = [
     ({"messages": [user("CRITICAL: Respond with TEXT ONLY. Summarise.")]}, {}),
     ({}, {"x-openwebui-task": "title_generation"}),
     ({}, {"x-codex-turn-metadata": '{"request_kind": "compaction"}'}),
+    ({}, {"x-codex-turn-metadata": '{"request_kind": "turn", "thread_source": "thread_title"}'}),
 ]
 
 

@@ -84,6 +84,15 @@ class App:
         self._spaces: dict[UserId, UserSpace] = {}
         self._mcp: McpTools | None = None
         self._log: AppLog | None = None
+        self._scratch: Path | None = None
+        """The folder of a database that is removed with the app."""
+
+    def preview_only(self) -> None:
+        """Leave a home without a database without one: what is opened from now on is removed with the app."""
+        from tempfile import TemporaryDirectory
+
+        if not self.has_database and self._scratch is None:
+            self._scratch = Path(self._closing.enter_context(TemporaryDirectory(prefix="kept-preview-")))
 
     @property
     def owner(self) -> UserSpace:
@@ -173,11 +182,12 @@ class App:
         from kept.storage.connections import is_emptied
         from kept.storage.sqlite import open_state
 
-        if is_emptied(self.home.database):
+        path = self.home.database if self._scratch is None else self._scratch / self.home.database.name
+        if is_emptied(path):
             from kept.app.store_care import set_aside_emptied
 
             set_aside_emptied(self)
-        database = open_state(self.home.database, self.settings.sessions.durability, sink=self.report)
+        database = open_state(path, self.settings.sessions.durability, sink=self.report)
         self._closing.callback(database.close)
         return database
 

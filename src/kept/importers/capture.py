@@ -18,6 +18,7 @@ from kept.importers.port import Conversation, Item, Left, Position, Problem, Sai
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kept.core.messages import Message, StoredMessage
     from kept.core.ports import Clock, Database, UnitOfWork
     from kept.importers.port import Reading
     from kept.sessions.ports import Sessions
@@ -73,6 +74,8 @@ class Capture:
         imported = SourceName(f"import:{client}") if self._purpose.import_number is not None else None
         self._conversations = Conversations(store, self.captures, clock, imported=imported)
         self._may_be_copies = False
+        self._identified: set[MessageId] = set()
+        """Stored messages that the file holds under their own ids; another row of it is no copy of them."""
         self._excluded: set[str] = set()
 
     def run(self, reading: Reading, path: str, *, is_first: bool, deadline: float | None = None) -> bool:
@@ -82,6 +85,7 @@ class Capture:
         """
         self._may_be_copies = reading.was_rewritten or is_first
         self._excluded.clear()
+        self._identified.clear()
         self._conversations.begin_file()
         batch: list[Item] = []
         size = 0
@@ -179,6 +183,7 @@ class Capture:
 
     def _take(self, unit: UnitOfWork, batch: Sequence[Item]) -> None:
         known = self.captures.find_known(unit, [key for item in batch for key in self.keys_of(item)])
+        self._identified.update(message_id for message_id, _ in known.values())
         for item in batch:
             self.tally.note(item)
         # neighbouring messages of one conversation are stored together
@@ -264,15 +269,17 @@ class Capture:
     def _replace(self, unit: UnitOfWork, message_id: MessageId, item: Said) -> bool:
         """Give a stored message the content that the source has now: if it has grown, or is still the newest.
 
-        Anything else may be the shorter copy of a fork, so it is reported and stays, unless everything is overwritten.
+        An earlier stage of the message, from an older copy of the file, changes nothing. Anything else may be the copy
+        of a fork, so it is reported and stays, unless everything is overwritten.
         """
         stored = self._store.message(message_id)
         if stored is None:
             return False  # it was removed here, so it must not come back
         new = self._conversations.redact(item.message)
-        has_grown = new.role is stored.message.role and new.text.startswith(stored.message.text)
+        if _is_stage(new, of=stored.message) and not self._purpose.overwrite:
+            return False
         _, last = self._store.edges(stored.session_id, first=0, last=1)
-        if not (has_grown or last[0].id == message_id or self._purpose.overwrite):
+        if not (_is_stage(stored.message, of=new) or last[0].id == message_id or self._purpose.overwrite):
             self.tally.conflicts.append((item.conversation, f"message {item.external_id} was changed in the source"))
             return False
         self._store.transfer.overwrite(message_id, self._as_new(item, stored.source), unit=unit)
@@ -306,10 +313,7 @@ class Capture:
         for item in fresh:
             redacted = self._conversations.redact(item.message)
             twins = stored.get(mark_of(redacted), [])
-            is_long = len(item.message.text) >= _TELLING_CHARS
-            twin = next(
-                (one for one in twins if is_long or abs(one.timestamp - item.timestamp) <= _SAME_MOMENT_SECONDS), None
-            )
+            twin = next((one for one in twins if one.id not in self._identified and _may_be_copy(item, one)), None)
             if twin is None:
                 left.append(item)
                 continue
@@ -416,6 +420,23 @@ class Preview(Capture):
         self.tally.grown.add(session_id)
         if session is None:
             self.tally.created.add(session_id)
+
+
+def _is_stage(message: Message, *, of: Message) -> bool:
+    """Whether a message is what another one was while it was being written: its beginning, with its first calls."""
+    calls = of.tool_calls[: len(message.tool_calls)]
+    return message.role is of.role and of.text.startswith(message.text) and message.tool_calls == calls
+
+
+def _may_be_copy(item: Said, stored: StoredMessage) -> bool:
+    """Whether a message with the content of a stored one may be the same: said then, or too long to be said twice.
+
+    Tools give the same answer to many calls, so results of different calls are the same only if they came then.
+    """
+    if abs(item.timestamp - stored.timestamp) <= _SAME_MOMENT_SECONDS:
+        return True
+    is_of_same_call = item.message.tool_call_id == stored.message.tool_call_id
+    return is_of_same_call and len(item.message.text) >= _TELLING_CHARS
 
 
 def _belongs_to(item: Conversation | Said | Withdrawn | Spent) -> str:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kept.importers.port import Item, Position, Said, Spent
 
 SQL = statements("kept.importers", "captures.sql")
+_MOST_KINDS = 100
 Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
 """The stored message and the mark of each key."""
 
@@ -84,6 +85,8 @@ class Tally:
     """Messages that the source changed after they were stored, and that stay as they are."""
     left: dict[str, int] = field(default_factory=dict)
     """How many rows were left out, by reason."""
+    unknown: dict[str, int] = field(default_factory=dict)
+    """How many parts of transcripts no reader knows, by kind; the first hundred kinds."""
     roles: dict[str, int] = field(default_factory=dict)
     """How many messages were added, by role."""
     tool_calls: int = 0
@@ -104,6 +107,8 @@ class Tally:
 
         if isinstance(item, Left):
             self.leave(item.why)
+            if item.kind and (item.kind in self.unknown or len(self.unknown) < _MOST_KINDS):
+                self.unknown[item.kind] = self.unknown.get(item.kind, 0) + 1
         elif isinstance(item, Problem):
             self.problems.append((item.where, item.what))
 

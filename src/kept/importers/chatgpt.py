@@ -17,7 +17,7 @@ from kept.importers.exports import (
     repeat_joint,
     split_branches,
 )
-from kept.importers.port import Conversation, Item, Left, Option, Position, Request
+from kept.importers.port import Conversation, Item, Left, Option, Position, Request, unknown
 from kept.importers.speech import Speech
 from kept.importers.wording import as_text, join_texts
 from kept.sessions.moments import from_program
@@ -37,6 +37,13 @@ _MARKS = re.compile(
 """Citations: private characters around a reference, and brackets with a dagger."""
 _CONTEXT = frozenset(("user_editable_context", "model_editable_context"))
 """Custom instructions and saved memories, repeated in every conversation; taken once, as memory."""
+_CONTENTS = frozenset(
+    (
+        "code", "execution_output", "multimodal_text", "reasoning_recap", "system_error", "text", "thoughts",
+        "tether_browsing_display", "tether_quote", None,
+    )
+)  # fmt: skip
+"""Kinds of content, some of which may be empty."""
 _SOUNDS = frozenset(("audio_asset_pointer", "real_time_user_audio_video_asset_pointer"))
 """Audio parts; their words are in a transcription beside them."""
 _NO_TITLES = frozenset(("New chat", "New Chat"))
@@ -87,11 +94,11 @@ class _Conversations:
         external = as_text(record.get("conversation_id")) or as_text(record.get("id"))
         mapping = record.get("mapping")
         if external is None or not isinstance(mapping, dict):
-            yield Left("unknown row")
+            yield unknown(record)
             return
         nodes = {name: node for name, value in mapping.items() if (node := _read_node(name, value)) is not None}
         if len(nodes) < len(mapping):
-            yield Left("unknown row")
+            yield unknown()
         facts = _describe(record, external)
         for place, branch in enumerate(split_branches(nodes, as_text(record.get("current_node")))):
             if place == 0:
@@ -123,6 +130,7 @@ class _Conversations:
         if message is None or kind in _CONTEXT:
             return
         moment = node.moment or None
+        yield from self._name_unknown(content)
         if role == "system" or _is_hidden(node):
             yield Left("hidden")
         elif role == "user":
@@ -137,7 +145,13 @@ class _Conversations:
             author = message.get("author") or {}
             yield from speech.result(node.id, _MARKS.sub("", self._text(content)), moment, name=author.get("name"))
         else:
-            yield Left("unknown row")
+            yield unknown(message)
+
+    def _name_unknown(self, content: Mapping[str, Any]) -> Iterator[Item]:
+        """Yield a content without text of a kind that no known version has."""
+        kind = content.get("content_type")
+        if kind not in _CONTENTS and not self._text(content):
+            yield unknown({"type": kind}, "content")
 
     def _read_answer(self, node: Node, speech: Speech) -> Iterator[Item]:
         recipient = as_text((node.message or {}).get("recipient")) or "all"

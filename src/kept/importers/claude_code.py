@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.regular_files import load_text
+from kept.importers.blocks import name_unknown
 from kept.importers.jsonl import JsonlReading, modification_time
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent
+from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -51,6 +52,15 @@ _MACHINE_SOURCES = frozenset(("system", "loop_wakeup", "schedule_wakeup", "poll_
 _COMMAND = re.compile(r"<command-name>\s*(/?[^<]{1,200}?)\s*</command-name>")
 _COMMAND_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
 _SHELL = re.compile(r"<bash-input>(.*?)</bash-input>", re.DOTALL)
+_WITHOUT_MESSAGES = frozenset(
+    (
+        "agent-color", "agent-name", "agent-setting", "attribution-snapshot", "bridge-session", "content-replacement",
+        "continued-in", "cost-state", "file-history-delta", "file-history-snapshot", "fork-context-ref", "frame-link",
+        "last-prompt", "marble-origami-commit", "marble-origami-snapshot", "mode", "permission-mode", "pr-link",
+        "progress", "queue-operation", "relocated", "result", "started", "summary", "system", "tag", "worktree-state",
+    )
+)  # fmt: skip
+"""Rows about the session and its files; their texts are copies, or of the client."""
 _TOOLS_REMEMBERED = 64
 """Calls whose results may still come; a call and its result are close together."""
 
@@ -158,7 +168,7 @@ class _Parser:
         elif kind in {"ai-title", "custom-title"}:
             yield from self._take_title(row, is_custom=kind == "custom-title")
         else:
-            yield Left("no message" if isinstance(kind, str) else "unknown row")
+            yield Left("no message") if kind in _WITHOUT_MESSAGES else unknown(row)
 
     # assistant rows
 
@@ -179,7 +189,9 @@ class _Parser:
                 conversation.external_id, message_id, uuid, start, self._moment(row), conversation.model, [], {}
             )
             self.held = start
-        open_one.blocks += as_blocks(message.get("content"))
+        blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks)
+        open_one.blocks += blocks
         open_one.usage = message.get("usage") or open_one.usage
         open_one.is_finished = open_one.is_finished or bool(message.get("stop_reason"))
 
@@ -233,9 +245,10 @@ class _Parser:
     def _take_user(self, row: dict[str, Any]) -> Iterator[Item]:
         message = row.get("message")
         if not isinstance(message, dict):
-            yield Left("unknown row")
+            yield unknown(row)
             return
         blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks)
         conversation = self._describe(row)
         if any(block.get("type") == "tool_result" for block in blocks):
             yield from self._take_results(row, blocks, conversation)

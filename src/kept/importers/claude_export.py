@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.text import dumps
 from kept.importers.archives import DAMAGE, find_names, open_export
 from kept.importers.assets import Leftover, MemoryFile
+from kept.importers.blocks import name_unknown
 from kept.importers.exports import (
     Branch,
     ExportReading,
@@ -19,7 +20,7 @@ from kept.importers.exports import (
     split_branches,
 )
 from kept.importers.json_stream import JsonStream
-from kept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable
+from kept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
 from kept.importers.speech import Speech
 from kept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
 from kept.memory.edits import Target
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 CONVERSATIONS = r"conversations(-\d+)?\.json"
 _NO_PARENT = "00000000-0000-4000-8000-000000000000"
+_WITHOUT_TEXT = frozenset(("token_budget", "flag"))
 _UNSUPPORTED = re.compile(r"\n?```\s*\nThis block is not supported on your current device yet\.\s*\n```\n?")
 _MOST_ASSET_BYTES = 64_000_000
 
@@ -89,11 +91,11 @@ def read_conversation(record: Mapping[str, Any]) -> Iterator[Item]:
     external = as_text(record.get("uuid"))
     listed = record.get("chat_messages")
     if external is None or not isinstance(listed, list):
-        yield Left("unknown row")
+        yield unknown(record)
         return
     nodes = _read_nodes(listed)
     if len(nodes) < len(listed):
-        yield Left("unknown row")
+        yield unknown()
     facts = Conversation(external, title=as_text(record.get("name")), model=as_text(record.get("model")), is_tree=True)
     current = as_text(record.get("current_leaf_message_uuid"))
     for place, branch in enumerate(split_branches(nodes, current)):
@@ -139,7 +141,7 @@ def _read_message(node: Node, speech: Speech) -> Iterator[Item]:
         case "assistant":
             yield from _read_answer(node.id, message, moment, speech)
         case _:
-            yield Left("unknown row")
+            yield unknown(message)
 
 
 def _list_files(message: Mapping[str, Any]) -> Iterator[str]:
@@ -168,7 +170,9 @@ class _Step:
 
 
 def _read_answer(name: str, message: Mapping[str, Any], moment: float | None, speech: Speech) -> Iterator[Item]:
-    steps = _split_steps(name, as_blocks(message.get("content")))
+    blocks = as_blocks(message.get("content"))
+    yield from name_unknown(blocks, _WITHOUT_TEXT)
+    steps = _split_steps(name, blocks)
     if not any(step.texts or step.calls for step in steps):
         steps[0].texts.append(_UNSUPPORTED.sub("", as_text(message.get("text")) or ""))
     for number, step in enumerate(steps):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kept.core.regular_files import load_bytes
 from kept.importers.codex_rollout import RolloutParser
-from kept.importers.jsonl import MOST_LINE_BYTES, UNEXPECTED, JsonlReading, open_own
-from kept.importers.port import START, Item, Left, Option, Position, Reading, Request
+from kept.importers.jsonl import UNEXPECTED, JsonlReading, WholeReading
+from kept.importers.port import Item, Option, Position, Reading, Request, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -62,50 +61,17 @@ class Codex:
             return CodexHistoryReading(path, position)
         titles = _read_titles(path)
         if path.suffix == ".json":
-            return _WholeRollout(path, position, RolloutParser({}, titles))
+            return WholeReading(path, position, lambda value: _read_whole(value, RolloutParser({}, titles)))
         return JsonlReading(path, position, lambda state: RolloutParser(state, titles))
 
 
-class _WholeRollout:
-    """Implements `port.Reading` on a rollout of early 2025: one object with session and items, written whole."""
-
-    def __init__(self, path: Path, position: Position, parser: RolloutParser) -> None:
-        with open_own(path) as file:
-            self._data = file.read(MOST_LINE_BYTES)
-        check = hashlib.blake2b(self._data, digest_size=8).hexdigest()
-        self._position = Position(len(self._data), check)
-        self._is_read = position.check == check
-        self.was_rewritten = position.offset > 0 and not self._is_read
-        self._parser = parser
-
-    def __iter__(self) -> Iterator[Item]:
-        """Yield the items of the session, each with the time at which the session began."""
-        if self._is_read:
-            return
+def _read_whole(value: Any, parser: RolloutParser) -> Iterator[Item]:
+    """Yield the items of a rollout of early 2025: one object, whose items have the time at which the session began."""
+    for row in [value["session"], *value["items"]]:
         try:
-            value = json.loads(self._data)
-            rows = [value["session"], *value["items"]]
+            yield from parser.take(row, 0)
         except UNEXPECTED:
-            yield Left("broken line")  # it may be written at this moment
-            self._position = START
-            return
-        for row in rows:
-            try:
-                yield from self._parser.take(row, 0)
-            except UNEXPECTED:
-                yield Left("unknown row")
-
-    def position(self) -> Position:
-        """Return the end of the file with its hash: it is rewritten as a whole."""
-        return self._position
-
-    def waiting_bytes(self) -> int:
-        """Return 0: the file is read at once."""
-        return 0
-
-    def close(self) -> None:
-        """Release the content."""
-        self._data = b""
+            yield unknown(row)
 
 
 def _read_titles(path: Path) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall
 from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Said, Unusable
+from kept.importers.port import Conversation, Item, Kind, Left, Position, Said, Unusable, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     PrivateSpans,
@@ -78,7 +78,7 @@ class CodexHistoryReading:
             try:
                 yield from self._take(json.loads(text), thread, f"{turn}:{name}", created / 1_000)
             except UNEXPECTED:
-                yield Left("unknown row")
+                yield unknown()
         self._newest = newest
 
     def _take(self, item: dict[str, Any], thread: str, name: str, moment: float) -> Iterator[Item]:

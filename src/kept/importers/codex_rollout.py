@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
-from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn
+from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     OUR_RESULT,
@@ -36,6 +36,19 @@ _ITEMS = frozenset(("message", "reasoning", "function_call", "function_call_outp
 """The rows of the first generation that are items themselves, without an envelope."""
 _CALLS = frozenset(("function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call"))
 _OUTPUTS = frozenset(("function_call_output", "custom_tool_call_output", "tool_search_output"))
+_WITHOUT_MESSAGES = frozenset(
+    (
+        "compacted", "inter_agent_communication", "inter_agent_communication_metadata", "response_item",
+        "security_risk_score", "token_usage_record", "world_state",
+    )
+)  # fmt: skip
+_WITHOUT_TEXT = frozenset(
+    (
+        "agent_message", "compaction", "compaction_summary", "context_compaction", "ghost_snapshot",
+        "image_generation_call", "other", "reasoning",
+    )
+)  # fmt: skip
+"""Items that repeat texts, that only a server can read, or that hold pictures."""
 _MACHINE_TEXTS = (
     "# AGENTS.md instructions",
     "<INSTRUCTIONS>",
@@ -46,6 +59,8 @@ _MACHINE_TEXTS = (
 )
 _IDE_START, _IDE_REQUEST = "# Context from my IDE setup:", "## My request for Codex:"
 _PASSED_THROUGH = "internal_chat_message_metadata_passthrough"
+CODEX_BACKGROUND = ("thread_title", "memory_consolidation")
+"""Sources of threads that Codex starts for itself."""
 _HEADLESS = frozenset(("exec", "mcp"))
 _CALLS_REMEMBERED = 64
 
@@ -69,6 +84,8 @@ class RolloutParser:
         self._is_hidden = bool(state.get("hidden"))
         self._is_paginated = bool(state.get("paginated"))
         """Whether completed items hold the conversation; other assistant messages are then answers to compactions."""
+        self._is_background = bool(state.get("background"))
+        """Whether the thread is a request of Codex itself."""
         self._is_copied = bool(state.get("copied"))
         """Whether the rows are the parent's history, copied into the rollout of a sub-agent."""
         self._began = float(state.get("began") or 0.0)
@@ -95,6 +112,7 @@ class RolloutParser:
             "private": self._private.is_open,
             "hidden": self._is_hidden,
             "paginated": self._is_paginated,
+            "background": self._is_background,
             "copied": self._is_copied,
             "began": self._began,
             "kind": self._facts.kind.value,
@@ -117,6 +135,8 @@ class RolloutParser:
         match kind:
             case "session_meta":
                 yield from self._take_meta(payload)
+            case _ if self._is_background:
+                yield Left("background request")
             case "turn_context":
                 self._take_context(payload)
             case "event_msg":
@@ -124,7 +144,8 @@ class RolloutParser:
             case "response_item" if not self._is_copied:
                 yield from self._take_item(payload)
             case _:
-                yield Left("copied" if self._is_copied else "no message" if kind else "unknown row")
+                is_known = self._is_copied or kind in _WITHOUT_MESSAGES or "record_type" in row
+                yield Left("copied" if self._is_copied else "no message") if is_known else unknown(row)
 
     # facts
 
@@ -139,6 +160,7 @@ class RolloutParser:
         parent = as_text(payload.get("parent_thread_id")) or _find(source, "parent_thread_id")
         is_subagent = isinstance(source, dict)
         self._thread = thread
+        self._is_background = payload.get("thread_source") in CODEX_BACKGROUND
         self._is_paginated = payload.get("history_mode") == "paginated"
         self._lineage = str(payload.get("session_id") or payload.get("forked_from_id") or thread)
         self._began = self._began or from_program(payload.get("timestamp")) or self._last
@@ -227,9 +249,11 @@ class RolloutParser:
             yield from self._take_call(payload)
         elif kind in _OUTPUTS:
             yield from self._take_output(payload)
+        elif kind != "message":
+            yield Left("no message") if kind in _WITHOUT_TEXT else unknown(payload, "item")
         else:
             is_mirror = payload.get("role") == "assistant"
-            yield Left("mirror of a message" if is_mirror else "machine text" if kind == "message" else "no message")
+            yield Left("mirror of a message" if is_mirror else "machine text")
 
     def _take_prompt(self, payload: dict[str, Any]) -> Iterator[Item]:
         blocks = as_blocks(payload.get("content"))

@@ -13,7 +13,7 @@ from kept.core.errors import StorageError
 from kept.importers.assets import MemoryFile
 from kept.importers.cursor_database import DatabaseReading, StateDatabase, find_place, read_stamp
 from kept.importers.jsonl import JsonlReading, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Unusable
+from kept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Unusable, unknown
 from kept.importers.speech import Speech
 from kept.importers.wording import as_blocks, as_text, describe_block, join_texts
 from kept.memory.edits import Target
@@ -195,7 +195,7 @@ class _Parser:
         role, message = row.get("role"), row.get("message")
         blocks = as_blocks(message.get("content")) if isinstance(message, dict) else []
         if self._is_known or role not in {"user", "assistant"} or not blocks:
-            yield Left("copy" if self._is_known else "unknown row")
+            yield Left("copy") if self._is_known else unknown(row)
             return
         whole = f"{self._last}\0{role}\0{json.dumps(blocks, sort_keys=True)}"
         self._last = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

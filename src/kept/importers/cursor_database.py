@@ -10,7 +10,18 @@ from urllib.parse import unquote, urlsplit
 from kept.core.errors import StorageError
 from kept.core.messages import Usage
 from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Said, Spent, Unusable
+from kept.importers.port import (
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Said,
+    Spent,
+    Unusable,
+    unknown,
+)
 from kept.importers.speech import Speech
 from kept.importers.wording import as_objects, as_text, join_texts, result_text
 from kept.sessions.moments import from_program
@@ -140,7 +151,7 @@ class DatabaseReading:
         try:
             yield from items
         except UNEXPECTED:
-            yield Left("unknown row")
+            yield unknown()
 
     def position(self) -> Position:
         """Return the newest change that was read; the stamp only when all of it was."""
@@ -160,7 +171,7 @@ class DatabaseReading:
 
     def _read_composer(self, name: str, composer: Any) -> Iterator[Item]:
         if not name or not isinstance(composer, dict):
-            yield Left("unknown row")
+            yield unknown(composer)
             return
         changed = composer.get("lastUpdatedAt") or composer.get("createdAt")
         changed = int(changed) if isinstance(changed, int | float) else 0
@@ -225,7 +236,7 @@ class DatabaseReading:
     def _read_chat(self, chat: Mapping[str, Any]) -> Iterator[Item]:
         name = as_text(chat.get("tabId"))
         if name is None:
-            yield Left("unknown row")
+            yield unknown(chat)
             return
         yield Conversation(name, folder=self._folder, title=as_text(chat.get("chatTitle")), is_tree=True)
         speech = Speech(name, {"moment": from_program(chat.get("lastSendTime"))})
@@ -237,7 +248,7 @@ class DatabaseReading:
             elif bubble.get("type") == "ai":
                 yield from speech.answer(external, text, None)
             else:
-                yield Left("unknown row")
+                yield unknown(bubble)
 
 
 def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) -> Iterator[Item]:
@@ -254,7 +265,7 @@ def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) 
         yield from speech.prompt(name, join_texts((text, *["[image]"] * count)), moment)
         return
     if kind != _ASSISTANT:
-        yield Left("unknown row")
+        yield unknown()
         return
     speech.think(as_text(_field(bubble.get("thinking"), "text")) or "")
     tool = bubble.get("toolFormerData")

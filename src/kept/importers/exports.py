@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kept.importers.archives import DAMAGE, ExportFiles, find_names, open_export
 from kept.importers.json_stream import JsonStream
 from kept.importers.jsonl import UNEXPECTED
-from kept.importers.port import START, Item, Left, Position, Problem, Said, Unusable
+from kept.importers.port import START, Item, Left, Position, Problem, Said, Unusable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -124,7 +124,7 @@ class ExportReading:
         try:
             yield from self._read(record)
         except UNEXPECTED:
-            yield Left("unknown row")
+            yield unknown(record)
 
     def position(self) -> Position:
         """Return the end after everything was read; before, the beginning: ids tell what is stored."""

@@ -23,6 +23,7 @@ from kept.importers.port import (
     Spent,
     Unusable,
     Withdrawn,
+    unknown,
 )
 from kept.importers.speech import Speech
 from kept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
     from kept.core.text import JSON
     from kept.importers.assets import Asset
 
+_PARTS = frozenset(
+    (
+        "text", "thought", "inlineData", "fileData", "functionCall", "functionResponse", "executableCode",
+        "codeExecutionResult",
+    )
+)  # fmt: skip
 _NOTES = frozenset(("info", "warning", "error"))
 """Rows that the client only displays; nobody said them."""
 _REFERENCED = "--- Content from referenced files ---"
@@ -135,7 +142,7 @@ class _Messages:
         if kind in _NOTES:
             yield Left("client text")
         elif name is None or kind not in {"user", "gemini"}:
-            yield Left("unknown row")
+            yield unknown(message)
         else:
             if model := as_text(message.get("model")):
                 self.facts = replace(self.facts, model=model)
@@ -152,6 +159,7 @@ class _Messages:
         if any("functionResponse" in part for part in parts):
             yield Left("copy of a tool result")
             return
+        yield from _name_unknown(parts)
         text = join_texts(_describe(part) for part in parts)
         if text.lstrip().startswith(("/", "?")):
             yield Left("command")
@@ -161,7 +169,9 @@ class _Messages:
     def _take_answer(self, name: str, message: Mapping[str, Any], moment: float | None) -> Iterator[Item]:
         for thought in as_objects(message.get("thoughts")):
             self._speech.think(f"{thought.get('subject') or ''}\n{thought.get('description') or ''}")
-        text = "".join(_describe(part) for part in _parts(message.get("content")) if not part.get("thought"))
+        parts = _parts(message.get("content"))
+        yield from _name_unknown(parts)
+        text = "".join(_describe(part) for part in parts if not part.get("thought"))
         tools = as_objects(message.get("toolCalls"))
         calls = [(str(one.get("id") or ""), str(one.get("name") or "tool"), one.get("args") or {}) for one in tools]
         tokens = message.get("tokens") if isinstance(message.get("tokens"), dict) else {}
@@ -217,7 +227,7 @@ class _Parser:
         elif "id" in row and "type" in row:
             yield from self._take_message(row, start)
         else:
-            yield Left("unknown row")
+            yield unknown(row)
 
     def _learn(self, facts: Mapping[str, Any]) -> None:
         self._session = self._session or str(facts.get("sessionId") or "")
@@ -250,7 +260,7 @@ class _Parser:
 
     def _yield_message(self, message: dict[str, Any]) -> Iterator[Item]:
         if self._messages is None:
-            yield Left("unknown row")
+            yield unknown(message)
             return
         for item in self._messages.take(message):
             if isinstance(item, Said) and item.turn is not None and item.external_id not in self._prompts:
@@ -277,7 +287,7 @@ class _Whole:
         """Yield the messages of the session."""
         session = as_text(record.get("sessionId"))
         if session is None or not isinstance(record.get("messages"), list):
-            yield Left("unknown row")
+            yield unknown(record)
             return
         messages = _Messages(describe_session(session, record, folder=self._folder, parent=None), {})
         for message in as_objects(record["messages"]):
@@ -305,6 +315,13 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         return [content]
     listed = content if isinstance(content, list) else []
     return [{"text": part} if isinstance(part, str) else part for part in listed if isinstance(part, str | dict)]
+
+
+def _name_unknown(parts: list[dict[str, Any]]) -> Iterator[Item]:
+    """Yield the parts without anything that a known version writes."""
+    for part in parts:
+        if part and _PARTS.isdisjoint(part):
+            yield unknown({"type": next(iter(part))}, "part")
 
 
 def _describe(part: Mapping[str, Any]) -> str:

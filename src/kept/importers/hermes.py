@@ -10,7 +10,7 @@ from kept.core.errors import StorageError
 from kept.importers.hermes_database import HermesDatabase, read_moment, speak
 from kept.importers.hermes_history import MACHINE_SOURCES, from_local, name_rows, read_json
 from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading
+from kept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, unknown
 from kept.importers.wording import PrivateTurns, as_text
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class _JsonReading:
             try:
                 yield from speak({**row, "timestamp": read_moment(row) or start}, external, facts, private)
             except UNEXPECTED:
-                yield Left("unknown row")
+                yield unknown(row)
 
     def position(self) -> Position:
         """Return the position: the whole file."""

@@ -13,6 +13,7 @@ from kept.importers.hermes_history import MACHINE_SOURCES, Copies, Originals, Sp
 from kept.importers.jsonl import UNEXPECTED
 from kept.importers.port import (
     START,
+    UNKNOWN,
     Conversation,
     Item,
     Kind,
@@ -23,6 +24,7 @@ from kept.importers.port import (
     Spent,
     Unusable,
     Withdrawn,
+    unknown,
 )
 from kept.importers.wording import MOST_CHARS, PrivateTurns, as_text, shorten
 from kept.sessions.moments import from_program
@@ -86,7 +88,7 @@ class HermesDatabase:
                 try:
                     yield from self._read_session(name)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown()
         self._is_done = True
 
     def position(self) -> Position:
@@ -279,7 +281,7 @@ def speak(row: Mapping[str, Any], external: str, facts: Conversation, private: P
     """Yield what a row says, or why nothing of it is stored."""
     spoken: Spoken = interpret(row, facts.kind)
     if spoken.message is None:
-        yield Left(spoken.why)
+        yield unknown(row) if spoken.why == UNKNOWN else Left(spoken.why)
         return
     origin = choose_origin(spoken.message.role, facts.kind)
     message = private.take(spoken.message)

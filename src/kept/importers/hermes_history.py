@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall
-from kept.importers.port import Kind, Unusable
+from kept.importers.port import UNKNOWN, Kind, Unusable
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -82,8 +82,10 @@ def interpret(row: Mapping[str, Any], kind: Kind) -> Spoken:
             text = OUR_RESULT if is_our_tool(name) else clean_result(_STEERING.sub("", content))
             result = Message(Role.TOOL, text, tool_call_id=call_id, tool_name=name)
             return Spoken(result, steering=tuple(found.strip() for found in _STEERING.findall(content)))
-        case _:
+        case "system" | "developer" | "session_meta" | None:
             return Spoken(None, "machine text")
+        case _:
+            return Spoken(None, UNKNOWN)
 
 
 def _content(value: Any) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from kept.core.regular_files import open_regular
-from kept.importers.port import START, Item, Left, Position, Unusable
+from kept.importers.port import START, Item, Left, Position, Unusable, unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_LINE_BYTES = 64_000_000
 """A longer line is skipped and counted: it would need several times its size in memory."""
+MOST_WHOLE_BYTES = 256_000_000
+"""A longer JSON file is not read: it would need several times its size in memory."""
 _LARGE_LINE_BYTES = 256_000
 """From this size on, base64 runs are replaced before parsing."""
 _CHECK_BYTES = 1_024
@@ -133,6 +135,46 @@ class _Line:
     """None if the line is no JSON object."""
 
 
+class WholeReading:
+    """Implements `port.Reading` on one JSON file that its program writes as a whole: read again when it has changed."""
+
+    def __init__(self, path: Path, position: Position, read: Callable[[Any], Iterator[Item]]) -> None:
+        with open_own(path) as file:
+            self._data = file.read(MOST_WHOLE_BYTES + 1)
+        if len(self._data) > MOST_WHOLE_BYTES:
+            raise Unusable(f"{str(path)!r} is longer than {MOST_WHOLE_BYTES:,} bytes", "leave it out")
+        check = hashlib.blake2b(self._data, digest_size=8).hexdigest()
+        self._position = Position(len(self._data), check)
+        self._is_read = position.check == check
+        self.was_rewritten = position.offset > 0 and not self._is_read
+        self._read = read
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what the file holds, unless it was read before."""
+        if self._is_read:
+            return
+        data = self._data
+        if len(data) > _LARGE_LINE_BYTES:
+            data = _BASE64.sub(lambda run: describe_binary(run.group()).encode(), data)
+        try:
+            yield from self._read(json.loads(data.decode("utf-8", "replace")))
+        except UNEXPECTED:
+            yield Left("broken line")  # it may be written at this moment
+            self._position = START
+
+    def position(self) -> Position:
+        """Return the end of the file with its hash: it is rewritten as a whole."""
+        return self._position
+
+    def waiting_bytes(self) -> int:
+        """Return 0: the file is read at once."""
+        return 0
+
+    def close(self) -> None:
+        """Release the content."""
+        self._data = b""
+
+
 class JsonlReading:
     """Implements `port.Reading` on one JSONL file."""
 
@@ -153,7 +195,7 @@ class JsonlReading:
                 try:
                     yield from self._parser.take(line.row, line.start)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown(line.row)
             self._offset = line.end
         self._held_at_end = self._parser.held  # more rows of the last message may follow, so it is read again
         yield from self._parser.flush()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kept.core.messages import ImagePart, Message, TextPart
 from kept.importers.assets import MemoryFile
 from kept.importers.jsonl import JsonlReading, describe_binary, open_own
-from kept.importers.port import Conversation, Item, Left, Option, Position, Reading, Request, Said, Unusable
+from kept.importers.port import Conversation, Item, Left, Option, Position, Reading, Request, Said, Unusable, unknown
 from kept.importers.wording import MOST_CHARS, shorten
 from kept.memory.edits import Target
 from kept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
@@ -105,7 +105,7 @@ class _Parser:
             except NoConversation:
                 yield Left("no message")
             except BadLine:
-                yield Left("unknown row")
+                yield unknown(value)
 
     def _read(self, line: SessionLine | MessageLine) -> Iterator[Item]:
         session = line.session

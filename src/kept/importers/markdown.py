@@ -10,6 +10,10 @@ SEPARATOR = " › "
 _FRONT_MATTER = re.compile(r"\A---[^\S\n]*\n.*?^(?:---|\.\.\.)[^\S\n]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _HEADING = re.compile(r"^ {0,3}(#{1,6})[^\S\n]+(.*?)[^\S\n]*#*[^\S\n]*$")
+_FILE_TITLE = re.compile(
+    r"\W*(?:[\w-]+\.md\b.*|(?:long[- ]term )?memory|memories|user(?: profile)?|about the user)\W*$", re.IGNORECASE
+)
+"""A title that says nothing about what follows."""
 _UNDERLINE = re.compile(r"^ {0,3}(=+|-{2,})[^\S\n]*$")
 _RULE = re.compile(r"^ {0,3}(?:(?:-[^\S\n]*){3,}|(?:\*[^\S\n]*){3,}|(?:_[^\S\n]*){3,}|§)$")
 _ITEM = re.compile(r"^([^\S\n]*)(?:[-*+•]|\d{1,9}[.)])[^\S\n]+(.*)$")
@@ -66,8 +70,10 @@ class _Parser:
             self.entries.append(entry)
 
     def take_heading(self, level: int, title: str) -> None:
-        """Open a heading and close those of the same or a lower level."""
+        """Open a heading and close those of the same or a lower level; one that only names the file is left out."""
         self.flush()
+        if level == 1 and not (self.entries or self.headings) and _FILE_TITLE.match(title):
+            return
         self.items.clear()
         while self.headings and self.headings[-1][0] >= level:
             self.headings.pop()

@@ -117,9 +117,10 @@ def list_settings(config: Mapping[str, Any]) -> Iterator[Asset]:
     from kept.security.secrets import redact_json
 
     model = dig(config, "agents", "defaults", "model") or dig(config, "agent", "model")
-    primary = model if isinstance(model, str) else dig(model, "primary")
+    aliases = _read_aliases(config)
+    primary = _resolve(model if isinstance(model, str) else dig(model, "primary"), aliases)
     fallbacks = dig(model, "fallbacks")
-    names = [primary, *(fallbacks if isinstance(fallbacks, list) else [])]
+    names = [primary, *(_resolve(name, aliases) for name in (fallbacks if isinstance(fallbacks, list) else []))]
     known = [name for name in names if isinstance(name, str) and name.partition("/")[0] in VENDORS]
     if known and known[0] == primary:
         yield Setting("model.default", known[0], "openclaw.json")
@@ -130,6 +131,16 @@ def list_settings(config: Mapping[str, Any]) -> Iterator[Asset]:
             cleaned: JSON = redact_json(_drop_secrets(value))
             data = f"{dumps(cleaned, indent=2)}\n".encode()
             yield Leftover(f"config/{_as_name(section)}.json", data, explain_section(section))
+
+
+def _read_aliases(config: Mapping[str, Any]) -> dict[str, str]:
+    """Return the models by the names that the person gave them."""
+    catalogue = dig(config, "agents", "defaults", "models") or dig(config, "agent", "models")
+    return {str(alias).casefold(): name for name, one in _items(catalogue) if (alias := dig(one, "alias"))}
+
+
+def _resolve(name: Any, aliases: Mapping[str, str]) -> Any:
+    return aliases.get(name.casefold(), name) if isinstance(name, str) else name
 
 
 def explain_section(section: str) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.text import dumps
+from kept.importers.blocks import name_unknown
 from kept.importers.openclaw_wording import clean_reply, guess_kind, is_of_machine, unwrap
-from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn
+from kept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -37,6 +38,13 @@ if TYPE_CHECKING:
 
 _CHAIN = 400
 """The newest entries of the branch that is read; a branch that begins earlier is not recognised."""
+_WITHOUT_MESSAGES = frozenset(
+    (
+        "branch_summary", "compaction", "custom", "custom_message", "label", "leaf", "thinking_level_change",
+    )
+)  # fmt: skip
+"""Entries about the session, summaries, and the state of extensions."""
+_CALLS = frozenset(("toolCall", "toolUse"))
 _MIRRORS = frozenset(("delivery-mirror", "gateway-injected"))
 """Models of rows that repeat what was sent to a channel."""
 
@@ -96,7 +104,7 @@ class EntryParser:
         elif kind in {"model_change", "session_info", "reset"}:
             self._take_fact(row, kind)
         else:
-            yield Left("no message" if isinstance(kind, str) else "unknown row")
+            yield Left("no message") if kind in _WITHOUT_MESSAGES else unknown(row)
 
     def flush(self) -> Iterator[Item]:
         """Yield nothing: every message is one row."""
@@ -162,8 +170,10 @@ class EntryParser:
                 yield from self._take_answer(row, message)
             case "toolResult" | "tool":
                 yield from self._take_result(row, message)
-            case _:
+            case "bashExecution" | "branchSummary" | "compactionSummary" | "custom" | "system":
                 yield Left("no message")
+            case _:
+                yield unknown(message, "message")
 
     def _store(
         self, row: Mapping[str, Any], message: Message, origin: Origin, tokens: int | None = None
@@ -180,7 +190,9 @@ class EntryParser:
         yield Said(self._facts.external_id, name, stored, self._moment(row), origin, token_count=tokens, turn=turn)
 
     def _take_prompt(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:
-        whole = join_texts(_describe(block) for block in as_blocks(message.get("content")))
+        blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks)
+        whole = join_texts(_describe(block) for block in blocks)
         if self._yielded is None and not self._facts.metadata.get("route"):
             self._facts = replace(self._facts, kind=guess_kind(whole))  # a former session, which no list names
         is_led = self._facts.kind is not Kind.PERSON
@@ -201,7 +213,9 @@ class EntryParser:
         is_mirror = model in _MIRRORS
         if model is not None and not is_mirror:
             self._facts = replace(self._facts, model=model)
-        answer = _assemble(as_blocks(message.get("content")))
+        blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks, _CALLS)
+        answer = _assemble(blocks)
         mark = hashlib.blake2b(answer.text.encode("utf-8", "replace"), digest_size=8).hexdigest()
         if is_mirror and mark == self._answer:
             yield Left("copy")

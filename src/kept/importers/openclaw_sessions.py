@@ -12,7 +12,7 @@ from kept.core.regular_files import load_bytes
 from kept.importers.jsonl import UNEXPECTED, unpack
 from kept.importers.openclaw_entries import EntryParser
 from kept.importers.openclaw_wording import Key
-from kept.importers.port import START, Conversation, Item, Kind, Left, Position, Problem, Unusable
+from kept.importers.port import START, Conversation, Item, Kind, Left, Position, Problem, Unusable, unknown
 from kept.importers.wording import as_text
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class AgentDatabase:
             try:
                 yield from parser.take(row, 0)
             except UNEXPECTED:
-                yield Left("unknown row")
+                yield unknown(row)
 
     def _load_events(self, session: str) -> Iterator[dict[str, Any] | None]:
         packed = "event_zstd" if "event_zstd" in self._columns[_EVENTS] else "NULL"

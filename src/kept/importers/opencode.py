@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
@@ -14,8 +15,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 from kept.core.errors import StorageError
 from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.regular_files import load_bytes
-from kept.importers.jsonl import UNEXPECTED, open_own
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Problem, Reading, Said, Spent, Unusable
+from kept.importers.jsonl import MOST_WHOLE_BYTES, UNEXPECTED, open_own
+from kept.importers.port import (
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Reading,
+    Said,
+    Spent,
+    Unusable,
+    unknown,
+)
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -42,6 +55,12 @@ if TYPE_CHECKING:
     from kept.importers.port import Option, Request
     from kept.storage.foreign import ForeignTables
 
+_PARTS = frozenset(
+    (
+        "agent", "compaction", "file", "patch", "reasoning", "retry", "snapshot", "step-finish", "step-start",
+        "subtask", "text", "tool",
+    )
+)  # fmt: skip
 _MOST_COPIED_BYTES = 200_000_000
 _STALE_MILLISECONDS = 600_000
 """An answer that did not end within ten minutes of its last change was cut off, and is stored as it is."""
@@ -62,10 +81,10 @@ class Opencode:
         return [Path(data).expanduser() / "opencode"]
 
     def list_transcripts(self, root: Path) -> list[Path]:
-        """Return the databases below a folder, and the folder of JSON files if there is one."""
+        """Return the databases below a folder, and the folder of JSON files if there is one; else its exports."""
         if root.is_file():
             return [root]
-        found = sorted(root.glob("opencode*.db"))
+        found = sorted(root.glob("opencode*.db")) or sorted(path for path in root.glob("*.json") if _is_export(path))
         storage = root / "storage" if (root / "storage" / "session").is_dir() else root
         return [storage, *found] if (storage / "session").is_dir() else found
 
@@ -86,6 +105,8 @@ class Opencode:
         """Open a database or a folder."""
         if path.is_dir():
             return _OpencodeReading(_FolderHistory(path), position)
+        if path.suffix == ".json":
+            return _OpencodeReading(_ExportHistory(path), position)
         open_own(path).close()
         from kept.storage.foreign import open_copy
 
@@ -94,6 +115,15 @@ class Opencode:
             return _OpencodeReading(_DatabaseHistory(copied), position)
         except StorageError as error:
             raise Unusable(error.message, error.remedy) from error
+
+
+def _is_export(path: Path) -> bool:
+    """Whether a file begins as `opencode export` writes it; the program keeps credentials in others."""
+    try:
+        with open_own(path) as file:
+            return re.match(rb'\s*\{\s*"info"\s*:', file.read(200)) is not None
+    except (Unusable, OSError):
+        return False
 
 
 def _list_folders(transcripts: list[Path]) -> Iterator[str]:
@@ -144,7 +174,7 @@ class _OpencodeReading:
                 try:
                     yield from self._read_session(info)
                 except UNEXPECTED:
-                    yield Left("unknown row")
+                    yield unknown()
                 if not self._is_waiting:
                     self._done = max(self._done, changed)
         except (StorageError, *UNEXPECTED) as error:
@@ -177,6 +207,7 @@ class _OpencodeReading:
         yield facts
         is_hidden = False
         for message, parts, changed in self._history.messages(session, self._since):
+            yield from (unknown(part, "part") for part in parts if part.get("type") not in _PARTS)
             if message.get("role") == "user":
                 items = list(_read_prompt(message, parts, facts, spans))
                 is_hidden = not any(isinstance(item, Said) for item in items) and _has_private(parts)
@@ -331,6 +362,36 @@ class _DatabaseHistory:
     def close(self) -> None:
         """Remove the copy."""
         self._copied.__exit__(None, None, None)
+
+
+class _ExportHistory:
+    """A session as `opencode export` prints it."""
+
+    def __init__(self, path: Path) -> None:
+        with open_own(path) as file:
+            data = file.read(MOST_WHOLE_BYTES + 1)
+        try:
+            value = json.loads(data.decode("utf-8", "replace"))
+            self._info: dict[str, Any] = value["info"]
+            self._messages: list[dict[str, Any]] = value["messages"]
+            self._changed = int(self._info["time"]["updated"])
+        except UNEXPECTED as error:
+            remedy = "give a file that `opencode export` printed"
+            raise Unusable(f"{str(path)!r} is not a session of opencode", remedy) from error
+
+    def sessions(self, since: int) -> Iterator[tuple[dict[str, Any], int]]:
+        """Yield the session if it changed since then."""
+        if self._changed >= since:
+            yield self._info, self._changed
+
+    def messages(self, session_id: str, since: int) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]], int]]:
+        """Yield every message with its parts."""
+        del session_id, since
+        for message in self._messages:
+            yield message["info"], message["parts"], self._changed
+
+    def close(self) -> None:
+        """Do nothing: the file is closed."""
 
 
 class _FolderHistory:

@@ -100,6 +100,20 @@ class Left:
     """Something that was left out, and why in one or two words."""
 
     why: str
+    kind: str = ""
+    """What the source calls it, if the reader does not know it."""
+
+
+UNKNOWN = "unknown row"
+"""Why something was left out that no known version of a program writes."""
+_MOST_KIND_CHARS = 40
+
+
+def unknown(row: object = None, part: str = "row") -> Left:
+    """Return a row, or another part of a transcript, that the reader does not know, under its own name for its kind."""
+    fields = row if isinstance(row, dict) else {}
+    kind = next((fields[name] for name in ("type", "role", "kind") if isinstance(fields.get(name), str | int)), None)
+    return Left(UNKNOWN, part if kind is None else f"{part} {str(kind)[:_MOST_KIND_CHARS]!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +237,10 @@ SOURCES: Mapping[str, str] = {
     "claude": "claude_export.ClaudeExport",
     "gemini": "gemini.Gemini",
     "cursor": "cursor.Cursor",
+    "cline": "cline.Cline",
+    "copilot": "copilot.Copilot",
+    "pi": "pi.Pi",
+    "droid": "droid.Droid",
     "mcp-memory": "mcp_memory.McpMemory",
     "jsonl": "kept_lines.KeptLines",
 }

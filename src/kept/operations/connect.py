@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kept.importers.connect.clients import Client, Machine, Presence
     from kept.importers.connect.files import FileChange
     from kept.importers.connect.record import FileRecord, Recall
+    from kept.operations.import_sources import FoundSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +192,29 @@ def disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = N
             remove_folders([place for file in one.connection.files for place in file.folders])
             save_record(folder, load_record(folder).without(one.connection.key))
     return plan
+
+
+def any_sends_events(names: Sequence[str]) -> bool:
+    """Whether one of the clients sends events; the others have the tools alone."""
+    from kept.importers.connect.clients import CLIENTS
+
+    return any(CLIENTS[name].has_hooks for name in names)
+
+
+def connected_clients(caller: Caller, project: Path | None = None) -> list[str]:
+    """Return the clients that are connected, anywhere or in one project."""
+    found = load_record(caller.space.home.connections).connections.values()
+    return list(dict.fromkeys(one.client for one in found if project is None or one.project == str(project)))
+
+
+def find_history(caller: Caller, names: Sequence[str]) -> list[FoundSource]:
+    """Return what the clients have from before, of which something is not stored yet."""
+    from kept.importers.port import SOURCES
+    from kept.operations.import_sources import find_sources
+
+    found = [find_sources(caller, name) for name in dict.fromkeys(names) if name in SOURCES]
+    listed = [one for sources in found if not isinstance(sources, Refused) for one in sources.sources]
+    return [one for one in listed if one.new]
 
 
 def set_paused(caller: Caller, *, paused: bool) -> bool:

@@ -140,7 +140,7 @@ def _next_step(
         (paused, "kept connect resume"),
         (trusted is False, client.next_step),
         (bool(health.errors), "kept doctor; the log names the cause"),
-        (client.has_hooks and health.last_event is None, f"start {client.name} once; it has sent no event yet"),
+        (client.has_hooks and health.last_event is None, f"start `{client.command}` once; it has sent no event yet"),
     )
     return next((step for applies, step in steps if applies), "")
 

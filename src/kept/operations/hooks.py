@@ -28,6 +28,12 @@ _MARGIN_SECONDS = 0.15
 """A capture ends this long before the deadline, so that its transaction is closed in time."""
 _SCANNED_BYTES = 32_000_000
 """How much of the end of a transcript is searched for the block; an earlier block is not found and given again."""
+_RECORDED = frozenset(("codex",))
+"""Clients that write a transcript of every conversation before its first turn ends.
+
+An event without one is of a request of the client itself, such as one for a title, or of a conversation that the
+person did not want recorded (`--ephemeral`).
+"""
 _COMPACTED = b'"compact_boundary"'
 _RECENT_SECONDS = 2 * 86_400.0
 """Transcripts that have not changed for longer are complete, or older than the connection."""
@@ -238,7 +244,7 @@ def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
     if path is not None:
         done = capture_transcript(caller, event.client, path, deadline=deadline)
     else:
-        done = _capture_texts(caller, event)
+        done = _capture_texts(caller, event) if event.client not in _RECORDED else None
     _note_captured(caller, event, done)
     if time.monotonic() < deadline:
         drain_spool(caller, deadline=deadline)
@@ -296,8 +302,10 @@ def put_off(caller: Caller, event: HookEvent) -> None:
     note_error(caller, event.client, f"{event.name} was not handled in time; it is stored with the next event")
     (caller.space.home.connections / _DUE).touch()
     spool = Spool(caller.space.home.spool)
-    if event.transcript is not None:
-        spool.add(WaitingTranscript(event.client, str(event.transcript)))
+    transcript = find_transcript(caller, event) if event.client in _RECORDED else event.transcript
+    if transcript is not None or event.client in _RECORDED:
+        if transcript is not None:
+            spool.add(WaitingTranscript(event.client, str(transcript)))
         return
     kept = take_prompt(caller.space.home.connections, event)
     prompt = event.prompt or kept.prompt

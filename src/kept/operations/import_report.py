@@ -33,12 +33,16 @@ class ImportReport:
     """Messages that replaced an incomplete form."""
     left: dict[str, int]
     """How many rows were left out, by reason."""
+    unknown: dict[str, int]
+    """How many parts of the transcripts the reader does not know, by kind; they are not stored."""
     conflicts: tuple[tuple[str, str], ...]
     """What was changed on both sides, and stays as it is here."""
     problems: tuple[tuple[str, str], ...]
     """Where something could not be read, and why."""
     assets: AssetTally
     is_preview: bool
+    is_complete: bool = True
+    """Whether every transcript was read and understood as a whole; what was not is in `problems`."""
     report: Path | None = None
 
     @property
@@ -55,9 +59,10 @@ class ImportReport:
             ("conversations", (sessions["new"], sessions["updated"], sessions["unchanged"] + sessions["skipped"], 0)),
             ("messages", (told, self.replaced, sum(self.left.values()), messages)),
             ("entries", (
-                entries["added"] + entries["archived"], self.assets.merged,
+                entries["added"], self.assets.merged,
                 self.assets.present + entries["held"] + entries["blocked"], self.assets.entry_conflicts,
             )),
+            *([("archived", (entries["archived"], 0, 0, 0))] if entries["archived"] else []),
             ("skills", (
                 skills["added"], skills["updated"], skills["unchanged"] + skills["blocked"], skills["conflicts"],
             )),
@@ -86,6 +91,8 @@ class ImportReport:
             **{name: dict(counts) for name, counts in self.assets.others.items()},
             "conflicts": _list_pairs(self.conflicts),
             "left_out": dict(self.left),
+            "unknown": dict(self.unknown),
+            "complete": self.is_complete,
             "leftovers": _list_pairs(self.assets.left),
             "warnings": list(self.assets.cautions),
             "problems": _list_pairs(self.problems),

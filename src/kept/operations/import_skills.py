@@ -49,7 +49,7 @@ def import_skill(run: AssetImport, asset: SkillFolder, names: Sequence[str]) -> 
 
 def _read(folder: Path) -> dict[str, bytes] | Refused:
     """Return the files of a skill; links are left out."""
-    from kept.skills.paths import MAIN, MOST_FILES
+    from kept.skills.paths import MAIN, MOST_FILES, MOST_SKILL_BYTES
     from kept.skills.versions import state_of
 
     state = state_of(folder)
@@ -58,7 +58,11 @@ def _read(folder: Path) -> dict[str, bytes] | Refused:
         return Refused(Reason.INVALID, f"{folder.name!r} has no {MAIN}", "a skill is a folder with this file")
     if large or len(state.files) > MOST_FILES + 1:
         what = f"{large[0]} is too large" if large else f"it has {len(state.files)} files"
-        return Refused(Reason.INVALID, what, f"keep at most {MOST_FILES} support files, each below a megabyte")
+        return Refused(Reason.INVALID, what, f"keep at most {MOST_FILES:,} support files, each below a megabyte")
+    total = sum(len(data) for data in state.data.values())
+    if total > MOST_SKILL_BYTES:
+        what = f"it has {total:,} bytes"
+        return Refused(Reason.INVALID, what, f"keep all files together below {MOST_SKILL_BYTES:,} bytes")
     return {path: state.data[checksum] for path, checksum in state.files.items()}
 
 

@@ -26,9 +26,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_GATEWAY_SECONDS = 0.5
+_GATEWAY_BYTES = 10_000
 _DERIVED = ("codex", ".sqlite")
 """Codex's database follows its rollouts, which are watched themselves; it would be copied at every turn."""
-_BROKEN = frozenset(("broken line", "unknown row", "cannot be read"))
+_BROKEN = frozenset(("broken line", "cannot be read"))
 
 
 @dataclass(slots=True)
@@ -58,6 +60,7 @@ def preview_import(caller: Caller, found: FoundSource, choices: ImportChoices | 
     assets = _open_assets(caller, found, chosen, import_id="", number=0, folder=caller.space.home.migration)
     assets = replace(assets, is_preview=True)
     assets.run(found.assets)
+    _warn_of_gateway(caller, assets)
     return _report(found, capture.tally, course, assets.tally, import_id=None)
 
 
@@ -83,6 +86,7 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
     folder = caller.space.home.migration / found.source / f"{moment:%Y%m%d-%H%M%S}-{import_id}"
     assets = _open_assets(caller, found, chosen, import_id=import_id, number=number, folder=folder)
     assets.run(found.assets)
+    _warn_of_gateway(caller, assets)
     report = _report(found, capture.tally, course, assets.tally, import_id=import_id)
     if report.is_empty and not report.replaced and not report.problems:
         with caller.database.writing() as unit:
@@ -94,6 +98,34 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
         journal.finish(unit, number, counts=_count(report), folder=str(folder), now=now)
     prune_captures(caller, is_due=False)
     return report
+
+
+def _warn_of_gateway(caller: Caller, assets: AssetImport) -> None:
+    """Add a warning if memory or settings are imported while the gateway of this machine runs."""
+    tally = assets.tally
+    if tally.is_empty:
+        return
+    port = _find_gateway(caller)
+    if port is not None:
+        text = f"a gateway of kept answers on port {port}: restart it, so that its conversations use what is imported"
+        tally.cautions.append(text)
+
+
+def _find_gateway(caller: Caller) -> int | None:
+    """Return the port on which a gateway of kept answers on this machine, or None."""
+    import json
+    from http.client import HTTPConnection, HTTPException
+
+    port = caller.app.settings.serve.port
+    connection = HTTPConnection("127.0.0.1", port, timeout=_GATEWAY_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        value = json.loads(connection.getresponse().read(_GATEWAY_BYTES))
+    except (OSError, HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+    return port if isinstance(value, dict) and value.get("ok") is True and "version" in value else None
 
 
 def _has_something(caller: Caller) -> bool:
@@ -146,8 +178,9 @@ def _open_assets(
 def _report(
     found: FoundSource, tally: Tally, course: _Course, assets: AssetTally, *, import_id: str | None
 ) -> ImportReport:
-    problems = [*course.problems, *tally.problems, *assets.problems]
-    problems += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
+    unread = [*course.problems, *tally.problems]
+    unread += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
+    unread += [("transcripts", f"{count} times: unknown {kind}") for kind, count in sorted(tally.unknown.items())]
     known = len(set(tally.sessions) - tally.created - tally.grown)
     sessions = {
         "new": len(tally.created),
@@ -163,10 +196,10 @@ def _report(
         "tool_results": roles.get("tool", 0),
     }
     conflicts = (*tally.conflicts, *assets.conflicts)
-    left = dict(sorted(tally.left.items()))
+    left, unknown = dict(sorted(tally.left.items())), dict(sorted(tally.unknown.items()))
     return ImportReport(
-        found.source, import_id, sessions, messages, tally.replaced, left, conflicts, tuple(problems), assets,
-        is_preview=import_id is None,
+        found.source, import_id, sessions, messages, tally.replaced, left, unknown, conflicts,
+        (*unread, *assets.problems), assets, is_preview=import_id is None, is_complete=not unread,
     )  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def build_start_block(
     if not pages and not messages:
         return None
     closing = resource_text("kept.operations", "start_block.md" if has_tools else "proxy_block.md").strip()
-    listed = _render_sessions(recent)
+    listed = _render_sessions(caller, recent)
     mark = _mark((*pages.values(), listed))
     rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
     body = "\n\n".join(part for part in rest if part)
@@ -115,7 +115,7 @@ def _list_recent(caller: Caller, project: str | None, current: SessionId | None)
     return [session for session in found if session.id not in own and session.message_count][:most]
 
 
-def _render_sessions(sessions: Sequence[Session]) -> str:
+def _render_sessions(caller: Caller, sessions: Sequence[Session]) -> str:
     from kept.core.clock import from_epoch, iso
 
     if not sessions:
@@ -123,7 +123,8 @@ def _render_sessions(sessions: Sequence[Session]) -> str:
     lines = ["Last sessions of this project (date, title, id):"]
     for session in sessions:
         day = iso(from_epoch(session.last_active or session.started))[:10]
-        title = one_line(session.title or "without a title", width=_TITLE_CHARS)
+        words = session.title or caller.space.sessions.preview(session.id)
+        title = one_line(words, width=_TITLE_CHARS) or "without a title"
         lines.append(f"- {day} {title} ({session.source}, session {session.id})")
     return "\n".join(lines)
 

@@ -38,6 +38,8 @@ _KEY_WORD = 4
 """Ordinary Russian or Greek words fold to shorter English ones."""
 _QUOTED = expression(r"\"[^\"\n]{3,300}\"|(?<![a-z0-9])'[^'\n]{3,300}'(?![a-z0-9])|`[^`\n]{3,300}`")
 _QUOTATION = " quotation "
+_CODE = expression(r"`[^`\s]{1,120}`|`[/$~.][^`\s]{0,80}(?: [^`\s]{1,60}){0,3}`")
+"""Paths, names and short commands in backticks; prose has more spaces and begins with a letter."""
 _SENTENCE = expression(r"[^.!?\n]+[.!?]*")
 _REPORT = expression(
     r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
@@ -210,11 +212,16 @@ def _chain(matched: list[Rule], least: int) -> Iterator[Finding]:
 def _wording(reading: Reading, *, held_by: frozenset[str]) -> Iterator[Finding]:
     """Yield a finding if the learnt weights of the words reach a bar.
 
-    A text that the rules hold is blocked or left as it is; a mere order must score far above the bar.
+    A text that the rules hold is blocked or left as it is; a mere order must score far above the bar. Paths and
+    commands between backticks are no words.
     """
     weights = wording()
     hold, block = weights.bars(len(reading.tokens))
     score = weights.score(reading.tokens, reading.words)
+    if score >= hold and (plain := _CODE.sub(" ", reading.folded)) != reading.folded:
+        spoken = table().read(plain)
+        hold, block = weights.bars(len(spoken.tokens))
+        score = weights.score(spoken.tokens, spoken.words)
     if score >= (block + _ABOVE_AN_ORDER if held_by == {_ORDER} else block):
         yield Finding(_WORDING, _WORDING, Severity.BLOCK)
     elif score >= hold and not held_by:

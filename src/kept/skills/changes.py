@@ -12,7 +12,7 @@ from kept.core.text import JSON
 from kept.core.values import dataclass
 from kept.skills.document import normalize
 from kept.skills.guard import Trust
-from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,11 @@ def _write_file(
         error = f"{file_path!r} would have {len(data):,} bytes"
         return Refused(Reason.OVER_BUDGET, error, f"keep each file below {MOST_FILE_BYTES:,} bytes: split it")
     if file_path not in present and len([path for path in present if path != MAIN]) >= MOST_FILES:
-        return Refused(Reason.OVER_BUDGET, f"{name!r} has {MOST_FILES} files already", "remove or merge files first")
+        return Refused(Reason.OVER_BUDGET, f"{name!r} has {MOST_FILES:,} files already", "remove or merge files first")
+    total = len(data) + sum(len(content) for path, content in present.items() if path != file_path)
+    if total > MOST_SKILL_BYTES:
+        error = f"{name!r} would have {total:,} bytes"
+        return Refused(Reason.OVER_BUDGET, error, f"keep all files together below {MOST_SKILL_BYTES:,}")
     return FileChanges({file_path: data}, message or f"{file_path} of {name!r} written.")
 
 

@@ -17,6 +17,10 @@ MOST_CHARS = 100_000
 MOST_BYTES = MOST_CHARS * 4
 FIELDS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")
 """The fields of the public format, in the order in which they are written."""
+DERIVED = "(derived: SKILL.md has no frontmatter)"
+"""The mark of a description that the author did not write."""
+_MOST_DERIVED = 300
+_SENTENCE = re.compile(r".{1,240}?(?:[.!?](?=\s|$)|$)|.{1,240}")
 _HEADING = re.compile(r"^#{1,4}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _NAME_REMEDY = "use 1 to 64 lowercase letters, digits and single hyphens, such as 'rotate-api-keys'"
 
@@ -71,7 +75,7 @@ def parse(text: str, folder: str) -> Document | BadFrontmatter:
         )
     head = read_frontmatter(text)
     if isinstance(head, BadFrontmatter):
-        return head
+        return head if text.lstrip("\ufeff").startswith("---") else _derive(text, folder, head)
     name, description = _single_line(head.fields.get("name", "")), _single_line(head.fields.get("description", ""))
     if _is_empty(description):
         return BadFrontmatter("there is no description", "add `description:` with what it does and when to use it")
@@ -84,6 +88,25 @@ def parse(text: str, folder: str) -> Document | BadFrontmatter:
         warnings=tuple(warnings),
         strict=head.strict,
     )
+
+
+def _derive(text: str, folder: str, missing: BadFrontmatter) -> Document | BadFrontmatter:
+    """Return a skill without frontmatter under the name of its folder, described by its title and first sentence."""
+    body = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").strip()
+    plain = _without_code(body)
+    title = next(iter(_HEADING.findall(plain)), "")
+    prose = next((line for line in plain.split("\n") if _is_prose(line)), "")
+    sentence = _SENTENCE.match(_single_line(prose))
+    parts = [part for part in (title, sentence[0] if sentence else "") if part]
+    if not parts or not NAME.fullmatch(folder):
+        return missing
+    description = f"{': '.join(parts)[:_MOST_DERIVED]} {DERIVED}"
+    warning = "there is no frontmatter; name and description are derived from the folder and the text"
+    return Document(folder, description, body, {}, warnings=(warning,), strict=False)
+
+
+def _is_prose(line: str) -> bool:
+    return bool(line.strip()) and line.lstrip()[0] not in "#>|<![`-*+=_"
 
 
 def read_skill(folder: Path) -> Document | BadFrontmatter:

@@ -115,6 +115,8 @@ class Rule:
     """A pattern that makes the matched line harmless."""
     examples: tuple[str, ...]
     harmless: tuple[str, ...]
+    is_command: bool = False
+    """Whether the pattern describes one command, so that in prose it must lie within one passage of code or text."""
 
 
 @cache
@@ -126,7 +128,7 @@ def rules() -> tuple[Rule, ...]:
         Rule(
             row["id"], row["category"], Level(row["level"]), row["what"], tuple(row["anchors"]),
             re.compile(row["pattern"], flags), re.compile(row["unless"], flags) if "unless" in row else None,
-            tuple(row["examples"]), tuple(row["harmless"]),
+            tuple(row["examples"]), tuple(row["harmless"]), bool(row.get("command")),
         )
         for row in rows
     )  # fmt: skip
@@ -176,6 +178,21 @@ _PLAIN_OVERRIDE = re.compile(
     r"|instructions|this|these|active|mode|protocol|command)\b|\s*:)",
     re.IGNORECASE,
 )
+_YIELDS = re.compile(
+    r"\b((?:conventions?|templates?|styles?|preferences?|requirements?|standards?|formatting|requests?)"
+    r"(?:\s+(?:always|usually|generally|can|may|should|must|will|take precedence and))?)\s+overrides?"
+    r"(?=\s+(?:these|this|the above)\s+(?:guidelines?|rules?|defaults?|instructions?|conventions?|recommendations?)\b)",
+    re.IGNORECASE,
+)
+"""A skill that lets what it finds in a project take precedence over its own text."""
+_OPTION = re.compile(
+    r"^([\s>*#/|-]*[`\"']{0,3}\w[\w.-]{0,60}[`\"']{0,3}\s*[:|]\s*)skips? all (?:permission |confirmation )?prompts\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The description of a named mode of a program."""
+_STATELESS = re.compile(r"[^.!?]*\bstateless\b[^.!?]*", re.IGNORECASE)
+_RECIPIENT = re.compile(r"\bto (?!the (?:api|model)\b)", re.IGNORECASE)
+_ADDRESS = re.compile(r"https?://|\w@\w|\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _STYLE_OBJECT = re.compile(r"\b(?:opacity|display|visibility)\s*:\s*[\w.\"']+(?=\s*[,}])")
 
 
@@ -187,6 +204,7 @@ def is_prose(path: str) -> bool:
 def steering(text: str) -> Iterator[tuple[Threat, int]]:
     """Yield threats in text that a model will read, with their line, except where the text warns against them."""
     # a style object is not hidden text, and "override" with an ordinary object is not an instruction
+    text = _OPTION.sub(r"\1without questions", _YIELDS.sub(r"\1 replace", text))
     text = _STYLE_OBJECT.sub("", _PLAIN_OVERRIDE.sub("replace", text))
     suspected = {found.rule: found for found in scan(text, scope=Scope.SKILL).findings if _steers(found)}
     if not suspected:
@@ -212,7 +230,7 @@ def _warns(line: str, found: Threat) -> bool:
     """Tell whether a line warns against the threat in it or only mentions it; the scanner gives no position."""
     if found.category == "deception":
         return _ASKS_FIRST.search(line) is not None or _HIDES.search(line) is None
-    if found.rule == "exfil_prose" and _WHOSE.search(line) is None:
+    if found.rule == "exfil_prose" and (_WHOSE.search(line) is None or _is_about_requests(line)):
         return True
     if _PATTERN_LITERAL.match(line) or _is_caused_by(_GERUNDS, line, found):
         return True
@@ -220,6 +238,12 @@ def _warns(line: str, found: Threat) -> bool:
         return True
     words = line.split()
     return any(warns_before(" ".join(words[:place])) for place in range(1, min(len(words), 40)))
+
+
+def _is_about_requests(line: str) -> bool:
+    """Tell whether a line says what every request to a stateless API contains, and names no other recipient."""
+    sentence = _STATELESS.search(line)
+    return sentence is not None and _RECIPIENT.search(sentence[0]) is None and _ADDRESS.search(line) is None
 
 
 def _is_caused_by(mark: re.Pattern[str], line: str, found: Threat) -> bool:
@@ -251,6 +275,8 @@ _PROGRAM_SUFFIXES = frozenset((
     ".exe", ".dll", ".so", ".dylib", ".pyc", ".pyo", ".class", ".jar", ".node", ".o", ".a", ".wasm", ".msi",
     ".scr", ".com", ".bin",
 ))  # fmt: skip
+_FENCE = re.compile(r"^\s{0,8}(?:```|~~~)", re.MULTILINE)
+_INLINE_CODE = re.compile(r"`+([^`\n]+)`+")
 _CONTINUED = re.compile(r"\\\n[ \t]*")
 _SPLIT_WORD = re.compile(r"(?<=\w)(?:''|\"\"|\\(?=[a-z]))(?=\w)", re.IGNORECASE)
 _IFS = re.compile(r"\$\{?IFS\}?(?:\$9)?")
@@ -338,9 +364,20 @@ def _first_match(rule: Rule, text: str, *, prose: bool) -> int | None:
         end = text.find("\n", match.end())
         line = text[start : end if end >= 0 else len(text)]
         warned = prose and warns_before(text[start : match.start()])
+        if prose and rule.is_command and not _is_one_command(rule, line, text[:start]):
+            continue
         if not warned and (rule.unless is None or not rule.unless.search(line)):
             return match.start()
     return None
+
+
+def _is_one_command(rule: Rule, line: str, before: str) -> bool:
+    """Tell whether the match in a line of prose lies within one of its parts: code, a cell, or the text around them."""
+    if len(_FENCE.findall(before)) % 2:
+        return True  # a block of code
+    cells = line.split("|") if line.lstrip().startswith("|") else [line]
+    parts = [part for cell in cells for part in (*_INLINE_CODE.findall(cell), _INLINE_CODE.sub(" ", cell))]
+    return any(rule.pattern.search(part) for part in parts)
 
 
 def _undo_shell_tricks(text: str) -> str:

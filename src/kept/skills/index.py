@@ -22,7 +22,7 @@ from kept.storage.files import read_bytes, write_atomically
 log = logging.getLogger(__name__)
 
 CACHE_FILE = ".cache.json"
-_FORMAT = 1
+_FORMAT = 2
 _CATEGORY_DEPTH = 3
 _PLATFORMS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windows", "win": "windows"}
 

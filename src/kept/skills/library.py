@@ -11,7 +11,7 @@ from kept.core.values import dataclass
 from kept.skills.document import Document, read_skill
 from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
-from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of
 from kept.skills.roots import Kind, Root, bundled_folder
 from kept.skills.search import SkillMatch, rank
 from kept.skills.settings import SkillSettings
@@ -262,6 +262,10 @@ def _find_oversized(folder: Path) -> list[Problem]:
     ]
     if len(files) > MOST_FILES:
         found.append(
-            Problem(folder, f"the skill has {len(files)} support files", f"keep at most {MOST_FILES}", loaded=True)
+            Problem(folder, f"the skill has {len(files):,} support files", f"keep at most {MOST_FILES:,}", loaded=True)
         )
+    total = sum(status.st_size for _, status in files)
+    if total > MOST_SKILL_BYTES:
+        fix = f"keep all files together below {MOST_SKILL_BYTES:,}"
+        found.append(Problem(folder, f"the skill has {total:,} bytes", fix, loaded=True))
     return found

@@ -14,7 +14,10 @@ MAIN = "SKILL.md"
 ROLLBACK_JOURNAL = ".curator/rollback.json"
 """Exists while a rollback of all skills runs; here so that looking for it does not load the curator."""
 MOST_FILE_BYTES = 1_048_576
-MOST_FILES = 50
+MOST_SKILL_BYTES = 16 * 1_048_576
+"""What all files of a skill have together; the fonts and schemas of a document skill have a few."""
+MOST_FILES = 1_000
+"""Bounds the work per skill, whatever the files hold."""
 MOST_DEPTH = 6
 _FORBIDDEN = frozenset('<>:"|?*\\')
 _PLAIN_REMEDY = "give a path such as 'references/api.md': plain names, at most six deep, '/' between them"

@@ -13,9 +13,10 @@ from kept.skills.frontmatter import BadFrontmatter, Field
 from kept.skills.guard import Danger, Level, Report
 from kept.skills.index import Skill
 from kept.skills.library import SkillLibrary
-from kept.skills.paths import MAIN, MOST_FILES, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
+from kept.skills.paths import MAIN, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
 from kept.skills.roots import Kind
 
+_MOST_LISTED = 100
 _VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
 
 
@@ -140,9 +141,9 @@ def fill_variables(text: str, folder: Path, session_id: str | None) -> str:
 
 
 def linked_files(folder: Path) -> dict[str, list[str]]:
-    """Return the support files by folder; files outside the support folders are under `other`."""
+    """Return the support files by folder, the first hundred; files outside the support folders are under `other`."""
     groups: dict[str, list[str]] = {}
-    for path, _status in list(files_of(folder))[: MOST_FILES * 2]:
+    for path, _status in list(files_of(folder))[:_MOST_LISTED]:
         if path == MAIN or path.startswith(".") or "/." in path:
             continue
         first = path.partition("/")[0]

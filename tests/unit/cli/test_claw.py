@@ -1,6 +1,8 @@
 """`kept claw`: the migration from OpenClaw with its options and report, and tidying up after it."""
 
+import http.server
 import json
+import threading
 
 import pytest
 
@@ -169,3 +171,54 @@ def test_a_cleanup_never_moves_the_home_of_kept(run, openclaw, monkeypatch):
 def test_the_command_is_in_the_help():
     """As every command."""
     assert "claw" in COMMANDS
+
+
+def test_a_dry_run_in_a_new_home_leaves_nothing(run, openclaw, home):
+    """Not even an empty database; neither does the list of what can be imported."""
+    report = json.loads(run("claw", "migrate", "--dry-run", "--json").out)
+    listed = run("import", "--json")
+
+    assert (report["sessions"]["new"], report["entries"]["added"]) == (1, 3)
+    assert any(one["source"] == "openclaw" and one["new"] == 1 for one in json.loads(listed.out))
+    assert [path.name for path in home.rglob("*") if path.is_file() and path.parent.name != "logs"] == []
+
+
+def test_the_printed_report_has_the_counts_of_the_json(run, openclaw, home):
+    """What did not fit the page is in the archive, and is not counted as an entry of the page."""
+    (openclaw / "workspace" / "MEMORY.md").write_text(
+        "".join(f"- Fact number {n} of the archive\n" for n in range(200))
+    )
+    printed = run("claw", "migrate", "--yes")
+    (stored,) = (home / "migration" / "openclaw").glob("*/report.json")
+    entries = json.loads(stored.read_text())["entries"]
+    rows = {line.split()[0]: line.split()[1:] for line in printed.out.splitlines() if line.startswith("  ")}
+
+    assert entries["archived"] > 100
+    assert int(rows["entries"][0]) == entries["added"]
+    assert int(rows["archived"][0]) == entries["archived"]
+
+
+def test_a_running_gateway_of_kept_is_named(run, openclaw, home):
+    """Its open conversations do not see what is imported."""
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = b'{"ok": true, "version": "0.1.0"}'
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *words):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        run("config", "set", "serve.port", str(port))
+        running = json.loads(run("claw", "migrate", "--dry-run", "--json").out)
+        server.shutdown()
+    stopped = json.loads(run("claw", "migrate", "--dry-run", "--json").out)
+
+    assert any(f"port {port}" in warning for warning in running["warnings"])
+    assert not any("gateway of kept" in warning for warning in stopped["warnings"])

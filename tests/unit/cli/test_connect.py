@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -297,3 +298,81 @@ def test_disconnect_asks_at_a_terminal(run, person):
     assert (ran.returncode, everything(person)) == (1, connected)
     assert "remove this?" in ran.stderr
     assert "nothing was changed" in ran.stderr
+
+
+def test_a_bare_disconnect_restores_every_client(run, person):
+    """A script has to agree, because it names none."""
+    before = everything(person)
+    run("connect", "codex", "claude-code", "--yes")
+    unasked = run("disconnect")
+    connected = everything(person)
+    done = run("disconnect", "--yes")
+
+    assert unasked.code == 2
+    assert connected != before
+    assert done.code == 0
+    assert everything(person) == before
+
+
+def test_what_leaves_the_machine_is_said_before_anything_is_written(run, person, home):
+    """What is stored and where, what is added, and who gets it; less if less is chosen."""
+    all_of_it = run("connect", "codex")
+    little = run("connect", "codex", "--no-capture", "--recall", "off")
+    tools_alone = run("connect", "vscode")
+
+    assert str(home) in all_of_it.err
+    assert "up to three passages" in all_of_it.err
+    assert "leaves this machine" in all_of_it.err
+    assert "Nothing of what these agents do is stored. Nothing is added" in little.err
+    assert "Nothing of what these agents do is stored" in tools_alone.err
+
+
+def write_history(person):
+    rows = [
+        {"timestamp": "2026-11-19T05:38:41Z", "type": "session_meta", "payload": {"id": "t-1", "source": "cli"}},
+        {
+            "type": "response_item",
+            "payload": {"type": "message", "role": "user", "content": "The gate is called stoat-8"},
+        },
+    ]
+    path = person / ".codex" / "sessions" / "rollout-2026-11-19T05-38-41-t-1.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_connect_offers_what_was_said_before(run, person):
+    """Counted and named; imported with `--import`, not mentioned with `--no-import`."""
+    write_history(person)
+    told = run("connect", "codex", "--yes", "--json")
+    run("disconnect", "--yes")
+    named = run("connect", "codex", "--yes")
+    silent = run("connect", "codex", "--no-import", "--yes")
+    done = run("connect", "codex", "--import", "--yes", "--json")
+    again = json.loads(run("connect", "codex", "--import", "--yes", "--json").out)
+
+    assert [(one["source"], one["new"]) for one in json.loads(told.out)["history"]] == [("codex", 1)]
+    assert json.loads(told.out)["imported"] == []
+    assert "1 conversation from before can be imported: kept import codex" in named.err
+    assert "from before" not in silent.err
+    assert json.loads(done.out)["imported"][0]["sessions"]["new"] == 1
+    assert again["history"] == []
+    assert "stoat-8" in run("sessions", "search", "stoat-8").out
+
+
+def test_status_speaks_of_time_as_people_do(run, person, home):
+    """Not as a time stamp, and with the command that the person types."""
+    run("connect", "claude-code", "--yes")
+    shown = run("connect", "status").out
+    (home / "connect" / "health-claude-code.json").write_text(json.dumps({"last_event": time.time() - 130}))
+    later = run("connect", "status").out
+
+    assert "start `claude` once" in shown
+    assert "last event 2 minutes ago" in later
+
+
+def test_claude_code_loads_two_tools_at_once_and_the_others_when_they_are_needed(run, person):
+    """The tools say so themselves; the server as a whole does not."""
+    run("connect", "claude-code", "--yes")
+    (server,) = json.loads(next(person.rglob(".mcp.json")).read_text())["mcpServers"].values()
+
+    assert "alwaysLoad" not in server

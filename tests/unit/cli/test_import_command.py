@@ -111,8 +111,12 @@ def test_problems_are_reported_and_do_not_end_the_import(run, person):
     rollout.with_name("rollout-2020.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd and nothing else")
     with rollout.open("a") as file:
         file.write("{broken\n")
-    done = json.loads(run("import", "codex", "--yes", "--json").out)
+        file.write('{"type": "of_tomorrow", "payload": {"text": "Hello"}}\n')
+    ended = run("import", "codex", "--yes", "--json")
+    done = json.loads(ended.out)
 
+    assert ended.code == 3
+    assert (done["complete"], done["unknown"]) == (False, {"row 'of_tomorrow'": 1})
     assert done["sessions"] == {"new": 1, "updated": 0, "unchanged": 0, "skipped": 1}
     assert any("cannot be unpacked" in one["what"] for one in done["problems"])
     assert done["left_out"]["broken line"] == 1

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from kept import operations
 from kept.core.errors import Refused
-from kept.importers.port import SOURCES, START, Request, Said, Unusable, find_source
+from kept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
 from kept.operations.import_sources import ImportChoices
 
 WORDS = [
@@ -197,6 +198,47 @@ def make_cursor(folder, count, size):
     write_lines(folder / "projects" / "p" / "agent-transcripts" / "a-1" / "a-1.jsonl", rows())
 
 
+def make_cline(folder, count, size):
+    messages = [
+        {
+            "id": f"m{number}", "ts": 1_780_000_000_000 + number, "role": ("user", "assistant")[number % 2],
+            "content": [{"type": "text", "text": say(number, size)}],
+        }
+        for number in range(count)
+    ]  # fmt: skip
+    path = folder / "sessions" / "s-1" / "s-1.messages.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"sessionId": "s-1", "messages": messages}))
+
+
+def make_copilot(folder, count, size):
+    def rows():
+        start = {"sessionId": "s-1", "context": {"cwd": "/home/sam/p"}}
+        yield {"type": "session.start", "id": "e", "timestamp": stamp(0), "data": start}
+        for number in range(count):
+            kind = ("user.message", "assistant.message")[number % 2]
+            yield {"type": kind, "id": f"e{number}", "timestamp": stamp(number), "data": {"content": say(number, size)}}
+
+    write_lines(folder / "session-state" / "s-1" / "events.jsonl", rows())
+
+
+def make_pi(folder, count, size):
+    make_openclaw(folder, count, size)
+    path = folder / "agents" / "main" / "sessions" / "s-1.jsonl"
+    path.rename(folder / "s-1.jsonl")
+
+
+def make_droid(folder, count, size):
+    def rows():
+        yield {"type": "session_start", "id": "s-1", "title": "Marmots", "cwd": "/home/sam/p", "version": 2}
+        for number in range(count):
+            content = [{"type": "text", "text": say(number, size)}]
+            message = {"role": ("user", "assistant")[number % 2], "content": content}
+            yield {"type": "message", "id": f"m{number}", "timestamp": stamp(number), "message": message}
+
+    write_lines(folder / "-home-sam-p" / "s-1.jsonl", rows())
+
+
 def make_mcp_memory(folder, count, size):
     write_lines(
         folder / "memory.jsonl",
@@ -229,14 +271,20 @@ MAKERS = {
     "claude": make_claude,
     "gemini": make_gemini,
     "cursor": make_cursor,
+    "cline": make_cline,
+    "copilot": make_copilot,
+    "pi": make_pi,
+    "droid": make_droid,
     "mcp-memory": make_mcp_memory,
     "jsonl": make_jsonl,
 }
 """Writes a history with one conversation of `count` messages of `size` characters into a folder."""
 SPOKEN = sorted(set(MAKERS) - {"mcp-memory"})
 """Sources with conversations."""
-STREAMED = sorted(set(SPOKEN) - {"chatgpt", "claude"})
-"""Sources whose history grows line by line; an export is one conversation in one object."""
+BY_LINE = ("claude-code", "codex", "openclaw", "gemini", "cursor", "copilot", "pi", "droid", "jsonl")
+"""Sources that append to a file for each conversation."""
+STREAMED = sorted(set(SPOKEN) - {"chatgpt", "claude", "cline"})
+"""Sources whose history grows line by line; an export, or a session of Cline, is one object."""
 
 
 def read_all(name, root):
@@ -290,6 +338,52 @@ def test_a_history_is_read_once(name, caller, tmp_path):
     assert (undone.sessions, undone.messages, store.recent(limit=5)) == (1, 20, [])
 
 
+def copy_beside(name, path, number):
+    """Return where a backup of a transcript could lie among the transcripts of a source."""
+    if name == "cursor":  # the folder and the file are named after the conversation
+        return path.parents[1] / f"copy-{number}" / path.name
+    if name == "openclaw":  # what it calls a transcript that a reset ended
+        return path.with_name(f"{path.name}.reset.{number}")
+    if name == "copilot":
+        return path.parents[1] / f"s-1.{number}.jsonl"
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+@pytest.mark.parametrize("name", BY_LINE)
+@pytest.mark.parametrize("is_newest_first", [False, True], ids=["growing", "shrinking"])
+def test_older_copies_of_a_transcript_change_nothing(name, caller, tmp_path, monkeypatch, is_newest_first):
+    """Stages of one transcript lie together, and most messages have the same text: each is stored once."""
+    root, alone = tmp_path / "history", tmp_path / "alone"
+    monkeypatch.setattr(
+        sys.modules[__name__], "say", lambda number, size: "the same long answer to every question asked"
+    )
+    for folder in (root, alone):
+        folder.mkdir()
+        MAKERS[name](folder, 40, 60)
+    (path,) = (one for one in root.rglob("*.jsonl") if one.is_file())
+    lines = path.read_text().splitlines(keepends=True)
+    for number, most in enumerate((9, 18, 27)):
+        copy = copy_beside(name, path, number)
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_text("".join(lines[:most]))
+    for number, one in enumerate(sorted(root.rglob("*.jsonl*"), key=lambda one: one.stat().st_size)):
+        moment = 1_790_000_000 + (10 - number if is_newest_first else number)
+        os.utime(one, (moment, moment))
+
+    def run():
+        found = operations.import_sources.find_sources(caller, name, root)
+        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+
+    first, second = run(), run()
+    store = caller.space.sessions
+    (session,) = store.recent(limit=5)
+    stored = [message.message.role.value for message in store.messages(session.id)]
+
+    assert stored == [said.message.role.value for said in read_all(name, alone)]
+    assert (first.sessions["new"], first.conflicts, first.is_complete) == (1, (), True)
+    assert (second.import_id, second.sessions["unchanged"]) == (None, 4)
+
+
 def damage(data, draw):
     """Return bytes that were cut, reordered, doubled, or changed."""
     lines = data.split(b"\n")
@@ -339,6 +433,47 @@ def test_rows_of_other_shapes_are_skipped(name, tmp_path):
         path.write_text(whole)
 
     assert len(read_all(name, tmp_path)) == (6 if name in SPOKEN else 0)
+
+
+def put_new_kind(value):
+    """Give the first message with a text a content of a kind that no reader knows; return whether there was one."""
+    if isinstance(value, list):
+        return any(put_new_kind(one) for one in value)
+    if not isinstance(value, dict):
+        return False
+    for key, content in value.items():
+        if key in {"content", "data"} and isinstance(content, str | list) and (value.get("role") or value.get("type")):
+            value[key] = [{"type": "hologram", "hologram": [1]}]
+            return True
+        if key == "content" and isinstance(content, dict):  # ChatGPT
+            value[key] = {"content_type": "hologram"}
+            return True
+    return any(put_new_kind(one) for one in value.values())
+
+
+@pytest.mark.parametrize("name", ["claude-code", "openclaw", "chatgpt", "gemini", "cline", "pi", "droid", "claude"])
+def test_a_content_of_a_new_kind_is_named(name, tmp_path):
+    """It is left out, but not without a word."""
+    MAKERS[name](tmp_path, 6, 40)
+    (path,) = (one for one in tmp_path.rglob("*.json*") if one.is_file())
+    lines = path.read_text().splitlines() if path.suffix == ".jsonl" else [path.read_text()]
+    rows = [json.loads(line) for line in lines]
+    for row in rows[-1:]:
+        if name == "claude":
+            row[0]["chat_messages"][1]["content"] = [{"type": "hologram"}]
+        elif name == "gemini":
+            row["content"] = [{"hologram": [1]}]
+        else:
+            assert put_new_kind(row)
+    path.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
+    source = find_source(name)
+    (transcript,) = source.list_transcripts(tmp_path)
+    reading = source.open(transcript, START)
+    kinds = [item.kind for item in reading if isinstance(item, Left) and item.kind]
+    reading.close()
+
+    assert len(kinds) == 1
+    assert "hologram" in kinds[0]
 
 
 MEASURE = """

@@ -237,6 +237,16 @@ def test_unknown_rows_and_garbage_are_counted(rows):
 
     assert [item.message.text for item in items if isinstance(item, Said)] == ["Still here"]
     assert sum(isinstance(item, Left) for item in items) == 5
+    assert [item.kind for item in items if isinstance(item, Left) and item.kind] == ["row 'brand-new-type'"]
+
+
+def test_a_block_of_a_new_type_is_named_and_the_rest_is_read(rows):
+    """The text beside it is stored."""
+    rows.answer("Here it is", {"type": "hologram", "data": [1]})
+    items = read(rows.path)
+
+    assert [item.message.text for item in items if isinstance(item, Said)] == ["Here it is"]
+    assert [item.kind for item in items if isinstance(item, Left)] == ["block 'hologram'"]
 
 
 @given(st.data())

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kept.core.errors import Refused
 from kept.core.messages import Origin
 from kept.importers.codex import Codex
-from kept.importers.port import START, Conversation, Kind, Said, Spent, Withdrawn
+from kept.importers.port import START, Conversation, Kind, Said, Spent, Unusable, Withdrawn
 from kept.operations.capture import Captured, capture_transcript, capture_turn
 
 REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "codex"
@@ -380,4 +381,14 @@ def test_no_damage_raises(data):
     with tempfile.TemporaryDirectory() as where:
         copy = Path(where) / "rollout-x.jsonl"
         copy.write_bytes(content[:place] + data.draw(st.binary(max_size=9)) + content[place + 3 :])
-        read(copy)
+        with suppress(Unusable):  # what begins like a compressed file
+            read(copy)
+
+
+def test_a_thread_of_codex_itself_is_no_conversation(tmp_path):
+    """Its request for a title, in versions that write a rollout for it."""
+    made = Rollout(tmp_path / "sessions" / "rollout-2026-11-01T10-00-00-t-9.jsonl", "t-9", thread_source="thread_title")
+    made.user("Generate a title")
+    made.answer("Name the gate")
+
+    assert said(made.path) == []

@@ -52,6 +52,14 @@ def test_a_heading_precedes_the_path():
     assert parse_entries("## Work\n- met Ana", "2026-11-01") == ["2026-11-01 › Work: met Ana"]
 
 
+@pytest.mark.parametrize("title", ["MEMORY.md - Long-Term Memory", "Memory", "USER.md"])
+def test_a_title_that_only_names_the_file_is_no_part_of_an_entry(title):
+    """It would take the place of facts on the page; any other title gives them their meaning."""
+    assert parse_entries(f"# {title}\n\n## Tyler\n- likes tea\n") == ["Tyler: likes tea"]
+    assert parse_entries("# Harbour\n\n- likes tea\n") == ["Harbour: likes tea"]
+    assert parse_entries(f"# Harbour\n\n- a\n\n# {title}\n- b\n")[1] == f"{title}: b"
+
+
 @given(st.text(alphabet="ab#-*>`~|\n\t 1.:@§", max_size=200))
 def test_any_text_can_be_parsed(text):
     """No text raises, no entry is empty, and none is there twice."""

@@ -51,6 +51,16 @@ def test_the_block_holds_pages_sessions_and_what_else_can_be_searched(caller):
     assert block.summary == "kept: 2 entries, 3 past sessions of this project"
 
 
+def test_a_session_without_a_title_is_named_by_its_first_words(caller):
+    """What is said in it tells sessions apart."""
+    talk(caller, "a", "Where is the harbour light?\nIt is dark.")
+
+    block = build_start_block(caller, "/p")
+
+    assert "Where is the harbour light?" in block.text
+    assert "without a title" not in block.text
+
+
 def test_the_mark_changes_with_the_memory_and_not_with_the_totals(caller):
     """So that a resumed session is given the block again only when it says something new."""
     edit_entry(caller, Add("one"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from skills_ref.validator import validate
 
 from kept.core.errors import Refused
-from kept.skills.document import Document, list_items, normalize, parse
+from kept.skills.document import DERIVED, Document, list_items, normalize, parse
 from kept.skills.frontmatter import BadFrontmatter
 from kept.skills.roots import bundled_folder
 
@@ -114,11 +114,25 @@ def test_a_name_that_differs_from_its_folder_is_a_warning():
 
 
 @pytest.mark.parametrize(
-    "text", ["---\nname: a\n---\nx", "---\nname: a\ndescription: ~\n---\nx", "---\n: :\n---\nx", "x"]
+    "text",
+    ["---\nname: a\n---\nx", "---\nname: a\ndescription: ~\n---\nx", "---\n: :\n---\nx", "---\nx", "", "```\nx\n```"],
 )
 def test_without_a_description_nothing_loads(text):
     """A skill that cannot be described is a problem with a fix."""
     assert isinstance(parse(text, "a"), BadFrontmatter)
+
+
+def test_without_frontmatter_name_and_description_are_derived_and_marked():
+    """From the folder, the title and the first sentence; an invalid folder name is a problem."""
+    text = "# Rotate keys\n\n> A note\n\nRotate the API keys of a service. Then test it.\n"
+    document = parse(text, "rotate-keys")
+
+    assert isinstance(document, Document)
+    assert document.name == "rotate-keys"
+    assert document.description == f"Rotate keys: Rotate the API keys of a service. {DERIVED}"
+    assert document.body == text.strip()
+    assert any("derived" in warning for warning in document.warnings)
+    assert isinstance(parse(text, "Rotate Keys"), BadFrontmatter)
 
 
 def test_headings_leave_code_out():

@@ -221,12 +221,13 @@ def test_what_is_taken_is_refused(editor, folder):
 
 
 def test_limits_hold(editor):
-    """Fifty files, a mebibyte each."""
+    """A mebibyte for a file, sixteen for all."""
     editor.apply(Create("a-skill", TEXT), ME)
     assert isinstance(editor.apply(WriteFile("a-skill", "assets/big.txt", "x" * 1_048_577), ME), Refused)
-    for number in range(50):
-        assert isinstance(editor.apply(WriteFile("a-skill", f"references/{number}.md", "x"), ME), Changed)
-    assert isinstance(editor.apply(WriteFile("a-skill", "references/more.md", "x"), ME), Refused)
+    for number in range(15):
+        written = editor.apply(WriteFile("a-skill", f"references/{number}.md", "x\n" * 524_288), ME)
+        assert isinstance(written, Changed)
+    assert isinstance(editor.apply(WriteFile("a-skill", "references/more.md", "x\n" * 524_288), ME), Refused)
     assert isinstance(editor.apply(WriteFile("a-skill", "references/1.md", "y"), ME), Changed)
 
 

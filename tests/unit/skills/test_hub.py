@@ -17,8 +17,9 @@ import pytest
 from kept.core.errors import Reason, Refused, Unreadable
 from kept.skills.changes import Author, Changed, Patch
 from kept.skills.editor import SkillEditor
-from kept.skills.guard import Danger, Policy
+from kept.skills.guard import Danger, Policy, inspect
 from kept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
+from kept.skills.hub.quarantine import Package, check_package, commit_of, unpack
 from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
@@ -115,10 +116,11 @@ def test_a_program_is_stopped(hub, package):
     lambda skill: (skill / "scripts" / "link").symlink_to(".."),
     lambda skill: (skill / ".hidden.sh").write_text("echo"),
     lambda skill: (skill / "big.md").write_text("x" * 1_048_577),
-    lambda skill: [(skill / f"f{number}.md").write_text("x") for number in range(51)],
+    lambda skill: [(skill / f"f{number}.md").write_text("x") for number in range(1_001)],
+    lambda skill: [(skill / f"f{number}.md").write_text("x " * 510_000) for number in range(17)],
     lambda skill: [(skill / name).write_text("x") for name in ("A.md", "a.md")],
     lambda skill: (skill / "aux.txt").write_text("x"),
-    lambda skill: (skill / "SKILL.md").write_text("no head"),
+    lambda skill: (skill / "SKILL.md").write_text("---\nname: no end"),
     lambda skill: (skill / "SKILL.md").write_bytes(b"---\nname: greet\ndescription: \xff\n---\nx"),
 ])  # fmt: skip
 def test_what_must_not_be_in_a_package_stops_it(hub, package, make):
@@ -464,3 +466,40 @@ def test_sources_are_read_as_people_write_them(tmp_path):
         "git+file:///x#../y",
     ):
         assert isinstance(parse_source(text, folder=Path("/nonexistent")), Refused), text
+
+
+def test_a_header_that_fills_the_memory_stops_an_archive(tmp_path):
+    """A header of 200 MB in a small file, and headers that add up."""
+
+    def packed(headers, size):
+        with tarfile.open(path := tmp_path / "large.tar.gz", "w:gz") as archive:
+            for number in range(headers):
+                entry = tarfile.TarInfo(f"f{number}")
+                entry.pax_headers = {"comment": "x" * size}
+                archive.addfile(entry)
+        return path.read_bytes()
+
+    large = packed(1, 40_000_000)
+    refused = unpack(large, tmp_path / "a")
+    many = unpack(packed(2_500, 40_000), tmp_path / "b")
+
+    assert isinstance(refused, Refused)
+    assert "header of 40,000" in refused.error
+    assert isinstance(many, Refused)
+    assert commit_of(large) == ""
+
+
+def test_a_document_skill_with_many_schemas_is_safe(package):
+    """As the official skills for office files: 80 files, a megabyte of schemas, fonts, an example of a request."""
+    for number in range(80):
+        (package / "assets" / f"schema-{number}.xsd").parent.mkdir(exist_ok=True)
+        (package / "assets" / f"schema-{number}.xsd").write_text("<xs:element name='p'/>\n" * 700)
+    (package / "assets" / "font.ttf").write_bytes(b"\0\1\0\0" + bytes(400_000))
+    with (package / "SKILL.md").open("a") as file:
+        file.write("\nExisting template conventions ALWAYS override these guidelines.\n")
+        file.write("Send the report with `curl -F file=@report.pdf https://api.example.com`; the key is in `.env`.\n")
+    checked = check_package(package)
+
+    assert isinstance(checked, Package)
+    assert len(checked.files) >= 82
+    assert inspect(checked.files).danger is Danger.SAFE

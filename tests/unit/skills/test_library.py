@@ -83,6 +83,7 @@ def test_everything_broken_is_listed_with_a_fix_and_nothing_half_loaded(library,
     (write_skill(folder, "broken-yaml") / "SKILL.md").write_text("---\nname: [x\ndescription: y\n---\nz")
     (write_skill(folder, "no-description") / "SKILL.md").write_text("---\nname: no-description\n---\nz")
     (write_skill(folder, "no-head") / "SKILL.md").write_text("just text")
+    (write_skill(folder, "empty") / "SKILL.md").write_text("")
     (write_skill(folder, "big") / "SKILL.md").write_text("---\nname: big\ndescription: x\n---\n" + "y" * 10_000_000)
     (write_skill(folder, "latin") / "SKILL.md").write_bytes(b"---\nname: latin\ndescription: caf\xe9\n---\nz")
     (folder / "lower").mkdir()
@@ -100,12 +101,12 @@ def test_everything_broken_is_listed_with_a_fix_and_nothing_half_loaded(library,
 
     loaded, problems = names(library), library.doctor()
 
-    assert loaded == ["fine", "its-own-name"]
+    assert loaded == ["fine", "its-own-name", "no-head"]
     named = {problem.path.relative_to(folder).parts[0] for problem in problems if not problem.loaded}
-    expected = "broken-yaml no-description no-head big latin lower piped linked cycle away dangling"
+    expected = "broken-yaml no-description empty big latin lower piped linked cycle away dangling"
     assert named == set(expected.split())
     assert all(problem.problem and problem.fix for problem in problems)
-    assert [problem.path.parent.name for problem in problems if problem.loaded] == ["other-name"]
+    assert [problem.path.parent.name for problem in problems if problem.loaded] == ["no-head", "other-name"]
 
 
 def test_a_poisoned_description_never_reaches_a_prompt(library, folder, write_skill):

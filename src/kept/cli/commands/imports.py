@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from kept.operations.import_undo import UndoneImport
 
 _WATCH_SECONDS = 1.0
+_PARTIAL = 3
+"""Exit code of an import that stored what it understood, but did not understand everything."""
 _SHOWN = 10
 """How many problems and conflicts are printed; the report has all."""
 _LIST, _UNDO = "list", "undo"
@@ -134,6 +136,8 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
+    if wanted.dry_run or (wanted.source is None and not wanted.watch):
+        caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
     found = operations.import_sources.find_sources(
@@ -157,12 +161,15 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
 
 
 def _end(reports: "Sequence[ImportReport]") -> None:
-    """End with an error code if the disk refused something, or if nothing could be read."""
+    """End with an error code if the disk refused something, or if not everything could be read."""
     if any(report.assets.is_incomplete for report in reports):
         note("not everything could be stored; the same command stores the rest")
         raise typer.Exit(StorageError.exit_code)
     if reports and all(report.is_refused for report in reports):
         raise typer.Exit(1)
+    if not all(report.is_complete for report in reports):
+        note("not everything was understood: the problems above are not stored, everything else is")
+        raise typer.Exit(_PARTIAL)
 
 
 def _list_sources(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:

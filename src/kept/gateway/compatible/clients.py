@@ -13,6 +13,7 @@ from kept.core.errors import UsageError
 from kept.core.messages import ImagePart, Message, Part, Role, TextPart
 from kept.core.text import dumps
 from kept.core.tools import ToolSchema
+from kept.importers.codex_rollout import CODEX_BACKGROUND
 
 MODELS = ("kept", "kept/plain", "kept/incognito")
 SESSION_HEADERS = (
@@ -80,8 +81,7 @@ def is_background_call(request: ClientRequest, headers: Mapping[str, str]) -> bo
     """Whether a request is not part of the conversation: a title, tags, the client's own summary."""
     if headers.get("x-openwebui-task", "").strip():
         return True
-    metadata = headers.get("x-codex-turn-metadata")
-    if metadata and _read_request_kind(metadata) not in {None, "turn"}:
+    if _is_codex_background(headers.get("x-codex-turn-metadata") or "{}"):
         return True
     if request.input_text().lstrip().startswith(_COMPACTION_PROMPT):
         return True
@@ -93,13 +93,16 @@ def is_background_call(request: ClientRequest, headers: Mapping[str, str]) -> bo
     return is_task and not request.is_streamed
 
 
-def _read_request_kind(metadata: str) -> str | None:
+def _is_codex_background(metadata: str) -> bool:
+    """Whether Codex says that a request is no turn, or that of a thread of its own."""
     try:
         value = json.loads(metadata)
     except ValueError:
-        return None
-    kind = value.get("request_kind") if isinstance(value, dict) else None
-    return kind if isinstance(kind, str) else None
+        return False
+    if not isinstance(value, dict):
+        return False
+    kind, source = value.get("request_kind"), value.get("thread_source")
+    return (isinstance(kind, str) and kind != "turn") or source in CODEX_BACKGROUND
 
 
 # reading of fields, shared by the APIs

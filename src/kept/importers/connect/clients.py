@@ -26,7 +26,7 @@ _HOOK_SECONDS = {
     "SessionEnd": 2,
 }
 """How long a client waits for a hook; kept ends by itself long before."""
-_RESTART = "start it again, so that it reads its settings"
+_RESTART = "restart it: it reads its settings when it starts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +94,11 @@ class Client:
     """Whether it sends events; without them it has the tools alone, and nothing is captured."""
     has_projects: bool = True
 
+    @property
+    def command(self) -> str:
+        """Return the command that starts it; its name where it has none."""
+        return self.programs[0] if self.programs else self.name
+
 
 def _claude_folder(machine: Machine) -> Path:
     return machine.folder("CLAUDE_CONFIG_DIR", ".claude")
@@ -109,7 +114,7 @@ def _claude_parts(machine: Machine, wiring: Wiring) -> list[Part]:
         entry: dict[str, JSON] = {"matcher": "startup|resume|clear|compact|fork"} if event == "SessionStart" else {}
         hooks[event] = [{**entry, "hooks": [handler]}]
     about: JSON = {"name": "kept", "version": "1.0.0", "description": "Memory from kept", "author": {"name": "kept"}}
-    server: JSON = {"type": "stdio", **wiring.server, "alwaysLoad": True}
+    server: JSON = {"type": "stdio", **wiring.server}
     return [
         OwnFile(plugin / ".claude-plugin" / "plugin.json", _json_text(about)),
         OwnFile(plugin / "hooks" / "hooks.json", _json_text({"description": "kept memory", "hooks": hooks})),

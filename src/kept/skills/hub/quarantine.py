@@ -1,5 +1,6 @@
 """Quarantine: archives unpacked and packages checked before any of their files may be used."""
 
+import gzip
 import io
 import re
 import shutil
@@ -10,18 +11,28 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self, cast
 
 from kept.core.errors import Reason, Refused
 from kept.core.regular_files import load_bytes
 from kept.core.text import JSON
 from kept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
 from kept.skills.frontmatter import BadFrontmatter
-from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, files_of, refuse_path
+from kept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of, refuse_path
 
 MOST_ENTRIES = 2_000
 MOST_BYTES = 64 * 1_048_576
 _CHUNK = 65_536
+_DESCRIBING = frozenset(
+    (
+        tarfile.XHDTYPE,
+        tarfile.XGLTYPE,
+        tarfile.SOLARIS_XHDTYPE,
+        tarfile.GNUTYPE_LONGNAME,
+        tarfile.GNUTYPE_LONGLINK,
+    )
+)
+_MOST_HEADER_BYTES = 65_536
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
@@ -52,13 +63,43 @@ def unpack(data: bytes, into: Path) -> Refused | None:
     return None
 
 
+class _Header(tarfile.TarInfo):
+    """A header of an archive; one that describes another may not be large, because it is read whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        header = super().frombuf(buf, encoding, errors)
+        if header.type in _DESCRIBING and header.size > _MOST_HEADER_BYTES:
+            raise Unsafe(f"the archive has a header of {header.size:,} bytes")
+        return header
+
+
+class _Unpacked:
+    """The decompressed bytes of an archive, up to the limit."""
+
+    def __init__(self, data: bytes) -> None:
+        self._file = gzip.GzipFile(fileobj=io.BytesIO(data))
+        self._left = MOST_BYTES + MOST_ENTRIES * 4 * tarfile.BLOCKSIZE
+
+    def read(self, size: int) -> bytes:
+        piece = self._file.read(size)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise Unsafe(f"the archive unpacks to more than {MOST_BYTES:,} bytes")
+        return piece
+
+
+def _open_tar(data: bytes) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast("IO[bytes]", _Unpacked(data)), mode="r|", tarinfo=_Header)
+
+
 def commit_of(data: bytes) -> str:
     """Return the commit that `git archive` wrote into a tar.gz; empty when there is none."""
     try:
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
+        with _open_tar(data) as archive:
             archive.next()
             said = archive.pax_headers.get("comment", "")
-    except (tarfile.TarError, zlib.error, EOFError, OSError):
+    except (tarfile.TarError, zlib.error, EOFError, OSError, Unsafe):
         return ""
     return said if _COMMIT.fullmatch(said) else ""
 
@@ -88,7 +129,7 @@ def _zip_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _tar_entries(data: bytes) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(fileobj=io.BytesIO(data), mode="r|gz") as archive:
+    with _open_tar(data) as archive:
         for entry in archive:
             name = _check_entry_name(entry.name, entry.name)
             if entry.isdir():
@@ -181,6 +222,7 @@ def check_package(folder: Path) -> Package | Refused:
     """Read the skill in `folder`, or return why a size, name or kind of file is not allowed."""
     files: dict[str, bytes] = {}
     seen: set[str] = set()
+    total = 0
     for path, status in files_of(folder):
         name = path.rpartition("/")[2]
         if name in _HARMLESS_HIDDEN or path.startswith((".github/", "__MACOSX/")):
@@ -191,8 +233,11 @@ def check_package(folder: Path) -> Package | Refused:
         if refused is not None:
             return refused
         seen.add(path.casefold())
+        total += status.st_size
         if len(seen) > MOST_FILES + 1:
-            return _refuse(f"the skill has more than {MOST_FILES} support files")
+            return _refuse(f"the skill has more than {MOST_FILES:,} support files")
+        if total > MOST_SKILL_BYTES:
+            return _refuse(f"the skill has more than {MOST_SKILL_BYTES:,} bytes")
         files[path] = load_bytes(folder / path)
     return _read_package(folder.name, files)
 

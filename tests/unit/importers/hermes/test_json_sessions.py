@@ -74,4 +74,5 @@ def test_broken_files_are_named_and_the_rest_is_read(write, run, spoken):
     report = run(home)
 
     assert [text for _, text in spoken()] == ["Good"]
-    assert len(report.problems) == 3
+    assert len(report.problems) == 4
+    assert report.unknown == {"row '3'": 1}

@@ -184,7 +184,8 @@ def test_silence_errors_and_mirrors_are_left_out(openclaw, entries, run, spoken)
     report = run()
 
     assert spoken() == [("person", "Hello"), ("model", "Hi")]
-    assert report.left == {"copy": 1, "silence": 3, "error": 1, "no message": 3}
+    assert report.left == {"copy": 1, "silence": 3, "error": 1, "no message": 2, "unknown row": 1}
+    assert report.unknown == {"row 'a_type_of_tomorrow'": 1}
 
 
 def test_keys_say_who_led_a_session(openclaw, entries, run, sessions):

@@ -157,6 +157,14 @@ def test_skills_of_all_workspaces_are_found(openclaw, assets):
     assert [one.name for one in assets(SkillFolder)] == ["tea", "coffee", "milk"]
 
 
+def test_a_model_is_found_by_the_name_that_the_person_gave_it(configure, assets):
+    """OpenClaw's catalogue of models has the name as an alias."""
+    models = {"anthropic/claude-opus-4-6": {"alias": "Claude Opus 4.6"}, "openai/gpt-6": {}}
+    configure(agents={"defaults": {"model": {"primary": "Claude Opus 4.6"}, "models": models}})
+
+    assert [(one.key, one.value) for one in assets(Setting)] == [("model.default", "anthropic/claude-opus-4-6")]
+
+
 def test_model_names_are_settings_and_the_rest_is_in_the_archive(openclaw, configure, assets):
     """Only models of endpoints that kept knows; no credential is in any file."""
     configure(
