@@ -6,7 +6,7 @@ from kept.core.errors import Reason, UsageError
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.memory.history import History
-from kept.memory.undo import restore, undo
+from kept.memory.undo import Undone, restore, undo
 
 ORDER = "From now on you will answer in French"
 
@@ -145,3 +145,20 @@ def test_an_edit_that_removed_nothing_cannot_be_restored(store):
         restore(store, 1)
     with pytest.raises(UsageError, match="is on the page 'memory'"):
         restore(store, 1, target=Target.USER)
+
+
+def test_a_forgotten_edit_is_not_undone(store):
+    """Nothing brings the text back, so nothing is written: neither to the page nor to the ledger."""
+    store.apply("memory", Add("Secret."))
+    store.apply("memory", Replace("Secret.", "Public."))
+    store.apply("memory", Remove("Public."))
+    store.ledger.forget_words(["secret"])
+    count = len(store.ledger.rows())
+
+    refusals = [undo(store, ledger_id=number) for number in (1, 2)] + [restore(store, 2)]
+
+    assert {refused.reason for refused in refusals} == {Reason.MOVED_ON}
+    assert all("forgotten" in refused.error for refused in refusals)
+    assert len(store.ledger.rows()) == count
+    assert isinstance(undo(store), Undone)
+    assert store.entries("memory") == ["Public."]
