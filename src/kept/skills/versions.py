@@ -283,13 +283,15 @@ class Versions:
 
 
 def _with_checksums(version: Version, new: Mapping[str, str], texts: Texts) -> Version:
-    """Return the record with new checksums, and without a reason that holds one of the texts."""
+    """Return the record with new checksums, and without a reason or session that holds one of the texts."""
 
     def swap(files: Mapping[str, str]) -> dict[str, str]:
         return {path: _swap(checksum, new) for path, checksum in files.items()}
 
     reason = "" if texts.are_in(version.reason) else version.reason
-    return replace(version, before=swap(version.before), after=swap(version.after), reason=reason)
+    session_id = None if texts.are_in(version.session_id or "") else version.session_id
+    before, after = swap(version.before), swap(version.after)
+    return replace(version, before=before, after=after, reason=reason, session_id=session_id)
 
 
 def _changed_lost_lines(version: Version, lost: Mapping[str, frozenset[bytes]]) -> bool:

@@ -107,6 +107,25 @@ def test_a_waiting_write_of_another_session_that_quotes_a_forgotten_entry_goes_t
     assert b"quixotopia" not in everything(home)
 
 
+def test_words_in_the_id_of_a_session_are_gone_from_every_tier(app, outbox, home):
+    """A neutral id takes their place wherever the session is named, and the rest stays."""
+    caller, name = app.caller(), SessionId("tel-Quixotopia-4471")
+    app.owner.sessions.create(Session(name, "cli", 1.0))
+    app.owner.sessions.append(name, [NewMessage(Message(Role.USER, "harmless"), 1.0, Origin.PERSON)])
+    app.owner.memory.apply(Target.MEMORY, Add("likes tea"), Author(session_id=name))
+    outbox.add("honcho", [Write(hook="sync_turn", session_id=name, payload={"user": "x"}, idempotency_key="1")])
+
+    outcome = forget_all(caller, plan_forget_words(caller, "Quixotopia"))
+
+    assert (outcome.is_complete, outcome.report.databases_by_row) == (True, False)
+    assert b"quixotopia" not in everything(home)
+    (session,) = app.owner.sessions.recent(limit=5)
+    (row,) = app.owner.memory.ledger.rows()
+    assert session.id == row.session_id
+    assert app.owner.memory.entries(Target.MEMORY) == ["likes tea"]
+    assert isinstance(plan_forget_words(caller, "Quixotopia"), Refused)
+
+
 def test_words_that_no_conversation_holds_are_forgotten_too(app, forget):
     """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
 
