@@ -136,6 +136,8 @@ class FullForgetReport:
     files_searched: int
     databases_by_row: bool
     """Whether the databases were verified by their rows only, not by their bytes."""
+    on_server: bool = False
+    """Whether the rows were on a server, whose files and log keep the bytes of deleted rows."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report without any content."""
@@ -155,6 +157,7 @@ class FullForgetReport:
             "files_left": [{"path": file.name, "remedy": file.problem or file.remedy} for file in self.files_left],
             "files_searched": self.files_searched,
             "databases_verified_by": "rows" if self.databases_by_row else "rows and bytes",
+            "server_keeps_bytes": self.on_server,
         }
 
 
@@ -289,7 +292,8 @@ class Forgetter:
         if plan.source is not None:
             queued += drop_spooled(self._caller, plan.source, plan.project)
         files = self._treat_files(plan)
-        by_bytes = self._has_one_user and report.bytes_gone and _are_telling(texts)
+        on_server = self._caller.app.server is not None
+        by_bytes = not on_server and self._has_one_user and report.bytes_gone and _are_telling(texts)
         searched, files_left = self._search(plan, by_bytes=by_bytes)
         return FullForgetReport(
             sessions=report,
@@ -307,6 +311,7 @@ class Forgetter:
             files_left=files_left,
             files_searched=searched,
             databases_by_row=not by_bytes,
+            on_server=on_server,
         )
 
     def _unqueue(self, plan: FullForgetPlan) -> int:

@@ -190,7 +190,7 @@ class KeepingContract(SessionStoreContract):
         assert texts(store.context(SessionId("side"))) == ["one okapi", "two"]
         assert {hit.session_id for hit in store.search(SearchRequest("okapi")).messages} == {neutral}
         assert store.upkeep.check() == []
-        store.transfer.import_lines([dumps(line).encode() for line in lines])
+        store.transfer.import_lines([dumps(line).encode() for line in lines], source="import:test")
         assert store.session(name) is None
 
     def test_forgetting_a_user_leaves_the_others(self) -> None:

@@ -10,6 +10,7 @@ from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.operations.forget import forget as forget_all
 from kept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
 from kept.operations.forgetter import Forgetter
+from kept.operations.storage import rewrite_tables
 from kept.providers.outbox import Outbox, Write
 from kept.skills.changes import Author as SkillAuthor
 from kept.skills.changes import Create, Patch
@@ -216,3 +217,27 @@ def test_an_unknown_source_is_refused_with_those_that_are_known(home):
 
     assert isinstance(refused, Refused)
     assert refused.remedy == "all text here comes from you or an agent"
+
+
+def test_bytes_on_a_server_stay_until_its_tables_are_rewritten(home, postgres_server, postgres_url):
+    """The report says that only rows were verified; the rewrite finds the words in no table afterwards."""
+    app = open_app(str(home), environ={"KEPT_STORAGE__URL": postgres_url})
+    caller, name = app.caller(), SessionId("tel-Quixotopia-4471")
+    app.owner.sessions.create(Session(name, "cli", 1.0), system_prompt="you know: likes Quixotopia")
+    app.owner.sessions.append(name, [NewMessage(Message(Role.USER, "to Quixotopia"), 1.0, Origin.PERSON)])
+    app.owner.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author(session_id=name))
+    app.owner.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(session_id=name), why="inferred")
+
+    outcome = forget_all(caller, plan_forget_words(caller, "Quixotopia"))
+    refused = plan_forget_words(caller, "Quixotopia")
+    done = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="Quixotopia")
+    app.owner.memory.apply(Target.MEMORY, Add("likes okapis"))
+    present = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="okapis")
+    app.close()
+
+    assert (outcome.is_complete, outcome.report.on_server, outcome.report.databases_by_row) == (True, True, True)
+    assert isinstance(refused, Refused)
+    assert (done.statistics, done.checkpoint, done.files_left) == (True, True, ())
+    assert done.files is not None
+    assert done.files > done.tables > 20
+    assert "kept.pages" in present.files_left
