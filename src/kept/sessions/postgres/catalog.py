@@ -55,6 +55,15 @@ class PostgresCatalog:
         named = conditions._asdict() | {"user": self._user, "limit": limit}
         return [str(name) for (name,) in self._unit.execute(SQL.filtered_sessions, _as_lists(named))]
 
+    def titled(self, title: str) -> list[str]:
+        """Return the user's sessions with this title; upper and lower case do not matter."""
+        return [str(name) for (name,) in self._unit.execute(SQL.titled, {"user": self._user, "title": title})]
+
+    def titles(self) -> Iterable[tuple[str, str]]:
+        """Yield id and title of every session of the user that has one, the newest first."""
+        rows = self._unit.execute(SQL.titles, {"user": self._user})
+        return ((str(name), str(title)) for name, title in rows)
+
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:

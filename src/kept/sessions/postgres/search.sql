@@ -52,6 +52,13 @@ WHERE s.user_id = :user AND s.id = ANY(:ids);
 -- name: ids_near
 SELECT id FROM messages WHERE user_id = :user AND session_id = :session AND id BETWEEN :first AND :last ORDER BY id;
 
+-- name: titled
+SELECT id FROM sessions WHERE user_id = :user AND lower(title) = lower(:title) AND trashed IS NULL;
+
+-- name: titles
+SELECT id, title FROM sessions WHERE user_id = :user AND title IS NOT NULL AND trashed IS NULL
+ORDER BY last_active DESC;
+
 -- name: timeline
 -- the sessions are chosen first, because a time may have thousands of them
 SELECT total, id, (

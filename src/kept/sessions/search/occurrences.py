@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from kept.core.messages import Message
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
@@ -365,6 +366,14 @@ class Marker:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = terms
         self._places: dict[str, list[tuple[int, str]]] = {}
+
+    def show(self, message: Message) -> str:
+        """Return the text of a match, with the calls whose arguments were found and not the text itself."""
+        text = message.display_text
+        if not message.tool_calls or self._hits(message.text):
+            return text
+        calls = [f"[called {call.name}({call.arguments})]" for call in message.tool_calls if self._hits(call.arguments)]
+        return "\n".join([*filter(None, [message.text]), *calls]) if calls else text
 
     def around(self, text: str, *, width: int) -> str:
         """Return at most about `width` characters of `text`, from where most of the terms are."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from kept.core.clock import find_spans
@@ -85,6 +86,9 @@ class Query:
         return isinstance(self.condition, Term) and self.condition.kind is Kind.PHRASE
 
 
+_Token: TypeAlias = tuple[str | None, str | None, str | None]
+"""A phrase, a bracket or a word; the others are None."""
+_OPERATORS: Final = frozenset({"AND", "OR", "NOT"})
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -260,13 +264,29 @@ def _split_unspaced(run: str, stops: Iterable[str]) -> list[Term]:
 
 def _condition(text: str) -> Node | None:
     """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
-    if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
+    if not _EXPLICIT.search(text) or text.count('"') % 2:
         return None
     outside = "" if text.startswith('"') else _QUOTED.sub(" ", text)
     if outside and not _EXPLICIT.search(outside) and ("?" in outside or is_asking(outside)):
         return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
-    return _Reader(tokens).read()
+    return None if text.isupper() and _is_shouted(tokens) else _Reader(tokens).read()
+
+
+def _is_shouted(tokens: Sequence[_Token]) -> bool:
+    """Whether AND, OR and NOT are words of a sentence in capitals: function words, or words side by side, show it.
+
+    So does "OR NOT". Digits, scripts without case and phrases tell nothing: "404 NOT 500" and "AWS NOT GCP" are
+    operators.
+    """
+    words = [word for _, _, word in tokens]
+    if _OPERATORS.isdisjoint(words):
+        return False
+    if ("OR", "NOT") in pairwise(words):
+        return True
+    cased = ["" if word is None or word in _OPERATORS or not word.isupper() else word.lower() for _, _, word in tokens]
+    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not _BEGINNINGS.isdisjoint(cased)
+    return has_function_word or any(first and second for first, second in pairwise(cased))
 
 
 class _BrokenSyntaxError(Exception):
@@ -276,7 +296,7 @@ class _BrokenSyntaxError(Exception):
 class _Reader:
     """One pass over the tokens of an explicit query."""
 
-    def __init__(self, tokens: Sequence[tuple[str | None, str | None, str | None]]) -> None:
+    def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
         self._place = 0
         self._depth = 0

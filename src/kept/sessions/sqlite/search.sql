@@ -104,6 +104,13 @@ FROM json_each(?1) CROSS JOIN sessions AS s ON s.id = value WHERE s.user_id = ?2
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);
 
+-- name: titled
+SELECT id FROM sessions WHERE user_id = :user AND lower(title) = lower(:title) AND trashed IS NULL;
+
+-- name: titles
+SELECT id, title FROM sessions WHERE user_id = :user AND title IS NOT NULL AND trashed IS NULL
+ORDER BY last_active DESC;
+
 -- name: count_timeline
 SELECT count(*) FROM sessions AS s
   WHERE s.user_id = :user AND s.trashed IS NULL
