@@ -218,3 +218,41 @@ def test_conversations_that_cannot_be_read_are_not_said_to_hold_nothing(kept, tm
     said = kept("--home", str(home), "chat", stdin="Where is the shed key?\n").out
 
     assert "Past conversations cannot be read now: `kept doctor`" in said
+
+
+def test_what_only_asks_the_memory_is_marked_and_found_by_no_search(kept, tmp_path):
+    """Questions and answers have an origin of their own; statements stay, and other conversations lose nothing."""
+    line = {
+        "session_id": "talk",
+        "role": "user",
+        "content": "Which kayak does Momo paddle?",
+        "timestamp": 1_790_000_000,
+    }
+    answer = {
+        "session_id": "talk",
+        "role": "assistant",
+        "content": "Momo paddles the red kayak.",
+        "timestamp": 1_790_000_001,
+    }
+    session = {"type": "session", "session_id": "talk", "source": "cli", "started": 1_790_000_000}
+    file = tmp_path / "talk.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in (session, line, answer)))
+    kept("sessions", "import", str(file))
+    kept(
+        "chat",
+        stdin="Which kayak does Momo paddle?\nMomo's paddle hangs in the kayak shed\nforget the kayak shed\nno\n",
+    )
+
+    rows = [json.loads(row) for row in kept("sessions", "export").out.splitlines()]
+    origins = {
+        row["content"]: row.get("origin") for row in rows if row.get("session_id") != "talk" and "content" in row
+    }
+    found = kept("sessions", "search", "kayak", "--json").json["passages"]
+
+    assert origins["Which kayak does Momo paddle?"] == "lookup"
+    assert origins["forget the kayak shed"] == "lookup"
+    assert origins["Momo's paddle hangs in the kayak shed"] != "lookup"
+    assert {passage["content"] for passage in found} == {
+        "Which kayak does Momo paddle?", "Momo paddles the red kayak.", "Momo's paddle hangs in the kayak shed",
+    }  # fmt: skip
+    assert all(passage["session_id"] == "talk" for passage in found if "Which" in passage["content"])

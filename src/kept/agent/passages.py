@@ -108,6 +108,15 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
     return passages
 
 
+def asks_memory(text: str, moment: float) -> bool:
+    """Return whether a message to a chat without a model tells nothing: it asks, or orders to forget."""
+    from kept.sessions.search.periods import names_only_time
+
+    if forget_request(text) is not None:
+        return True
+    return (is_asking(text) or names_only_time(text, moment)) and not statements(text)
+
+
 def _name_title(store: Readable, hit: FoundMessage) -> str:
     """Return the title of a conversation that was found by it, as the beginning of its passage."""
     session = store.session(hit.session_id) if "title" in hit.parts else None

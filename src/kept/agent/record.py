@@ -247,7 +247,7 @@ def _read_row(row: StoredMessage, reader: ContextReader) -> None:
     recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
     if recalled is not None and row.api_content:
         reader.take(recalled, row.api_content, is_person=False)
-    reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON)
+    reader.take(row.source, row.message.text, is_person=row.origin.is_person(row.message.role))
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

@@ -88,6 +88,10 @@ class Readable(Protocol):
         """Return the links between sessions."""
         ...
 
+    def read_note(self, session_id: SessionId, key: str) -> JSON:
+        """Return a value stored by `note`, or None."""
+        ...
+
 
 class Upkeep(Protocol):
     """Browse, archive, trash and prune conversations; measure, check and optimise the file."""

@@ -29,7 +29,7 @@ class PostgresCatalog:
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not rewound."""
         found: dict[int, MessageHead] = {}
-        bindings = {"ids": list(ids), "most_bytes": _SHORT_BYTES}
+        bindings = {"user": self._user, "ids": list(ids), "most_bytes": _SHORT_BYTES}
         rows: Iterable[Any] = self._unit.execute(SQL.messages, bindings).fetchall()
         for number, name, kind, moment, detail, text, *rest in rows:
             if number is None:

@@ -319,7 +319,7 @@ class _Search:
                 line.factor *= self._ranking.weights.tool
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
-        left = [line for line in lines if line.factor]
+        left = self._weaken_echoes([line for line in lines if line.factor], passing, texts)
         if not self._query.is_phrase:  # a phrase is the same in all texts
             proximity = self._add_proximity(left, texts)
             self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
@@ -327,6 +327,27 @@ class _Search:
         for session in sessions:
             session.lines = [line for line in session.lines if line.message_id in done]
             session.similarity = self._meanings.of_session(session.lines)
+
+    def _weaken_echoes(
+        self, lines: list[Line], heads: Mapping[int, MessageHead], texts: Mapping[int, str]
+    ) -> list[Line]:
+        """Return the lines with less weight for answers to the question itself where others have its words.
+
+        Such an answer has none of its words: only the question before it was found. Of those that say the same, only
+        the newest is left. It may still be the answer, so it stays, and keeps its weight if nothing else was found.
+        """
+        echoes = [
+            line
+            for line in lines
+            if not line.mask and line.previous in self._repeating and heads[line.message_id].role == "assistant"
+        ]
+        if not echoes or not any(line.mask for line in lines):
+            return lines
+        newest = {texts.get(line.message_id, ""): line for line in sorted(echoes, key=lambda line: line.message_id)}
+        for line in echoes:
+            is_newest = newest[texts.get(line.message_id, "")] is line
+            line.factor *= self._ranking.weights.echo if is_newest else 0.0
+        return [line for line in lines if line.factor]
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:
         names = [term.text for term in self._terms if term.speaker_frequency]

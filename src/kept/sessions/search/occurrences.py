@@ -3,6 +3,7 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -10,7 +11,7 @@ from kept.core.messages import Message
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from kept.sessions.search.query import asks, find_role, is_asking
+from kept.sessions.search.query import FORMING, asks, find_role, is_asking
 from kept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
@@ -187,7 +188,13 @@ class Repetition:
             return quotes_memory(text)
         if not self._is_asked or head.role != "user" or len(text) > self._most:
             return False
-        return is_asking(text) and content_words(text) <= self._words
+        return is_asking(text) and content_words(text) - _forming_words() <= self._words
+
+
+@cache
+def _forming_words() -> frozenset[str]:
+    """Return the words that form a question, without endings: "remind me which …" asks for nothing more."""
+    return frozenset(base(word) for word in FORMING)
 
 
 def content_words(text: str) -> frozenset[str]:

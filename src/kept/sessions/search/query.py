@@ -124,6 +124,8 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+FORMING: Final = _FRAMES | _BEGINNINGS
+"""Words that say how something is asked, not what."""
 _INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
 _ENDS: Final = tuple(_read_words("ends"))
 _ENDING: Final = 40

@@ -32,15 +32,16 @@ def add_titled(found: Found, catalog: Catalog, request: SearchRequest) -> Found:
     named = catalog.titled(title)
     if not named and (found.abstained or not found.sessions) and len(title) >= _LEAST_CHARACTERS:
         named = _find_similar(catalog, title)
-    hits = [hit for name in named[:_MOST_FOUND] for hit in _list_first(catalog, request, name)]
+    first = [hit for name in named[:_MOST_FOUND] for hit in _list_first(catalog, request, name)]
+    heads = catalog.messages([number for _, number in first]) if first else {}
+    hits = [(name, number) for name, number in first if number in heads]
     if not hits:
         return found
     score = max((hit.score for hit in found.sessions[:1]), default=_SCORE) if not found.abstained else _SCORE
     parts = {"title": score}
     sessions = [FoundSession(SessionId(name), score, MessageId(number), parts) for name, number in hits]
-    external = catalog.messages([number for _, number in hits])
     messages = [
-        FoundMessage(MessageId(number), SessionId(name), external[number].external_id, score, parts)
+        FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, score, parts)
         for name, number in hits
     ]
     known, shown = {hit.session_id for hit in sessions}, {hit.message_id for hit in messages}
