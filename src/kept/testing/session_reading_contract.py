@@ -197,6 +197,22 @@ class ReadingContract(SessionStoreContract):
         store.upkeep.delete([SessionId("a")])
         assert "a" not in {hit.session_id for hit in store.search(SearchRequest("fingerprint-login")).sessions}
 
+    def test_no_search_finds_a_question_to_the_memory_or_its_answer(self) -> None:
+        """Neither by its words nor beside a match, also after a rebuild; it can be read, and what was told is found."""
+        store, name = self.store(), SessionId("a")
+        store.create(session("a"))
+        asked = NewMessage(Message(Role.USER, "where does the okapi sleep?"), START, Origin.LOOKUP)
+        reply = NewMessage(Message(Role.ASSISTANT, "the okapi sleeps"), START, Origin.LOOKUP)
+        ids = store.append(name, [asked, reply, said("the okapi eats leaves"), reply])
+        store.upkeep.reindex()
+
+        for query in ("okapi", "where does the okapi sleep?", '"okapi sleeps"', "okapi NOT leaves", "kap"):
+            found = store.search(SearchRequest(query))
+            assert {hit.message_id for hit in found.messages} <= {ids[2]}, query
+        assert [hit.message_id for hit in store.search(SearchRequest("okapi")).messages] == [ids[2]]
+        assert [row.origin for row in store.messages(name)][:2] == [Origin.LOOKUP, Origin.LOOKUP]
+        assert store.upkeep.check() == []
+
     def test_operators_and_words_for_times_are_searched_for(self) -> None:
         """Operators work between digits, capitals and Chinese; a word for a time without conversations is a word."""
         store = self.store()
