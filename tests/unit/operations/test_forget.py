@@ -3,7 +3,7 @@
 import pytest
 
 from kept.app import open_app
-from kept.core.errors import Refused
+from kept.core.errors import Refused, UsageError
 from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Replace, Target
@@ -231,6 +231,8 @@ def test_bytes_on_a_server_stay_until_its_tables_are_rewritten(home, postgres_se
     outcome = forget_all(caller, plan_forget_words(caller, "Quixotopia"))
     refused = plan_forget_words(caller, "Quixotopia")
     done = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="Quixotopia")
+    with pytest.raises(UsageError, match="does not own the tables"):
+        rewrite_tables(caller, postgres_url)
     app.owner.memory.apply(Target.MEMORY, Add("likes okapis"))
     present = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="okapis")
     app.close()

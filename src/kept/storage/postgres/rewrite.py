@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import psycopg
 
+from kept.core.errors import UsageError
 from kept.core.text import JSON
 from kept.core.values import dataclass
 from kept.storage.connections import statements
 from kept.storage.postgres.database import SCHEMA, parse_url
-from kept.storage.postgres.errors import translate
+from kept.storage.postgres.errors import Place, translate
 from kept.storage.postgres.unit import Driver
 from kept.storage.texts import Texts
 
@@ -66,7 +67,7 @@ def rewrite(url: str, texts: Texts) -> Rewritten:
             connection.execute("SET lock_timeout = '30s'")
             connection.execute("SET statement_timeout = 0")
             before = _measure(connection)
-            tables = [str(name) for (name,) in _run(connection, SQL.tables)]
+            tables = [str(name) for name, is_owned in _run(connection, SQL.tables) if _require_owner(is_owned, place)]
             for table in tables:
                 connection.execute(f"VACUUM (FULL, ANALYZE) {table}".encode())  # a name that the server has quoted
             ((owns_database, may_read),) = _run(connection, SQL.rights)
@@ -87,6 +88,14 @@ def rewrite(url: str, texts: Texts) -> Rewritten:
         files_left=left,
         log_files_left=log_left,
     )
+
+
+def _require_owner(is_owned: object, place: Place) -> bool:
+    """Refuse a role that does not own a table: the server would skip it with a warning only."""
+    if not is_owned:
+        what = f"{place.role!r} does not own the tables of kept, so it cannot rewrite them"
+        raise UsageError(what, "name the owner's URL with --owner-url-env; nothing was changed")
+    return True
 
 
 def _run(connection: Driver, statement: str) -> list[tuple[object, ...]]:

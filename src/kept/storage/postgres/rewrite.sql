@@ -1,5 +1,6 @@
 -- name: tables
-SELECT format('%%I.%%I', schemaname, tablename) FROM pg_tables WHERE schemaname = %(schema)s ORDER BY tablename;
+SELECT format('%%I.%%I', schemaname, tablename), pg_has_role(tableowner, 'MEMBER') FROM pg_tables
+WHERE schemaname = %(schema)s ORDER BY tablename;
 
 -- name: size
 SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class AS c
