@@ -294,6 +294,7 @@ OPENS_FILES = {
     "core/regular_files.py": "the one way to read a file",
     "core/text.py": "resources of the package",
     "storage/files.py": "new files, locks and folders",
+    "storage/tree.py": "files relative to a folder, closed as every file is",
     "storage/archive.py": "new files of an archive",
     "storage/documents.py": "appends, and locks its own file",
     "storage/write_lock.py": "locks a folder",

@@ -160,6 +160,41 @@ def test_forgetting_reaches_what_was_said_before_and_its_correction(kept, lines,
     assert secret not in kept("sessions", "export").out
 
 
+@pytest.mark.parametrize(
+    ("order", "unwanted", "yes"),
+    [
+        ("Remember the wifi password is Birke2024", "forget the wifi password", "yes"),
+        ("Merke dir: das WLAN-Passwort ist Birke2024", "Vergiss das WLAN-Passwort", "ja"),
+        ("Recuerda que la contraseña del wifi es Birke2024", "olvida la contraseña del wifi", "sí"),
+        ("Retiens que le mot de passe du wifi est Birke2024", "oublie le mot de passe du wifi", "oui"),
+        ("记住WiFi密码是Birke2024", "忘掉WiFi密码", "是的"),
+    ],
+)
+def test_a_credential_is_forgotten_although_conversations_are_stored_without_it(kept, order, unwanted, yes):
+    """What waits or is on a page is deleted too, also when each message comes from a process of its own."""
+    kept("run", order)
+    asked = kept("run", "--continue", unwanted).out
+    kept("run", "--continue", yes)
+
+    assert "Birke2024" in asked
+    assert "Birke2024" not in kept("memory", "pending").out + kept("memory", "show").out
+    assert kept("forget", "--query", "Birke2024", "--yes").code == 2
+
+
+def test_only_credentials_that_the_question_named_are_forgotten(kept):
+    """Two that are stored with the conversation as the same text are told apart: the person is asked again."""
+    one, other = "the wifi password is Birke2024", "the wifi password is Ahorn2025"
+    said = kept("chat", stdin=f"Remember {one}\nforget the wifi password\n").out
+    kept("memory", "add", other, "--yes")
+
+    again = kept("run", "--continue", "yes").out
+
+    assert one in said
+    assert one in again
+    assert other in again
+    assert other in kept("memory", "show").out + kept("memory", "pending").out
+
+
 def test_a_conversation_that_begins_with_a_greeting_is_listed_by_its_topic(kept):
     """What was talked about is not "hello"."""
     said = kept("chat", stdin="Hallo\nDie Gärtnerei liefert am 3. Mai.\nWorüber haben wir heute gesprochen?\n").out
@@ -183,3 +218,41 @@ def test_conversations_that_cannot_be_read_are_not_said_to_hold_nothing(kept, tm
     said = kept("--home", str(home), "chat", stdin="Where is the shed key?\n").out
 
     assert "Past conversations cannot be read now: `kept doctor`" in said
+
+
+def test_what_only_asks_the_memory_is_marked_and_found_by_no_search(kept, tmp_path):
+    """Questions and answers have an origin of their own; statements stay, and other conversations lose nothing."""
+    line = {
+        "session_id": "talk",
+        "role": "user",
+        "content": "Which kayak does Momo paddle?",
+        "timestamp": 1_790_000_000,
+    }
+    answer = {
+        "session_id": "talk",
+        "role": "assistant",
+        "content": "Momo paddles the red kayak.",
+        "timestamp": 1_790_000_001,
+    }
+    session = {"type": "session", "session_id": "talk", "source": "cli", "started": 1_790_000_000}
+    file = tmp_path / "talk.jsonl"
+    file.write_text("".join(json.dumps(each) + "\n" for each in (session, line, answer)))
+    kept("sessions", "import", str(file))
+    kept(
+        "chat",
+        stdin="Which kayak does Momo paddle?\nMomo's paddle hangs in the kayak shed\nforget the kayak shed\nno\n",
+    )
+
+    rows = [json.loads(row) for row in kept("sessions", "export").out.splitlines()]
+    origins = {
+        row["content"]: row.get("origin") for row in rows if row.get("session_id") != "talk" and "content" in row
+    }
+    found = kept("sessions", "search", "kayak", "--json").json["passages"]
+
+    assert origins["Which kayak does Momo paddle?"] == "lookup"
+    assert origins["forget the kayak shed"] == "lookup"
+    assert origins["Momo's paddle hangs in the kayak shed"] != "lookup"
+    assert {passage["content"] for passage in found} == {
+        "Which kayak does Momo paddle?", "Momo paddles the red kayak.", "Momo's paddle hangs in the kayak shed",
+    }  # fmt: skip
+    assert all(passage["session_id"] == "talk" for passage in found if "Which" in passage["content"])

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kept.agent.dialogue import Actions, Forgettable, Memo
@@ -16,6 +16,7 @@ from kept.core.values import dataclass, replace
 from kept.memory.approval import Approvals, Pending
 from kept.memory.edits import Add, Author, Replace, Target
 from kept.memory.store import MemoryStore, rules_in
+from kept.security.secrets import redact
 from kept.sessions.search.corrections import Statement as Said
 from kept.sessions.search.corrections import corrects
 
@@ -149,6 +150,10 @@ class Keeper:
 
     def _find_corrected(self, statement: Statement) -> tuple[Target, str] | None:
         """Return the entry that a statement corrects, with its page."""
+        entries = self._list_entries()
+        return next(((target, entry) for target, entry in entries if _takes_place_of(statement, entry)), None)
+
+    def _list_entries(self) -> Iterator[tuple[Target, str]]:
         for target in self._memory.targets:
             if not self._memory.is_enabled(target):
                 continue
@@ -157,9 +162,7 @@ class Keeper:
             except KeptError:
                 continue  # an unreadable page is reported when the chat starts; the other one can still be written
             for entry in entries:
-                if _takes_place_of(statement, entry):
-                    return target, entry
-        return None
+                yield target, entry
 
     def _withdraw_corrected(self, statement: Statement) -> str:
         """Withdraw pending writes that the statement corrects, so that nobody approves both; say which."""
@@ -224,10 +227,22 @@ class Keeper:
         said = self._spoken.say("undone", text=memo.done_text)
         return Kept(said), replace(memo.close_question(), done=(), done_text="")
 
+    def _find_redacted(self, texts: Sequence[str]) -> list[str]:
+        """Return the entries and pending texts that were stored with the conversation as one of these texts.
+
+        A stored conversation has no credentials, and what is to be forgotten may be one.
+        """
+        entries = [entry for _, entry in self._list_entries()]
+        waiting = [text for pending in self._approvals.waiting() for text in pending.texts]
+        known = dict.fromkeys((*entries, *waiting))
+        return [text for text in known if (safe := redact(text)) != text and safe in texts]
+
     def ask_to_forget(self, texts: Sequence[str] | None, memo: Memo) -> tuple[str, Memo]:
         """Return the question that names what would be deleted (None: everything), and the memo with it open."""
         assert self._actions is not None
         spoken, closed = self._spoken, memo.close_question()
+        if texts is not None and (hidden := self._find_redacted(texts)):
+            texts = [*(text for text in texts if text not in map(redact, hidden)), *hidden]
         try:
             planned = self._actions.plan_forgetting(texts)
         except KeptError as error:
@@ -246,8 +261,11 @@ class Keeper:
         """Forget what the open question named; return the answer, the memo, and whether anything was deleted."""
         assert self._actions is not None
         spoken = self._spoken
+        hidden = self._find_redacted(memo.texts)
+        if len(hidden) > sum(text in map(redact, hidden) for text in memo.texts):
+            return *self.ask_to_forget([*memo.texts, *hidden], memo), False  # the question did not name all of them
         try:
-            gone = self._actions.forget(None if memo.asked == "forget_all" else memo.texts)
+            gone = self._actions.forget(None if memo.asked == "forget_all" else (*memo.texts, *hidden))
         except KeptError as error:
             return spoken.say("forget_failed", reason=error.message), memo.close_question(), True
         if isinstance(gone, Refused):

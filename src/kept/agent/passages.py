@@ -12,7 +12,7 @@ from kept.core.clock import from_epoch
 from kept.core.errors import KeptError, StorageError
 from kept.core.ids import SessionId
 from kept.core.messages import Role, StoredMessage
-from kept.core.search import SearchRequest
+from kept.core.search import FoundMessage, SearchRequest
 from kept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
 from kept.core.values import dataclass, replace
 from kept.memory.edits import Target
@@ -90,7 +90,7 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
         text = " ".join(row.message.text.split()) if row is not None else ""
         if row is None or not text or text.casefold() in seen or not _is_source(store, row):
             continue
-        shown = marker.around(text, width=PASSAGE_CHARS)
+        shown = _name_title(store, hit) + marker.around(text, width=PASSAGE_CHARS)
         is_told = hit.message_id in answers.told
         is_asked = is_asking(text) or names_only_time(text, row.timestamp)
         if not is_told and (is_asked or relevances(question, [shown])[0] <= 0):
@@ -106,6 +106,21 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
         if len(passages) == MAX_PASSAGES:
             break
     return passages
+
+
+def asks_memory(text: str, moment: float) -> bool:
+    """Return whether a message to a chat without a model tells nothing: it asks, or orders to forget."""
+    from kept.sessions.search.periods import names_only_time
+
+    if forget_request(text) is not None:
+        return True
+    return (is_asking(text) or names_only_time(text, moment)) and not statements(text)
+
+
+def _name_title(store: Readable, hit: FoundMessage) -> str:
+    """Return the title of a conversation that was found by it, as the beginning of its passage."""
+    session = store.session(hit.session_id) if "title" in hit.parts else None
+    return f"{session.title}: " if session is not None else ""
 
 
 def _list_conversations(store: Readable, question: str) -> list[Passage]:

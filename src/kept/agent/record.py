@@ -249,7 +249,7 @@ def _read_row(row: StoredMessage, reader: ContextReader) -> None:
         provider = find_recalling_provider(piece) if fenced else None
         if provider is not None:
             reader.take(provider, piece, is_person=False)
-    reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON)
+    reader.take(row.source, row.message.text, is_person=row.origin.is_person(row.message.role))
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

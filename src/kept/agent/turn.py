@@ -218,8 +218,13 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 
 
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
+    origin = Origin.PERSON
+    if conversation.parts.model is None:
+        from kept.agent.passages import asks_memory
+
+        origin = Origin.LOOKUP if asks_memory(turn.text, conversation.now()) else origin
     said, source = build_user_message(turn.text, turn.images), conversation.parts.speaker
-    message = NewMessage(said, conversation.now(), Origin.PERSON, source=source)
+    message = NewMessage(said, conversation.now(), origin, source=source)
     with anyio.CancelScope(shield=True):
         await offload(conversation.store_message, message)
         turn.is_stored = True
@@ -350,7 +355,8 @@ def _closing_message(conversation: "Conversation", turn: Turn, failure: KeptErro
         text = turn.streamed.text or f"[no answer: {failure.message}]"
         return _new_message(conversation, Message(Role.ASSISTANT, text), Origin.SYNTHETIC, interrupted=True)
     message = turn.final if turn.final is not None and not turn.stopped_by else Message(Role.ASSISTANT, turn.answer)
-    return _new_message(conversation, message, Origin.MODEL)
+    origin = Origin.MODEL if conversation.parts.model is not None else Origin.LOOKUP  # it quotes what is stored
+    return _new_message(conversation, message, origin)
 
 
 def _settle(conversation: "Conversation", turn: "Turn", closing: NewMessage) -> None:

@@ -174,6 +174,7 @@ _PROMPT = "hash IN (SELECT prompt_hash FROM sessions WHERE user_id = :user)"
 BLOBS_OF_USER = f"hash IN (SELECT hash FROM blob_uses WHERE message_id IN (SELECT id FROM messages WHERE {_SESSION}))"  # noqa: S608 - a constant
 _SOURCE = f"id IN (SELECT source FROM messages WHERE {_SESSION})"  # noqa: S608 - a constant
 _RECEIPT = "receipt_id IN (SELECT id FROM receipts WHERE user_id = :user)"
+_IMPORT = "import_number IN (SELECT number FROM imports WHERE user_id = :user)"
 
 STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("messages", "content", Part.BY_STORE, _SESSION),
@@ -201,6 +202,32 @@ STATE_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("platform_messages", "message", Part.ROW, _USER),
     TextColumn("platform_messages", "answer", Part.ROW, _USER),
     TextColumn("injections", "text", Part.ROW, _USER),
+    # ids that a client chose: telephone numbers and names of chats, for instance
+    TextColumn("sessions", "id", Part.BY_STORE, _USER),
+    TextColumn("sessions", "parent_session_id", Part.ID, _USER),
+    TextColumn("messages", "session_id", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "tool_name", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "tool_call_id", Part.BY_STORE, _SESSION),
+    TextColumn("messages", "external_id", Part.NULL, _SESSION),
+    TextColumn("carried", "session_id", Part.BY_STORE, _SESSION),
+    TextColumn("notes", "session_id", Part.BY_STORE, _SESSION),
+    TextColumn("nodes", "session_id", Part.BY_STORE, _SESSION),
+    TextColumn("outbox", "session_id", Part.ID, _USER),
+    TextColumn("provider_calls", "session_id", Part.ID, _USER),
+    TextColumn("usage", "session_id", Part.ID, _USER),
+    TextColumn("receipts", "session_id", Part.ID, _USER),
+    TextColumn("receipt_items", "session_id", Part.ID, _RECEIPT),
+    TextColumn("captured_sessions", "session_id", Part.ID, _USER),
+    TextColumn("captured_sessions", "external_id", Part.ID, _USER),
+    TextColumn("captured_sessions", "waits_for", Part.ID, _USER),
+    TextColumn("captured_turns", "external_id", Part.ID, _USER),
+    TextColumn("conversation_keys", "session_id", Part.ID, _USER),
+    TextColumn("conversation_keys", "key", Part.ROW, _USER),
+    TextColumn("client_messages", "key", Part.ROW, _USER),
+    TextColumn("imported_usage", "session_id", Part.ID, _IMPORT),
+    TextColumn("platform_messages", "session_id", Part.ID, _USER),
+    TextColumn("injections", "session_id", Part.ID, _USER),
+    TextColumn("injections", "key", Part.ROW, _USER),
 )
 """The texts in `state.db`; forget removes them from the rows of one user."""
 
@@ -209,6 +236,7 @@ LEDGER_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("edits", "after", Part.BY_STORE),
     TextColumn("edits", "reason", Part.BY_STORE),
     TextColumn("edits", "source", Part.BY_STORE),
+    TextColumn("edits", "session_id", Part.BY_STORE),
 )
 """The texts in a `ledger.db`, which belongs to one user."""
 
@@ -226,7 +254,7 @@ ROWS_OF_USER: dict[str, str] = {
     "blob_uses": MESSAGES_OF_USER,
     "captured_messages": MESSAGES_OF_USER,
     "receipt_items": _RECEIPT,
-    "imported_usage": "import_number IN (SELECT number FROM imports WHERE user_id = :user)",
+    "imported_usage": _IMPORT,
     "notes": _SESSION,
     "nodes": _SESSION,
     **dict.fromkeys(
@@ -260,33 +288,38 @@ FACT_COLUMNS: tuple[TextColumn, ...] = (
     TextColumn("facts", "speaker", Part.BY_STORE, _USER),
     TextColumn("facts", "category", Part.BY_STORE, _USER),
     TextColumn("facts", "tags", Part.BY_STORE, _USER),
+    TextColumn("facts", "session_id", Part.BY_STORE, _USER),
 )
 """The texts in `holographic.db`."""
 
 WITHOUT_TEXT = frozenset(
     {
-        "blob_uses", "carried", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
-        "outbox_lanes", "provider_calls", "receipt_marks", "captured_messages", "captured_turns", "state_meta",
-        "client_messages", "conversation_keys", "moved_chats", "pairing_codes", "platform_people", "tokens",
-        "imported_usage", "clean_entries", "tombstones", "usage", "vector_models",
+        "provider_calls.provider", "provider_calls.call", "provider_calls.outcome", "provider_calls.user_id",
+        "usage.user_id", "usage.day", "usage.model", "usage.task", "captured_turns.user_id", "captured_turns.client",
+        "captured_turns.turn", "captured_turns.messages", "conversation_keys.user_id", "client_messages.user_id",
+        "client_messages.hash", "imported_usage.day", "imported_usage.model", "imported_usage.task",
+        "blob_uses", "fact_entities", "index_queue", "leases", "message_vectors", "mirrored_writes",
+        "outbox_lanes", "receipt_marks", "captured_messages", "state_meta",
+        "moved_chats", "pairing_codes", "platform_people", "tokens",
+        "clean_entries", "tombstones", "vector_models",
         "blobs.hash", "edits.action", "edits.allowed", "edits.group_id", "edits.origin", "edits.page_after",
-        "edits.page_before", "edits.session_id", "edits.target", "edits.user_id", "facts.session_id", "facts.source",
-        "facts.user_id", "facts.vector", "messages.external_id", "messages.origin", "messages.role",
-        "messages.session_id", "messages.state", "messages.tool_call_id", "messages.tool_name", "nodes.children",
-        "nodes.session_id", "notes.key", "notes.session_id", "outbox.hook", "outbox.idempotency_key",
-        "outbox.provider", "outbox.session_id", "outbox.user_id", "prompts.hash", "provider_health.provider",
-        "provider_health.user_id", "receipt_items.page", "receipt_items.session_id", "receipts.client",
-        "receipts.kind", "receipts.session_id", "receipts.user_id", "sessions.end_reason", "sessions.id",
-        "sessions.link", "sessions.model", "sessions.parent_session_id", "sessions.profile", "sessions.prompt_hash",
-        "sessions.source", "sessions.user_id", "captured_sessions.client", "captured_sessions.external_id",
-        "captured_sessions.session_id", "captured_sessions.user_id", "captured_sessions.waits_for",
+        "edits.page_before", "edits.target", "edits.user_id", "facts.source",
+        "facts.user_id", "facts.vector", "messages.origin", "messages.role",
+        "messages.state", "nodes.children",
+        "notes.key", "outbox.hook", "outbox.idempotency_key",
+        "outbox.provider", "outbox.user_id", "prompts.hash", "provider_health.provider",
+        "provider_health.user_id", "receipt_items.page", "receipts.client",
+        "receipts.kind", "receipts.user_id", "sessions.end_reason",
+        "sessions.link", "sessions.model", "sessions.profile", "sessions.prompt_hash",
+        "sessions.source", "sessions.user_id", "captured_sessions.client",
+        "captured_sessions.user_id",
         "transcripts.check_bytes", "transcripts.client", "transcripts.path", "transcripts.user_id",
         "imports.counts", "imports.folder", "imports.id", "imports.source", "imports.user_id",
         "imported_items.kind", "imported_items.mark", "imported_items.name", "imported_items.place",
         "imported_items.source", "imported_items.state", "imported_items.user_id",
-        "platform_messages.delivery", "platform_messages.platform", "platform_messages.session_id",
+        "platform_messages.delivery", "platform_messages.platform",
         "platform_messages.state", "platform_messages.user_id",
-        "injections.key", "injections.place", "injections.session_id", "injections.user_id",
+        "injections.place", "injections.user_id",
         # removed with the last fact that names them
         "entities.key", "entities.name",
         # single words, which erasing removes with the last message that has them

@@ -107,6 +107,12 @@ class Origin(StrEnum):
     MODEL = "model"
     TOOL = "tool"
     SYNTHETIC = "synthetic"
+    LOOKUP = "lookup"
+    """A question that a person asked the memory itself in a chat without a model, or the answer; no search finds it."""
+
+    def is_person(self, role: Role) -> bool:
+        """Whether a person wrote a message of this role."""
+        return role is Role.USER and self in {Origin.PERSON, Origin.LOOKUP}
 
     @classmethod
     def usual(cls, role: Role) -> "Origin":

@@ -269,7 +269,7 @@ class Flow:
 
     def take(self, message: Message, origin: Origin) -> SourceName | None:
         """Return the source of the next message."""
-        if message.role is Role.USER and origin is Origin.PERSON:
+        if origin.is_person(message.role):
             self._read.clear()
         elif message.role is Role.TOOL:
             call = self._calls.pop(message.tool_call_id or "", None)

@@ -202,14 +202,15 @@ def _list_skills(caller: Caller, _agent: Agent, rest: str) -> str:
 
 def _search(caller: Caller, _agent: Agent, rest: str) -> str:
     from kept.operations.search import Filters, search
+    from kept.sessions.search.occurrences import Marker
 
     if not rest:
         raise UsageError("the question is empty", "write it like: /search when did we move the database?")
     answer = search(caller, rest, Filters(limit=5)).profiles[0].conversations
+    marker = Marker(answer.found.terms)
     lines = []
     for match in answer.matches:
-        text = " ".join(match.message.message.display_text.split())
-        shown = text if len(text) <= _PASSAGE_CHARS else f"{text[:_PASSAGE_CHARS]}…"
+        shown = marker.around(" ".join(marker.show(match.message.message).split()), width=_PASSAGE_CHARS)
         lines.append(f"**{_day(match.message.timestamp)}** {match.session.title or 'untitled'} ({match.session.id})")
         lines.append(f"{match.message.message.role.value}: {shown}")
     return "\n".join(lines) or answer.reason or "Nothing was found."

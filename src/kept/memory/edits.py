@@ -73,6 +73,11 @@ class Step:
     after: str | None
     position: int
 
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether a text of it was forgotten: the ledger keeps an empty one in its place, which no entry can be."""
+        return "" in (self.before, self.after)
+
     def apply(self, entries: tuple[str, ...]) -> tuple[str, ...] | None:
         """Return the entries after this step, or None when the step does not fit them."""
         match self.action:

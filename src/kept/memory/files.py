@@ -4,22 +4,24 @@
 file in a folder of its own. The answers are those of the SDK's own implementation, because models are trained on them.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Final
 
 from kept.core.errors import Reason, Refused, UsageError
 from kept.core.text import JSON, is_encodable
+from kept.core.values import dataclass
 from kept.memory.approval import Approvals, needs_approval
 from kept.memory.edits import Add, Author, Edit, Remove, Target, steps_between
 from kept.memory.page import ENTRY_DELIMITER, Page, parse
 from kept.memory.rewrite import edit_page
 from kept.memory.snapshot import mask_threats
 from kept.memory.store import MemoryStore, check_text, rules_in
-from kept.security.paths import inside
-from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, write_atomically
+from kept.security.paths import refuse_spelling
+from kept.storage.files import hold_lock, make_folder
+from kept.storage.tree import FileTree, Parts
 
 ROOT: Final = "/memories"
 MOST_FILE_BYTES = 200_000
@@ -36,12 +38,32 @@ _FOLDER_BYTES = 4_096
 """The size that a folder is listed with; what a file system reports means nothing to a model."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """A path below `/memories`, in the one spelling that names it."""
+
+    given: str
+    """As the model wrote it, for answers."""
+    parts: Parts
+
+    @property
+    def page(self) -> Target | None:
+        """Return the page that the path names."""
+        return _PAGES.get(self.parts[0]) if len(self.parts) == 1 else None
+
+    @property
+    def is_below_page(self) -> bool:
+        """Whether the path treats a page as a folder."""
+        return len(self.parts) > 1 and self.parts[0] in _PAGES
+
+
 class MemoryFiles:
     """Runs the commands over one store; raises UsageError with the text that the model must be told."""
 
     def __init__(self, store: MemoryStore, folder: Path, approvals: Approvals | None = None) -> None:
         self._store = store
         self._folder = folder
+        self._tree = FileTree(folder, ROOT)
         self._approvals = approvals
         """Where writes wait that a person must decide; without it they are refused."""
 
@@ -49,73 +71,67 @@ class MemoryFiles:
         """Run one command and return its answer."""
         match command:
             case {"command": "view", "path": str(path)}:
-                return self._view(path, _range(command.get("view_range")))
+                return self._view(_parse(path), _range(command.get("view_range")))
             case {"command": "create", "path": str(path), "file_text": str(text)}:
-                return self._create(path, text)
+                return self._create(_parse(path), text)
             case {"command": "str_replace", "path": str(path), "old_str": str(old)}:
                 new = command.get("new_str")
-                return self._replace(path, old, new if isinstance(new, str) else "")
+                return self._replace(_parse(path), old, new if isinstance(new, str) else "")
             case {"command": "insert", "path": str(path), "insert_line": int(line), "insert_text": str(text)}:
-                return self._insert(path, line, text)
+                return self._insert(_parse(path), line, text)
             case {"command": "delete", "path": str(path)}:
-                return self._delete(path)
+                return self._delete(_parse(path))
             case {"command": "rename", "old_path": str(old_path), "new_path": str(new_path)}:
-                return self._rename(old_path, new_path)
+                return self._rename(_parse(old_path), _parse(new_path))
             case _:
                 raise UsageError(f"Unknown command, or arguments are missing: {str(command.get('command'))[:40]!r}")
 
     # commands
 
-    def _view(self, path: str, lines: tuple[int, int] | None) -> str:
-        name = _relative(path)
-        place = self._place(name, path)
-        if name not in _PAGES and (not name or place.is_dir()):
-            return self._list(path, name)
-        text = self._read_shown(name, path)
+    def _view(self, path: _Path, lines: tuple[int, int] | None) -> str:
+        if not path.parts or (path.page is None and self._tree.is_folder(path.parts)):
+            return self._list(path)
+        text = self._read_shown(path)
         rows = text.split("\n")
         first = 0
         if lines is not None:
             first = max(1, lines[0]) - 1
             rows = rows[first : len(rows) if lines[1] == -1 else lines[1]]
-        return f"Here's the content of {path} with line numbers:\n" + _number(rows, first + 1)
+        return f"Here's the content of {path.given} with line numbers:\n" + _number(rows, first + 1)
 
-    def _list(self, path: str, name: str) -> str:
-        shown = path.rstrip("/")
+    def _list(self, path: _Path) -> str:
+        shown = "/".join((ROOT, *path.parts))
         rows = [f"{_size(_FOLDER_BYTES)}\t{shown}"]
-        rows += [f"{_size(size)}\t{shown}/{item}" for item, size in sorted(self._items(name))]
-        head = f"Here're the files and directories up to {_LEVELS} levels deep in {path}, excluding hidden items:"
+        rows += [f"{_size(size)}\t{shown}/{item}" for item, size in sorted(self._items(path.parts))]
+        head = f"Here're the files and directories up to {_LEVELS} levels deep in {path.given}, excluding hidden items:"
         return f"{head}\n" + "\n".join(rows)
 
-    def _items(self, name: str) -> Iterator[tuple[str, int]]:
-        if not name:
+    def _items(self, folder: Parts) -> Iterator[tuple[str, int]]:
+        if not folder:
             for page, target in _PAGES.items():
                 text = self._store.page(target).text
                 if text:
                     yield page, len(text.encode())
-        folder = self._folder / name
-        for item in sorted(folder.rglob("*")) if folder.is_dir() else ():
-            parts = item.relative_to(folder).parts
-            if len(parts) <= _LEVELS and not any(part.startswith(".") for part in parts) and not item.is_symlink():
+        for parts, status in self._tree.walk(folder, levels=_LEVELS):
+            if not any(part.startswith(".") for part in parts):
                 shown = "/".join(parts)
-                yield (f"{shown}/", _FOLDER_BYTES) if item.is_dir() else (shown, item.stat().st_size)
+                yield (f"{shown}/", _FOLDER_BYTES) if S_ISDIR(status.st_mode) else (shown, status.st_size)
 
-    def _create(self, path: str, text: str) -> str:
-        name = _relative(path)
-        place = self._place(name, path)
+    def _create(self, path: _Path, text: str) -> str:
         with self._lock():
-            if self._exists(name, place):
-                raise UsageError(f"File {path} already exists")
-            self._write(name, place, text)
-        return f"File created successfully at: {path}"
+            if self._exists(path):
+                raise UsageError(f"File {path.given} already exists")
+            self._write(path, text)
+        return f"File created successfully at: {path.given}"
 
-    def _replace(self, path: str, old: str, new: str) -> str:
-        name = _relative(path)
-        place = self._place(name, path)
+    def _replace(self, path: _Path, old: str, new: str) -> str:
         with self._lock():
-            text = self._read(name, path)
+            text = self._read(path)
             count = text.count(old) if old else 0
             if count == 0:
-                raise UsageError(f"No replacement was performed, old_str `{old}` did not appear verbatim in {path}.")
+                raise UsageError(
+                    f"No replacement was performed, old_str `{old}` did not appear verbatim in {path.given}."
+                )
             if count > 1:
                 lines = ", ".join(str(number) for number in _lines_with(text, old))
                 raise UsageError(
@@ -123,18 +139,16 @@ class MemoryFiles:
                     "Please ensure it is unique"
                 )
             changed = text[: text.index(old)].count("\n")
-            self._write(name, place, text.replace(old, new))
-        rows = self._read_shown(name, path).split("\n")
+            self._write(path, text.replace(old, new))
+        rows = self._read_shown(path).split("\n")
         first = max(0, changed - _AROUND)
         snippet = _number(rows[first : changed + _AROUND + 1], first + 1)
         head = "The memory file has been edited. Here is the snippet showing the change (with line numbers):"
         return f"{head}\n{snippet}"
 
-    def _insert(self, path: str, line: int, text: str) -> str:
-        name = _relative(path)
-        place = self._place(name, path)
+    def _insert(self, path: _Path, line: int, text: str) -> str:
         with self._lock():
-            rows = self._read(name, path).split("\n")
+            rows = self._read(path).split("\n")
             if rows[-1] == "":
                 rows.pop()
             if not 0 <= line <= len(rows):
@@ -142,56 +156,38 @@ class MemoryFiles:
                     f"Invalid `insert_line` parameter: {line}. It should be within the range [0, {len(rows)}]."
                 )
             rows.insert(line, text.rstrip("\n"))
-            self._write(name, place, "\n".join(rows) + "\n")
-        return f"The file {path} has been edited."
+            self._write(path, "\n".join(rows) + "\n")
+        return f"The file {path.given} has been edited."
 
-    def _delete(self, path: str) -> str:
-        name = _relative(path)
-        place = self._place(name, path)
-        if not name:
-            raise UsageError("Cannot delete the /memories directory itself")
+    def _delete(self, path: _Path) -> str:
+        if not path.parts:
+            raise UsageError(f"Cannot delete the {ROOT} directory itself")
         with self._lock():
-            if not self._exists(name, place):
-                raise UsageError(f"The path {path} does not exist")
-            if name in _PAGES:
-                self._write_page(_PAGES[name], ())
+            if not self._exists(path):
+                raise UsageError(f"The path {path.given} does not exist")
+            if path.page is not None:
+                self._write_page(path.page, ())
             else:
-                with explain_errors("delete", place):
-                    shutil.rmtree(place) if place.is_dir() else place.unlink()
-        return f"Successfully deleted {path}"
+                self._tree.remove(path.parts)
+        return f"Successfully deleted {path.given}"
 
-    def _rename(self, old_path: str, new_path: str) -> str:
-        old, new = _relative(old_path), _relative(new_path)
-        source, target = self._place(old, old_path), self._place(new, new_path)
-        if not old:
-            raise UsageError("Cannot rename the /memories directory itself")
-        if old in _PAGES or new in _PAGES:
-            page = old if old in _PAGES else new
-            raise UsageError(f"{page} is one of the two pages and cannot be renamed or replaced")
+    def _rename(self, old: _Path, new: _Path) -> str:
+        if not old.parts:
+            raise UsageError(f"Cannot rename the {ROOT} directory itself")
+        for path in (old, new):
+            if path.page is not None or path.is_below_page:
+                raise UsageError(f"{path.parts[0]} is one of the two pages and cannot be renamed or replaced")
         with self._lock():
-            if not self._exists(old, source):
-                raise UsageError(f"The path {old_path} does not exist")
-            if not new or self._exists(new, target):
-                raise UsageError(f"The destination {new_path} already exists")
-            if target.is_relative_to(source):
-                raise UsageError(f"The destination {new_path} is inside {old_path}")
-            make_folder(target.parent)
-            with explain_errors("rename", source):
-                source.rename(target)
-        return f"Successfully renamed {old_path} to {new_path}"
+            if not self._exists(old):
+                raise UsageError(f"The path {old.given} does not exist")
+            if not new.parts or self._exists(new):
+                raise UsageError(f"The destination {new.given} already exists")
+            if new.parts[: len(old.parts)] == old.parts:
+                raise UsageError(f"The destination {new.given} is inside {old.given}")
+            self._tree.rename(old.parts, new.parts)
+        return f"Successfully renamed {old.given} to {new.given}"
 
     # files and pages
-
-    def _place(self, name: str, path: str) -> Path:
-        """Return the file of a path; raises UsageError if it leads elsewhere or would be invisible."""
-        if not name:
-            return self._folder
-        if any(part.startswith(".") for part in PurePosixPath(name).parts):
-            raise UsageError(f"Path {path} would escape /memories directory")
-        try:
-            return inside(self._folder, name)
-        except UsageError:
-            raise UsageError(f"Path {path} would escape /memories directory") from None
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -200,45 +196,46 @@ class MemoryFiles:
         with hold_lock(self._folder.with_name(f"{self._folder.name}.lock")):
             yield
 
-    def _exists(self, name: str, place: Path) -> bool:
-        return bool(self._store.page(_PAGES[name]).entries) if name in _PAGES else place.exists()
+    def _exists(self, path: _Path) -> bool:
+        if path.page is not None:
+            return bool(self._store.page(path.page).entries)
+        return not path.parts or self._tree.status(path.parts) is not None
 
-    def _read(self, name: str, path: str) -> str:
-        if name in _PAGES:
-            if not (text := self._store.page(_PAGES[name]).text):
-                raise UsageError(f"The path {path} does not exist. Please provide a valid path.")
-            return text
-        place = self._folder / name
-        if place.is_dir():
-            raise UsageError(f"The path {path} is not a file.")
-        data = read_bytes(place)
-        if data is None:
-            raise UsageError(f"The path {path} does not exist. Please provide a valid path.")
-        return data.decode("utf-8", "replace")
+    def _read(self, path: _Path) -> str:
+        if path.page is not None:
+            if text := self._store.page(path.page).text:
+                return text
+        elif not path.parts or self._tree.is_folder(path.parts):
+            raise UsageError(f"The path {path.given} is not a file.")
+        elif (data := self._tree.read(path.parts)) is not None:
+            return data.decode("utf-8", "replace")
+        raise UsageError(f"The path {path.given} does not exist. Please provide a valid path.")
 
-    def _read_shown(self, name: str, path: str) -> str:
+    def _read_shown(self, path: _Path) -> str:
         """Return a text as a model may see it: threats that came in from outside are replaced by a marker."""
-        if name not in _PAGES:
-            return "".join(mask_threats([self._read(name, path)], lambda _text: frozenset()))
-        target = _PAGES[name]
-        self._read(name, path)
-        return ENTRY_DELIMITER.join(self._store.mask(target, self._store.page(target).entries))
+        text = self._read(path)
+        if path.page is None:
+            return "".join(mask_threats([text], lambda _text: frozenset()))
+        return ENTRY_DELIMITER.join(self._store.mask(path.page, self._store.page(path.page).entries))
 
-    def _write(self, name: str, place: Path, text: str) -> None:
-        if name in _PAGES:
-            self._write_page(_PAGES[name], parse(text))
+    def _write(self, path: _Path, text: str) -> None:
+        if path.page is not None:
+            self._write_page(path.page, parse(text))
             return
         if not is_encodable(text) or len(data := text.encode()) > MOST_FILE_BYTES:
             raise UsageError(f"A memory file has at most {MOST_FILE_BYTES:,} bytes of valid Unicode; keep it shorter")
         refused = check_text(text)
         if refused is not None:
             raise UsageError(f"{refused.error} {refused.remedy}")
-        if not place.exists() and sum(one.is_file() for one in self._folder.rglob("*")) >= MOST_FILES:
+        is_new = self._tree.status(path.parts) is None
+        if is_new and sum(S_ISREG(status.st_mode) for _, status in self._tree.walk()) >= MOST_FILES:
             raise UsageError(f"There are {MOST_FILES} memory files already; delete or merge some first")
-        if place.is_dir() or any(parent.is_file() for parent in place.parents):
-            raise UsageError(f"{name} names a directory, or is below a file")
-        make_folder(place.parent)
-        write_atomically(place, data)
+        above = [path.parts[:depth] for depth in range(1, len(path.parts))]
+        if path.is_below_page or any(
+            self._tree.status(folder) and not self._tree.is_folder(folder) for folder in above
+        ):
+            raise UsageError(f"{path.given} names a directory, or is below a file")
+        self._tree.write(path.parts, data)
 
     def _write_page(self, target: Target, entries: tuple[str, ...]) -> None:
         before, author = self._store.page(target), Author(origin=_ORIGIN)
@@ -264,11 +261,23 @@ class MemoryFiles:
         )
 
 
-def _relative(path: str) -> str:
-    """Return a path below `/memories` without that root; raises UsageError for any other path."""
+def _parse(path: str) -> _Path:
+    """Return the path that a text names; raises UsageError for one outside of `/memories` or of hidden files."""
     if path != ROOT and not path.startswith(f"{ROOT}/"):
-        raise UsageError(f"Path must start with /memories, got: {path[:200]}")
-    return path[len(ROOT) :].strip("/")
+        raise UsageError(f"Path must start with {ROOT}, got: {path[:200]}")
+    parts: list[str] = []
+    for part in path[len(ROOT) :].split("/"):
+        if part == "..":
+            if not parts:
+                raise UsageError(f"Path {path[:200]} would escape {ROOT} directory")
+            parts.pop()  # no link is ever followed, so the folder above is the component before
+        elif part not in {"", "."}:
+            parts.append(part)
+    name = "/".join(parts)
+    is_hidden = any(part.startswith(".") for part in parts)
+    if parts and (is_hidden or not is_encodable(name) or refuse_spelling(name) is not None):
+        raise UsageError(f"Path {path[:200]} would escape {ROOT} directory")
+    return _Path(path, tuple(parts))
 
 
 def _range(value: JSON) -> tuple[int, int] | None:

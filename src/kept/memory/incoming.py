@@ -179,6 +179,9 @@ def _reverse_each(rows: Sequence[EditRecord], page: Page, *, left: list[str]) ->
     entries, steps, undoes = page.entries, list[Step](), []
     left.clear()
     for row in reversed(rows):
+        if row.step.is_forgotten:
+            left += [preview(text) for text in [row.step.after] if text]  # what it replaced cannot come back
+            continue
         step = row.step.inverse()
         following = step.apply(entries)
         if following is None or (step.action != "archive" and not page.fits(following)):

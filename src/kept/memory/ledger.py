@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -255,6 +255,21 @@ class SqliteLedger:
             self._seal(unit, sorted({*held, *hidden}))
         _read_record.cache_clear()
         return held
+
+    def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
+        """Replace the id of every session that contains one of `words`; return the rows that named one."""
+        from kept.storage.texts import Texts
+
+        wanted = Texts(words)
+        if not self._exists or not wanted:
+            return []
+        with self._db.writing() as unit:
+            named = [(number, str(name)) for number, name in _rows(unit, SQL.sessions) if wanted.are_in(str(name))]
+            for number, name in named:
+                unit.execute(SQL.set_session, (neutral_id(name), number))
+            self._seal(unit, [number for number, _ in named])
+        _read_record.cache_clear()
+        return [LedgerId(number) for number, _ in named]
 
     def damaged(self) -> list[LedgerId]:
         """Return the rows that are not as they were written."""

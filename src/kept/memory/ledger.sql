@@ -54,6 +54,12 @@ WHERE target = :target AND (before = :entry OR after = :entry) RETURNING id;
 -- name: texts
 SELECT id, CAST(source AS TEXT), CAST(before AS TEXT), CAST(after AS TEXT), CAST(reason AS TEXT) FROM edits;
 
+-- name: sessions
+SELECT id, CAST(session_id AS TEXT) FROM edits WHERE session_id IS NOT NULL;
+
+-- name: set_session
+UPDATE edits SET session_id = ? WHERE id = ?;
+
 -- name: set_source
 UPDATE edits SET source = ? WHERE id = ?;
 

@@ -4,7 +4,7 @@
 that every implementation must pass. An object is built for one user and never returns another user's data.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -96,6 +96,9 @@ class Ledger(Protocol):
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
+
+    def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
+        """Replace the id of every session that contains one of `words`; return the rows that named one."""
 
     def damaged(self) -> list[LedgerId]:
         """Return the rows that are not as they were written."""

@@ -50,7 +50,7 @@ def undo(
 
     Edits by hand are undone only by their id: kept promised to undo its own, and after a loss of the ledger the whole
     page looks like one edit by hand. Undoing an undo brings the edit back. Refused, with the reason, when the page has
-    changed since.
+    changed since, or a text of an edit was forgotten.
     """
     _record_outside_edits(store, target)
     rows = choose_edits(store, ledger_id, group_id, target)
@@ -76,6 +76,8 @@ def undo(
 def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None) -> Outcome | Refused:
     """Add the text that an edit removed again; scanner rules that a person allowed for it stay allowed."""
     row = History(store).row(ledger_id, target)
+    if row.step.is_forgotten:
+        return _refuse_forgotten(row, "restored")
     if row.step.before is None:
         raise UsageError(f"edit {row.id} removed nothing", "`kept memory search WORD` lists what can be restored")
     allow = store.allowed_rules(row.target, row.step.before)
@@ -150,6 +152,8 @@ def _reverse(rows: Sequence[EditRecord], page: Page, *, rest: str = "") -> Chang
                 f"Edit {row.id} cannot be undone, because its row in the ledger is damaged.",
                 "`kept memory repair` rebuilds or marks it; `kept memory undo ID` undoes another edit.",
             )
+        if row.step.is_forgotten:
+            return _refuse_forgotten(row, "undone")
         step = row.step.inverse()
         following = step.apply(entries)
         if following is None:
@@ -171,6 +175,14 @@ def _actual_place(step: Step, before: tuple[str, ...], after: tuple[str, ...]) -
     if step.action == "add" and step.after is not None:
         return after.index(step.after)
     return before.index(step.before) if step.before is not None else step.position
+
+
+def _refuse_forgotten(row: EditRecord, action: str) -> Refused:
+    return Refused(
+        Reason.MOVED_ON,
+        f"Edit {row.id} cannot be {action}, because its text was forgotten, which is permanent.",
+        "`kept memory log` lists the edits; `kept memory undo ID` undoes another one.",
+    )
 
 
 def _refuse_conflict(row: EditRecord, step: Step, entries: tuple[str, ...]) -> Refused:

@@ -22,7 +22,7 @@ from kept.skills.forgetting import (
     forget_learnt,
     forget_passages,
 )
-from kept.storage.columns import TextColumn, count_holding, scrub
+from kept.storage.columns import Part, TextColumn, count_holding, scrub
 from kept.storage.texts import Texts
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class FullForgetPlan:
     """What the external memories report that they contain."""
     passages: tuple[str, ...] = field(default=(), repr=False)
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
+    other_rows: int = 0
+    """Rows of other tables that hold the words: notes, receipts, ids of clients."""
     everything: bool = False
     source: str | None = None
     """The client whose sessions are forgotten; its items in the spool are removed too."""
@@ -73,7 +75,7 @@ class FullForgetPlan:
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
         held = any(answer.holds for answer in self.providers) or any(not file.problem for file in self.files)
-        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or held)
+        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or self.other_rows or held)
 
     @property
     def texts(self) -> Texts:
@@ -102,6 +104,7 @@ class FullForgetPlan:
             **self.sessions.as_json(),
             "memory_entries": len(self.entries),
             "pending": len(self.pending),
+            "other_rows": self.other_rows,
             "skills": [skill.as_json() for skill in self.skills],
             "files": [file.as_json() for file in self.files],
             "providers": [answer.as_json() for answer in self.providers],
@@ -133,6 +136,8 @@ class FullForgetReport:
     files_searched: int
     databases_by_row: bool
     """Whether the databases were verified by their rows only, not by their bytes."""
+    on_server: bool = False
+    """Whether the rows were on a server, whose files and log keep the bytes of deleted rows."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the report without any content."""
@@ -152,6 +157,7 @@ class FullForgetReport:
             "files_left": [{"path": file.name, "remedy": file.problem or file.remedy} for file in self.files_left],
             "files_searched": self.files_searched,
             "databases_verified_by": "rows" if self.databases_by_row else "rows and bytes",
+            "server_keeps_bytes": self.on_server,
         }
 
 
@@ -202,6 +208,7 @@ class Forgetter:
             files=tuple(self._other_files(texts, Texts(passages))),
             providers=tuple(find_at_providers(self._caller, first.request)),
             passages=tuple(passages),
+            other_rows=self._count_rows(texts, by_store=False),
             everything=everything,
             origin=origin,
         )
@@ -285,7 +292,8 @@ class Forgetter:
         if plan.source is not None:
             queued += drop_spooled(self._caller, plan.source, plan.project)
         files = self._treat_files(plan)
-        by_bytes = self._has_one_user and report.bytes_gone and _are_telling(texts)
+        on_server = self._caller.app.server is not None
+        by_bytes = not on_server and self._has_one_user and report.bytes_gone and _are_telling(texts)
         searched, files_left = self._search(plan, by_bytes=by_bytes)
         return FullForgetReport(
             sessions=report,
@@ -303,6 +311,7 @@ class Forgetter:
             files_left=files_left,
             files_searched=searched,
             databases_by_row=not by_bytes,
+            on_server=on_server,
         )
 
     def _unqueue(self, plan: FullForgetPlan) -> int:
@@ -335,7 +344,9 @@ class Forgetter:
         gone = [(store.ledger, target, text) for store in stores for target, text in plan.gone_entries]
         blanked.update(row for own, target, text in gone for row in own.forget_entry(target, text))
         texts = [text for _, text in plan.entries]
+        neutral_id = self._sessions.forgetting.prepare_neutral_ids()
         blanked.update(ledger.forget_words([*texts, *plan.sessions.texts]))
+        blanked.update(ledger.rename_sessions(plan.sessions.texts, neutral_id))
         return len(blanked)
 
     def _treat_files(self, plan: FullForgetPlan) -> tuple[str, ...]:
@@ -349,18 +360,25 @@ class Forgetter:
                 treated.append(file.name)
         return tuple(treated)
 
-    def _count_rows(self, texts: Texts) -> int:
+    def _count_rows(self, texts: Texts, *, by_store: bool = True) -> int:
+        """Return how many rows hold the texts; without `by_store` only those that no store removes."""
+        if not texts:
+            return 0
         home, user, server = self._caller.space.home, self._caller.user, self._caller.app.server
         databases = [(home.path / "holographic.db", FACT_COLUMNS)]
+
+        def choose(columns: Sequence[TextColumn]) -> list[TextColumn]:
+            return [column for column in columns if by_store or column.part is not Part.BY_STORE]
+
         if server is not None:
             from kept.storage.postgres import rows
 
-            columns = (*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS)
+            columns = choose((*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS))
             found = rows.count_holding(server.for_user(user), columns, texts)
-            return found + sum(count_holding(path, columns, texts, user=user) for path, columns in databases)
+            return found + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
         databases.append((home.database, STATE_COLUMNS))
         databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
-        return sum(count_holding(path, columns, texts, user=user) for path, columns in databases)
+        return sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
 
     @property
     def _has_one_user(self) -> bool:
@@ -378,12 +396,12 @@ class Forgetter:
 
 def scrub_rows(caller: Caller, columns: Sequence[TextColumn], texts: Texts) -> int:
     """Remove the texts from the rows of the caller's user; return how many rows were removed or changed."""
-    server = caller.app.server
+    server, neutral_id = caller.app.server, caller.space.sessions.forgetting.prepare_neutral_ids()
     if server is None:
-        return scrub(caller.app.state_file, columns, texts, user=caller.user)
+        return scrub(caller.app.state_file, columns, texts, user=caller.user, neutral_id=neutral_id)
     from kept.storage.postgres import rows
 
-    return rows.scrub(server.for_user(caller.user), (*columns, *SERVER_COLUMNS), texts)
+    return rows.scrub(server.for_user(caller.user), (*columns, *SERVER_COLUMNS), texts, neutral_id)
 
 
 def _from(origin: str) -> Callable[[str], bool]:

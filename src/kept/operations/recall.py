@@ -244,7 +244,7 @@ def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: st
     marker = Marker(tuple(terms))
     parts = [resource_text("kept.operations", opening).strip()]
     for match in matches:
-        text = match.message.message.display_text
+        text = marker.show(match.message.message)
         if len(text) > PASSAGE_CHARS:
             text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
         who = "you" if match.message.message.role.value == "user" else "assistant"

@@ -123,9 +123,12 @@ class SearchAnswer:
         return max(self.limit, *(len(hits.conversations.matches) for hits in self.profiles), 1)
 
     def _passages(self) -> list[JSON]:
+        from kept.sessions.search.occurrences import Marker
+
         return [
             {
                 **message_json(message),
+                "content": Marker(hits.conversations.found.terms).show(message.message),
                 "score": round(hit.score, 6),
                 "parts": dict(hit.parts),
                 **_describe_correction(hits.conversations.superseded.get(hit.message_id)),

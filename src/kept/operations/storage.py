@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.core.ports import Database
     from kept.core.text import JSON
     from kept.storage.postgres.database import PostgresServer
+    from kept.storage.postgres.rewrite import Rewritten
     from kept.storage.postgres.rows import Copied
 
 _URL_VARIABLE = "KEPT_STORAGE__URL"
@@ -160,6 +161,18 @@ def update_tables(caller: Caller, url: str) -> list[int]:
     from kept.storage.postgres.schema import migrate
 
     return migrate(url)
+
+
+def rewrite_tables(caller: Caller, url: str, *, words: str = "") -> Rewritten:
+    """Write every table on the server anew, so that no deleted bytes stay in its files, and look for `words` there."""
+    caller.require(Scope.ADMIN)
+    from kept.app.store_care import require_driver
+
+    require_driver()
+    from kept.storage.postgres.rewrite import rewrite
+    from kept.storage.texts import Texts
+
+    return rewrite(url, Texts([words] if words.strip() else []))
 
 
 def move_storage(caller: Caller, to: str) -> MoveReport | Refused:

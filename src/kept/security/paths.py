@@ -17,7 +17,7 @@ def inside(root: Path, candidate: str | Path) -> Path:
     paths, drive letters, `..`, symlinks that leave the root, NUL, Windows device names.
     """
     text = str(candidate)
-    reason = _refusal(text)
+    reason = refuse_spelling(text)
     if reason is None:
         base = root.resolve()
         try:
@@ -31,8 +31,8 @@ def inside(root: Path, candidate: str | Path) -> Path:
     raise UsageError(f"the path {text!r} {reason}", f"give a plain relative path below {root.name!r}")
 
 
-def _refusal(text: str) -> str | None:
-    """Return why the spelling alone is unacceptable, or None."""
+def refuse_spelling(text: str) -> str | None:
+    """Return why the spelling of a path alone is unacceptable, or None."""
     windows = PureWindowsPath(text)
     if not text.strip():
         return "is empty"

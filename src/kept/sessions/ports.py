@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from kept.core.ports import NodeStore, SessionStore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kept.core.ids import MessageId, SessionId, SourceName, UserId
     from kept.core.messages import Lineage, NewMessage, Passage, Session, StoredMessage
@@ -86,6 +86,10 @@ class Readable(Protocol):
 
     def lineage(self) -> Lineage:
         """Return the links between sessions."""
+        ...
+
+    def read_note(self, session_id: SessionId, key: str) -> JSON:
+        """Return a value stored by `note`, or None."""
         ...
 
 
@@ -197,6 +201,10 @@ class Forgetting(Protocol):
 
     def carry_out(self, plan: ForgetPlan) -> ForgetReport:
         """Remove what was planned, then verify that no search finds it."""
+        ...
+
+    def prepare_neutral_ids(self) -> Callable[[str], str]:
+        """Return the function that gives an id with forgotten words a neutral one: always the same, and no clue."""
         ...
 
     def scrub_entries(self, texts: Sequence[str]) -> int:

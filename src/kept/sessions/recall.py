@@ -176,6 +176,8 @@ def shown(
     """Return a message in the tool's shape, shortened around the terms."""
     said = message.message
     text = said.content if type(said.content) is str and said.content else said.display_text
+    if is_anchor and said.tool_calls and marker is not None:
+        text = marker.show(said)
     if len(text) > chars:
         from kept.sessions.search.occurrences import Marker
 
@@ -251,7 +253,7 @@ def count_dropped(found: Passage, window: int) -> tuple[int, int]:
 
 def index_shown(session: Session, match: StoredMessage, *, marker: "Marker") -> dict[str, JSON]:
     """Return a found session in its shortest form: ids, dates and the snippet."""
-    text = " ".join(match.message.display_text.split())
+    text = " ".join(marker.show(match.message).split())
     return {
         "session_id": session.id,
         "title": session.title,

@@ -28,6 +28,8 @@ class ForgetPlan:
     nodes: tuple[int, ...] = ()
     titles: tuple[SessionId, ...] = ()
     """Sessions that stay but whose title shows removed content."""
+    renamed: tuple[SessionId, ...] = ()
+    """Sessions that stay but get a neutral id, because theirs holds the words."""
     message_count: int = 0
     blob_count: int = 0
     vector_count: int = 0
@@ -38,7 +40,7 @@ class ForgetPlan:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
-        return not (self.sessions or self.messages)
+        return not (self.sessions or self.messages or self.titles or self.nodes or self.renamed)
 
     def as_json(self) -> dict[str, JSON]:
         """Return the plan without any content."""
@@ -53,6 +55,7 @@ class ForgetPlan:
             "nodes": len(self.nodes),
             "cited_elsewhere": len(self.citing),
             "titles": len(self.titles),
+            "session_ids": len(self.renamed),
         }
 
 

@@ -353,12 +353,30 @@ def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None =
             return Refused(
                 Reason.NO_MATCH, f"{name!r} has {wanted} to undo", f"`kept skills log {name}` lists its changes"
             )
+        refused = _refuse_forgotten(editor, name, chosen)
+        if refused is not None:
+            return refused
         present = state_of(editor.home / versions[-1].place)
         moved_on = [path for path in chosen.touched if present.files.get(path) != chosen.after.get(path)]
         if moved_on:
             error = f"{name!r} moved on: {', '.join(moved_on[:5])} changed after change {chosen.number}"
             return Refused(Reason.MOVED_ON, error, f"undo the later changes first: `kept skills log {name}`")
         return _revert(editor, name, chosen, author)
+
+
+def _refuse_forgotten(editor: SkillEditor, name: str, chosen: Version) -> Refused | None:
+    """Return the refusal to undo a change of which nothing is left, or whose files cannot be brought back."""
+    needed = [chosen.before[path] for path in chosen.touched if path in chosen.before]
+    if not chosen.forgotten:
+        return None
+    if not chosen.touched:
+        why = "what it changed was forgotten, which is permanent"
+    elif any(editor.library.versions.content(name, checksum) is None for checksum in needed):
+        why = "the bytes that it would bring back were forgotten"
+    else:
+        return None
+    error = f"change {chosen.number} of {name!r} cannot be undone: {why}"
+    return Refused(Reason.MOVED_ON, error, f"`kept skills log {name}` lists its changes; name another one")
 
 
 def _pick(versions: list[Version], number: int | None) -> Version | None:
@@ -393,5 +411,6 @@ def _revert(editor: SkillEditor, name: str, chosen: Version, author: Author) -> 
     editor.library.usage.change(
         {name: lambda use: replace(use, state=state, archived_at=None if after else numbered.time)}
     )
-    message = f"Change {chosen.number} ({chosen.action}) of {name!r} undone."
+    rest = ", without the lines that were forgotten" if chosen.forgotten else ""
+    message = f"Change {chosen.number} ({chosen.action}) of {name!r} undone{rest}."
     return Changed(name, "undo", numbered.number, numbered.id, message)

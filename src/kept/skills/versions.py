@@ -43,6 +43,8 @@ class Version:
     """Whether the process died before any file changed: the change never happened."""
     source: str = ""
     """The untrusted source that the author had read before the change."""
+    forgotten: bool = False
+    """Whether lines that it added or removed were forgotten: an undo leaves them out."""
 
     @property
     def id(self) -> str:
@@ -177,14 +179,18 @@ class Versions:
             plain = checksum.removesuffix(_EXECUTABLE)
             paths[plain] = path if path == MAIN else paths.get(plain, path)
         new: dict[str, str] = {}
+        lost: dict[str, frozenset[bytes]] = {}
         going = [entry for entry in self._objects(name) if texts.are_found_in_file(entry)]
         for entry in going:
-            data = rewrite(paths.get(entry.name, entry.name), read_bytes(entry) or b"")
+            held = read_bytes(entry) or b""
+            data = rewrite(paths.get(entry.name, entry.name), held)
+            lost[entry.name] = frozenset(held.splitlines()).difference((data or b"").splitlines())
             if data is not None:
                 new[entry.name] = digest(data)
                 write_atomically(self._object(name, new[entry.name]), data)
         for version in known:
             changed = _with_checksums(version, new, texts)
+            changed = replace(changed, forgotten=version.forgotten or _changed_lost_lines(version, lost))
             if changed != version:
                 self._write(name, changed)
         for entry in going:  # last, so that no record ever names bytes that are missing
@@ -277,13 +283,24 @@ class Versions:
 
 
 def _with_checksums(version: Version, new: Mapping[str, str], texts: Texts) -> Version:
-    """Return the record with new checksums, and without a reason that holds one of the texts."""
+    """Return the record with new checksums, and without a reason or session that holds one of the texts."""
 
     def swap(files: Mapping[str, str]) -> dict[str, str]:
         return {path: _swap(checksum, new) for path, checksum in files.items()}
 
     reason = "" if texts.are_in(version.reason) else version.reason
-    return replace(version, before=swap(version.before), after=swap(version.after), reason=reason)
+    session_id = None if texts.are_in(version.session_id or "") else version.session_id
+    before, after = swap(version.before), swap(version.after)
+    return replace(version, before=before, after=after, reason=reason, session_id=session_id)
+
+
+def _changed_lost_lines(version: Version, lost: Mapping[str, frozenset[bytes]]) -> bool:
+    """Whether a version added or removed lines that are lost, rather than keep them."""
+
+    def find_lost(files: Mapping[str, str], path: str) -> frozenset[bytes]:
+        return lost.get(files.get(path, "").removesuffix(_EXECUTABLE), frozenset())
+
+    return any(find_lost(version.before, path) != find_lost(version.after, path) for path in version.touched)
 
 
 def _swap(checksum: str, new: Mapping[str, str]) -> str:

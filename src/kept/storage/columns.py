@@ -1,10 +1,10 @@
 """Columns of our databases that hold text: remove a text from them, and count the rows that still hold it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import apsw
 
@@ -19,6 +19,8 @@ class Part(StrEnum):
     ROW = "row"
     NULL = "null"
     BLANK = "blank"
+    ID = "id"
+    """A neutral id takes the place of one that a client chose, the same in every column."""
     WORDS = "words"
     """Only the words are replaced, because a program parses the rest."""
     BY_STORE = "by its store"
@@ -36,7 +38,11 @@ class TextColumn:
     """The SQL condition for the rows of `:user`."""
 
 
-def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, user: str) -> int:
+NamesIds: TypeAlias = Callable[[str], str]
+"""Returns the neutral id for one that holds a text."""
+
+
+def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, user: str, neutral_id: NamesIds) -> int:
     """Remove the texts from the user's rows; return how many rows were removed or changed."""
     count = 0
     for column in columns:
@@ -46,7 +52,8 @@ def scrub(database: Database, columns: Sequence[TextColumn], texts: Texts, *, us
             keys, found = _rows_holding(connection, column, texts, user)
             where = " AND ".join(f"{key} IS ?" for key in keys)
             for value, key in found:
-                connection.execute(f"{_verb(column)} WHERE {where}", (*new_values(column, value, texts), *key))
+                values = new_values(column, value, texts, neutral_id)
+                connection.execute(f"{_verb(column)} WHERE {where}", (*values, *key))
         count += len(found)
     return count
 
@@ -57,13 +64,15 @@ def _verb(column: TextColumn) -> str:
     return f"UPDATE {column.table} SET {column.column} = ?"  # noqa: S608 - as above
 
 
-def new_values(column: TextColumn, value: bytes, texts: Texts) -> tuple[str | None, ...]:
+def new_values(column: TextColumn, value: bytes, texts: Texts, neutral_id: NamesIds) -> tuple[str | None, ...]:
     """Return what `_verb` binds: nothing for a row that is deleted."""
     match column.part:
         case Part.ROW:
             return ()
         case Part.WORDS:
             return (texts.without_words(value.decode("utf-8", "replace")),)
+        case Part.ID:
+            return (neutral_id(value.decode("utf-8", "replace")),)
         case part:
             return (None if part is Part.NULL else "",)
 

@@ -230,11 +230,14 @@ def remove_stale_temps(path: Path) -> None:
     """Remove the temporary files that killed writers left beside `path`, its own and those of its neighbours."""
     with suppress(OSError):
         target = resolve_link(path)
-        temps = [name for name in os.listdir(target.parent) if _TEMP_MARK in name]  # noqa: PTH208 - names, not paths
-        for name in temps:
-            pid = name.rpartition(_TEMP_MARK)[2].partition("-")[0]
-            if not (pid.isdecimal() and is_alive(int(pid))):
-                target.with_name(name).unlink(missing_ok=True)
+        for name in filter(is_stale_temp, os.listdir(target.parent)):  # noqa: PTH208 - names, not paths
+            target.with_name(name).unlink(missing_ok=True)
+
+
+def is_stale_temp(name: str) -> bool:
+    """Whether a file name is that of a temporary file whose writer was killed."""
+    pid = name.rpartition(_TEMP_MARK)[2].partition("-")[0]
+    return _TEMP_MARK in name and not (pid.isdecimal() and is_alive(int(pid)))
 
 
 def is_alive(pid: int) -> bool:

@@ -157,6 +157,15 @@ class MemoryCatalog:
         """Return at most `limit` of the user's sessions that match."""
         return [name for name, head in self._sessions.items() if _passes(head, conditions)][:limit]
 
+    def titled(self, title: str) -> list[str]:
+        """Return no session: these have no titles."""
+        del title
+        return []
+
+    def titles(self) -> Iterable[tuple[str, str]]:
+        """Return no session: these have no titles."""
+        return ()
+
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:

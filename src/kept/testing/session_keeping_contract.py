@@ -7,6 +7,7 @@ from kept.core.errors import NotFound
 from kept.core.ids import MessageId, SessionId, UserId
 from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Usage
 from kept.core.search import SearchRequest
+from kept.core.text import dumps
 from kept.sessions.ports import Sessions
 from kept.sessions.reports import BLANK, sum_usage
 from kept.testing.session_store_contract import SessionStoreContract, Summarised, refusal, said, session, texts
@@ -164,6 +165,33 @@ class KeepingContract(SessionStoreContract):
         found = store.session(SessionId("a"))
         assert found is not None
         assert (found.title, found.message_count) == (None, 1)
+
+    def test_a_session_whose_id_holds_the_words_gets_a_neutral_one(self) -> None:
+        """Its messages, notes and branches stay together; no import brings it back under the old id."""
+        store = self.store()
+        name = SessionId("call-Quixotopia-71")
+        ids = talk(store, name, "one okapi", "two")
+        store.rename(name, "Kept title")
+        store.note(name, "k", "v")
+        store.branch(name, at=None, new=session("side"))
+        lines = list(store.transfer.export(session_id=name))
+
+        plan = store.forgetting.plan_query("quixotopia")
+        report = store.forgetting.carry_out(plan)
+
+        neutral = SessionId(store.forgetting.prepare_neutral_ids()(name))
+        assert (plan.renamed, plan.messages, report.messages) == ((name,), (), 0)
+        assert "quixotopia" not in neutral.casefold()
+        assert store.session(name) is None
+        found = store.session(neutral)
+        assert found is not None
+        assert (found.title, found.message_count, store.read_note(neutral, "k")) == ("Kept title", 2, "v")
+        assert [row.id for row in store.messages(neutral)] == ids
+        assert texts(store.context(SessionId("side"))) == ["one okapi", "two"]
+        assert {hit.session_id for hit in store.search(SearchRequest("okapi")).messages} == {neutral}
+        assert store.upkeep.check() == []
+        store.transfer.import_lines([dumps(line).encode() for line in lines], source="import:test")
+        assert store.session(name) is None
 
     def test_forgetting_a_user_leaves_the_others(self) -> None:
         """Every session of that user is removed, also from the trash, and no other."""

@@ -180,6 +180,51 @@ class ReadingContract(SessionStoreContract):
         roles = store.search(SearchRequest("okapi", roles=("assistant",))).messages
         assert {hit.message_id for hit in roles} == {ids[1], ids[1] + 2}
 
+    def test_a_title_finds_its_conversation(self) -> None:
+        """Exactly, in other letters or nearly; also where no message has the words, but not past a filter."""
+        store = self.store()
+        for name, title, text in (("a", "fingerprint-login", "error 404"), ("b", None, "an okapi was found")):
+            store.create(session(name))
+            store.append(SessionId(name), [said(text)])
+            if title is not None:
+                store.rename(SessionId(name), title)
+
+        for query in ("fingerprint-login", "FINGERPRINT-LOGIN", "fingerprnt-login", "login"):
+            assert [hit.session_id for hit in store.search(SearchRequest(query)).sessions][:1] == ["a"], query
+        excluded = store.search(SearchRequest("fingerprint-login", exclude_sessions=(SessionId("a"),)))
+        assert "a" not in {hit.session_id for hit in excluded.sessions}
+        assert store.search(SearchRequest("unheard-of")).sessions == ()
+        store.upkeep.delete([SessionId("a")])
+        assert "a" not in {hit.session_id for hit in store.search(SearchRequest("fingerprint-login")).sessions}
+
+    def test_no_search_finds_a_question_to_the_memory_or_its_answer(self) -> None:
+        """Neither by its words nor beside a match, also after a rebuild; it can be read, and what was told is found."""
+        store, name = self.store(), SessionId("a")
+        store.create(session("a"))
+        asked = NewMessage(Message(Role.USER, "where does the okapi sleep?"), START, Origin.LOOKUP)
+        reply = NewMessage(Message(Role.ASSISTANT, "the okapi sleeps"), START, Origin.LOOKUP)
+        ids = store.append(name, [asked, reply, said("the okapi eats leaves"), reply])
+        store.upkeep.reindex()
+
+        for query in ("okapi", "where does the okapi sleep?", '"okapi sleeps"', "okapi NOT leaves", "kap"):
+            found = store.search(SearchRequest(query))
+            assert {hit.message_id for hit in found.messages} <= {ids[2]}, query
+        assert [hit.message_id for hit in store.search(SearchRequest("okapi")).messages] == [ids[2]]
+        assert [row.origin for row in store.messages(name)][:2] == [Origin.LOOKUP, Origin.LOOKUP]
+        assert store.upkeep.check() == []
+
+    def test_operators_and_words_for_times_are_searched_for(self) -> None:
+        """Operators work between digits, capitals and Chinese; a word for a time without conversations is a word."""
+        store = self.store()
+        rows = ("error 404 and 500", "error 404", "AWS and GCP", "AWS", "数据库迁移 周四", "数据库", "for today only")
+        for number, text in enumerate(rows):
+            store.create(session(f"s{number}"))
+            store.append(SessionId(f"s{number}"), [said(text)])
+
+        queries = {"404 NOT 500": "s1", "AWS NOT GCP": "s3", "数据库 NOT 迁移": "s5", "周四": "s4", "today": "s6"}
+        for query, name in queries.items():
+            assert [hit.session_id for hit in store.search(SearchRequest(query)).sessions] == [name], query
+
     def test_any_query_is_answered(self) -> None:
         """No query raises; one without any match gives an empty answer that abstains."""
         store, _, _ = self.open_filled(3)

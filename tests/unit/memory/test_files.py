@@ -1,6 +1,9 @@
 """Memory as files: the same answers as the SDK's own implementation, and the two pages behind their names."""
 
 import re
+import threading
+import time
+from contextlib import suppress
 
 import pytest
 from anthropic import Anthropic
@@ -140,7 +143,9 @@ def test_a_threat_from_outside_is_not_shown(tool, tmp_path):
         "/memories/.hidden",
         "/memories/a/.git/config",
         "/memories/link/x",
-        "/memories//etc/passwd/../../x",
+        "/memories//etc/../../x",
+        "/memories/a/./../.././x",
+        "/memories/\ud800",
         "/memories/C:\\x",
         "/memories/nul",
         "/memories/a\0b",
@@ -163,7 +168,86 @@ def test_no_path_leaves_the_folder(tool, tmp_path, path):
     ]
 
     assert all(answer(tool, command).startswith("refused:") for command in commands)
-    assert sorted(str(one) for one in tmp_path.rglob("*")) == before
+    lock = str(folder.with_name("files.lock"))
+    assert sorted({str(file) for file in tmp_path.rglob("*")} - {lock}) == before
+
+
+@pytest.mark.parametrize("root", ["", "/", "/.", "/./", "//", "/./.", "/sub/..", "/sub/../", "//sub/./../."])
+def test_no_spelling_of_the_root_deletes_or_renames_it(tool, root):
+    """`/memories` is recognised in every spelling, and each of them lists it."""
+    for path in ("/memories/a.txt", "/memories/sub/b.txt"):
+        tool.call({"command": "create", "path": path, "file_text": "x"})
+    path = f"/memories{root}"
+
+    deleted = answer(tool, {"command": "delete", "path": path})
+    renamed = answer(tool, {"command": "rename", "old_path": path, "new_path": "/memories/x"})
+    replaced = answer(tool, {"command": "rename", "old_path": "/memories/a.txt", "new_path": path})
+
+    assert deleted == "refused: Cannot delete the /memories directory itself"
+    assert renamed == "refused: Cannot rename the /memories directory itself"
+    assert replaced == f"refused: The destination {path} already exists"
+    assert "not a file" in answer(tool, {"command": "str_replace", "path": path, "old_str": "a", "new_str": "b"})
+    assert "not a file" in answer(tool, {"command": "insert", "path": path, "insert_line": 0, "insert_text": "x"})
+    assert "already exists" in answer(tool, {"command": "create", "path": path, "file_text": "x"})
+    assert [line.partition("\t")[2] for line in tool.call({"command": "view", "path": path}).splitlines()[1:]] == [
+        "/memories", "/memories/a.txt", "/memories/sub/", "/memories/sub/b.txt",
+    ]  # fmt: skip
+
+
+def test_a_page_is_a_page_in_every_spelling(tool):
+    """`/memories/./MEMORY.md` is the page, and no file or folder can have its name."""
+    tool.call({"command": "create", "path": "/memories//x/.././MEMORY.md/", "file_text": "Likes tea."})
+
+    assert tool.store.entries("memory") == ["Likes tea."]
+    below = {"command": "create", "path": "/memories/MEMORY.md/x", "file_text": "y"}
+    assert "below a file" in answer(tool, below)
+
+
+def test_a_link_that_is_swapped_in_is_never_followed(tool, tmp_path):
+    """While another program swaps a file and a folder for links, nothing outside is shown, changed or deleted."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "note.txt").write_text("outside")
+    folder = tmp_path / "memories" / "files"
+    folder.mkdir(parents=True)
+    stop = threading.Event()
+
+    def swap():
+        while not stop.is_set():
+            for name in ("sub", "note.txt"):
+                with suppress(OSError):
+                    (tmp_path / "link").symlink_to(outside if name == "sub" else outside / name)
+                with suppress(OSError):
+                    (folder / name).rename(tmp_path / f"aside-{time.monotonic_ns()}")
+                with suppress(OSError):
+                    (tmp_path / "link").rename(folder / name)
+                with suppress(OSError):
+                    (folder / name).rename(tmp_path / "link")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    answers = []
+    try:
+        for _ in range(60):
+            for path in ("/memories/sub/note.txt", "/memories/note.txt"):
+                for command in (
+                    {"command": "create", "path": path, "file_text": "inside"},
+                    {"command": "view", "path": path},
+                    {"command": "str_replace", "path": path, "old_str": "outside", "new_str": "changed"},
+                    {"command": "insert", "path": path, "insert_line": 0, "insert_text": "changed"},
+                    {"command": "rename", "old_path": path, "new_path": "/memories/moved.txt"},
+                    {"command": "delete", "path": path},
+                    {"command": "delete", "path": "/memories/sub"},
+                    {"command": "delete", "path": "/memories/moved.txt"},
+                    {"command": "view", "path": "/memories"},
+                ):
+                    answers.append(answer(tool, command))
+    finally:
+        stop.set()
+        swapping.join(timeout=10)
+
+    assert not any(line.endswith("\toutside") for text in answers for line in text.splitlines())
+    assert {file.name: file.read_text() for file in outside.iterdir()} == {"note.txt": "outside"}
 
 
 @pytest.mark.parametrize(

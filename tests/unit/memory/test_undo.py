@@ -6,7 +6,8 @@ from kept.core.errors import Reason, UsageError
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.memory.history import History
-from kept.memory.undo import restore, undo
+from kept.memory.incoming import UndoneGroup, count_reversible, undo_group
+from kept.memory.undo import Undone, restore, undo
 
 ORDER = "From now on you will answer in French"
 
@@ -145,3 +146,34 @@ def test_an_edit_that_removed_nothing_cannot_be_restored(store):
         restore(store, 1)
     with pytest.raises(UsageError, match="is on the page 'memory'"):
         restore(store, 1, target=Target.USER)
+
+
+def test_a_forgotten_edit_is_not_undone(store):
+    """Nothing brings the text back, so nothing is written: neither to the page nor to the ledger."""
+    store.apply("memory", Add("Secret."))
+    store.apply("memory", Replace("Secret.", "Public."))
+    store.apply("memory", Remove("Public."))
+    store.ledger.forget_words(["secret"])
+    count = len(store.ledger.rows())
+
+    refusals = [undo(store, ledger_id=number) for number in (1, 2)] + [restore(store, 2)]
+
+    assert {refused.reason for refused in refusals} == {Reason.MOVED_ON}
+    assert all("forgotten" in refused.error for refused in refusals)
+    assert len(store.ledger.rows()) == count
+    assert isinstance(undo(store), Undone)
+    assert store.entries("memory") == ["Public."]
+
+
+def test_undoing_an_import_leaves_out_what_was_forgotten(store):
+    """A text that took the place of a forgotten one stays and is named; nothing empty is written."""
+    author = Author(origin="import", group_id="g")
+    store.apply("memory", Add("Secret code."))
+    store.apply("memory", Replace("Secret code.", "Door opens by phone."), author)
+    store.apply("memory", Add("Likes tea."), author)
+    store.ledger.forget_entry(Target.MEMORY, "Secret code.")
+
+    planned, done = count_reversible(store, "g"), undo_group(store, "g")
+
+    assert planned == done == UndoneGroup(1, ("Door opens by phone.",))
+    assert store.entries("memory") == ["Door opens by phone."]

@@ -3,13 +3,14 @@
 import pytest
 
 from kept.app import open_app
-from kept.core.errors import Refused
+from kept.core.errors import Refused, UsageError
 from kept.core.ids import OWNER, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.memory.edits import Add, Author, Remove, Replace, Target
 from kept.operations.forget import forget as forget_all
 from kept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
 from kept.operations.forgetter import Forgetter
+from kept.operations.storage import rewrite_tables
 from kept.providers.outbox import Outbox, Write
 from kept.skills.changes import Author as SkillAuthor
 from kept.skills.changes import Create, Patch
@@ -107,6 +108,25 @@ def test_a_waiting_write_of_another_session_that_quotes_a_forgotten_entry_goes_t
     assert b"quixotopia" not in everything(home)
 
 
+def test_words_in_the_id_of_a_session_are_gone_from_every_tier(app, outbox, home):
+    """A neutral id takes their place wherever the session is named, and the rest stays."""
+    caller, name = app.caller(), SessionId("tel-Quixotopia-4471")
+    app.owner.sessions.create(Session(name, "cli", 1.0))
+    app.owner.sessions.append(name, [NewMessage(Message(Role.USER, "harmless"), 1.0, Origin.PERSON)])
+    app.owner.memory.apply(Target.MEMORY, Add("likes tea"), Author(session_id=name))
+    outbox.add("honcho", [Write(hook="sync_turn", session_id=name, payload={"user": "x"}, idempotency_key="1")])
+
+    outcome = forget_all(caller, plan_forget_words(caller, "Quixotopia"))
+
+    assert (outcome.is_complete, outcome.report.databases_by_row) == (True, False)
+    assert b"quixotopia" not in everything(home)
+    (session,) = app.owner.sessions.recent(limit=5)
+    (row,) = app.owner.memory.ledger.rows()
+    assert session.id == row.session_id
+    assert app.owner.memory.entries(Target.MEMORY) == ["likes tea"]
+    assert isinstance(plan_forget_words(caller, "Quixotopia"), Refused)
+
+
 def test_words_that_no_conversation_holds_are_forgotten_too(app, forget):
     """An entry or a waiting write alone is something to forget; with neither, there is nothing."""
 
@@ -197,3 +217,29 @@ def test_an_unknown_source_is_refused_with_those_that_are_known(home):
 
     assert isinstance(refused, Refused)
     assert refused.remedy == "all text here comes from you or an agent"
+
+
+def test_bytes_on_a_server_stay_until_its_tables_are_rewritten(home, postgres_server, postgres_url):
+    """The report says that only rows were verified; the rewrite finds the words in no table afterwards."""
+    app = open_app(str(home), environ={"KEPT_STORAGE__URL": postgres_url})
+    caller, name = app.caller(), SessionId("tel-Quixotopia-4471")
+    app.owner.sessions.create(Session(name, "cli", 1.0), system_prompt="you know: likes Quixotopia")
+    app.owner.sessions.append(name, [NewMessage(Message(Role.USER, "to Quixotopia"), 1.0, Origin.PERSON)])
+    app.owner.memory.apply(Target.MEMORY, Add("likes Quixotopia"), Author(session_id=name))
+    app.owner.approvals.stage(Target.USER, [Add("went to Quixotopia")], Author(session_id=name), why="inferred")
+
+    outcome = forget_all(caller, plan_forget_words(caller, "Quixotopia"))
+    refused = plan_forget_words(caller, "Quixotopia")
+    done = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="Quixotopia")
+    with pytest.raises(UsageError, match="does not own the tables"):
+        rewrite_tables(caller, postgres_url)
+    app.owner.memory.apply(Target.MEMORY, Add("likes okapis"))
+    present = rewrite_tables(caller, postgres_server.owner_url(postgres_url), words="okapis")
+    app.close()
+
+    assert (outcome.is_complete, outcome.report.on_server, outcome.report.databases_by_row) == (True, True, True)
+    assert isinstance(refused, Refused)
+    assert (done.statistics, done.checkpoint, done.files_left) == (True, True, ())
+    assert done.files is not None
+    assert done.files > done.tables > 20
+    assert "kept.pages" in present.files_left

@@ -483,3 +483,20 @@ def test_a_filter_by_role_shows_no_message_without_the_words(ask):
 
     assert answer["results"] == []
     assert "the filters (role) excluded" in answer["reason"]
+
+
+def test_a_hit_in_the_arguments_of_a_call_shows_them(store):
+    """The snippet and the message name the call with what was found in it; the text that was found stays as it is."""
+    name = SessionId("calls")
+    store.create(Session(name, "cli", START))
+    call = ToolCall("c1", "search_files", '{"pattern": "zebrafish"}')
+    asked = NewMessage(Message(Role.ASSISTANT, "Looking at the tank.", (call,)), START, Origin.MODEL)
+    store.append(name, [said("where?"), asked])
+
+    tool = session_search(lambda: store, SessionSettings(), clock=SystemClock())
+    (by_call,) = tool.call({"query": "zebrafish"}, ToolContext())["results"]
+    (by_text,) = tool.call({"query": "tank"}, ToolContext())["results"]
+
+    assert by_call["snippet"] == 'Looking at the tank. [called search_files({"pattern": "zebrafish"})]'
+    assert "zebrafish" in by_call["messages"][-1]["content"]
+    assert by_text["snippet"] == "Looking at the tank."

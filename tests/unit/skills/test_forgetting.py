@@ -4,7 +4,7 @@ import pytest
 
 from kept.skills.changes import Author, Create, Edit, WriteFile
 from kept.skills.document import Document, read_skill
-from kept.skills.editor import SkillEditor
+from kept.skills.editor import SkillEditor, undo
 from kept.skills.forgetting import NO_DESCRIPTION, find_passages, forget_passages, rewrite
 from kept.skills.library import SkillLibrary
 from kept.storage.texts import Texts
@@ -90,3 +90,18 @@ def test_an_archived_skill_and_a_recorded_binary_lose_it_too(editor):
     assert b"quixotopia" not in (editor.home / ".archive" / "go" / "SKILL.md").read_bytes().lower()
     held = [path for path in editor.home.rglob("*") if path.is_file() and b"quixotopia" in path.read_bytes().lower()]
     assert held == [binary]
+
+
+def test_an_undo_says_what_was_forgotten(editor):
+    """A change of which nothing is left is refused and not recorded; another leaves the forgotten lines out."""
+    editor.apply(Create("go", STEPS.replace("1. Walk to Quixotopia\n", "")), PERSON)
+    editor.apply(Edit("go", STEPS), PERSON)
+    editor.apply(Edit("go", STEPS.replace("1. Walk to Quixotopia\n", "1. Fly\n")), PERSON)
+    forget_passages(editor, WORD)
+
+    refused = undo(editor, "go", PERSON, number=2)
+    undone = undo(editor, "go", PERSON)
+
+    assert "was forgotten" in refused.error
+    assert undone.message == "Change 3 (edit) of 'go' undone, without the lines that were forgotten."
+    assert [version.action for version in editor.library.versions.of("go")] == ["create", "edit", "edit", "undo"]

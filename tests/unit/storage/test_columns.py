@@ -39,7 +39,7 @@ def rows(database, sql):
 
 def test_rows_that_hold_the_text_are_removed(database):
     """Of this user, in any case; other rows stay."""
-    done = scrub(database, [TextColumn("notes", "body", Part.ROW, OF_USER)], SECRET, user="owner")
+    done = scrub(database, [TextColumn("notes", "body", Part.ROW, OF_USER)], SECRET, user="owner", neutral_id=str.upper)
 
     assert done == 1
     assert rows(database, "SELECT size FROM notes") == [(2,), (3,), (4,)]
@@ -48,7 +48,7 @@ def test_rows_that_hold_the_text_are_removed(database):
 @pytest.mark.parametrize(("part", "left"), [(Part.NULL, None), (Part.BLANK, ""), (Part.WORDS, "a [forgotten] tree")])
 def test_only_the_column_is_changed(database, part, left):
     """To nothing, to an empty text, or to the text without the words."""
-    done = scrub(database, [TextColumn("notes", "body", part, OF_USER)], SECRET, user="owner")
+    done = scrub(database, [TextColumn("notes", "body", part, OF_USER)], SECRET, user="owner", neutral_id=str.upper)
 
     assert done == 1
     assert rows(database, "SELECT body, title FROM notes WHERE size = 1") == [(left, "one")]
@@ -57,7 +57,7 @@ def test_only_the_column_is_changed(database, part, left):
 
 def test_a_row_is_found_by_its_whole_key(database):
     """A table without numbers is known by the columns of its key."""
-    done = scrub(database, [TextColumn("pairs", "said", Part.ROW)], SECRET, user="owner")
+    done = scrub(database, [TextColumn("pairs", "said", Part.ROW)], SECRET, user="owner", neutral_id=str.upper)
 
     assert done == 1
     assert rows(database, "SELECT a, b, said FROM pairs") == [("x", 2, "oak")]
@@ -67,7 +67,7 @@ def test_what_a_store_removes_is_left_to_it_and_counted(database):
     """The store knows what depends on the row."""
     column = TextColumn("notes", "body", Part.BY_STORE, OF_USER)
 
-    assert scrub(database, [column], SECRET, user="owner") == 0
+    assert scrub(database, [column], SECRET, user="owner", neutral_id=str.upper) == 0
     assert count_holding(database.path, [column], SECRET, user="owner") == 1
 
 
@@ -80,7 +80,7 @@ def test_every_row_of_the_user_that_holds_the_text_is_counted(database, tmp_path
     assert count_holding(database.path, columns, SECRET, user="owner") == 3
     assert count_holding(database.path, columns, SECRET, user="kim") == 1
     assert count_holding(tmp_path / "missing.db", columns, SECRET, user="owner") == 0
-    assert scrub(database, columns[2:], SECRET, user="owner") == 0
+    assert scrub(database, columns[2:], SECRET, user="owner", neutral_id=str.upper) == 0
 
 
 def test_a_file_that_is_not_a_database_is_an_error_in_our_words(tmp_path):

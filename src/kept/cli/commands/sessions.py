@@ -225,7 +225,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
     marker = Marker(answer.found.terms)
     for match in answer.matches:
-        text = " ".join(match.message.message.display_text.split())
+        text = " ".join(marker.show(match.message.message).split())
         passage = marker.around(text, width=PASSAGE_CHARS)
         title, when = match.session.title or "(no title)", local_time(match.message.timestamp)
         later = "" if match.superseded_by is None else f"  (superseded by [{match.superseded_by}])"

@@ -6,12 +6,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kept import operations
-from kept.cli.terminal import JsonFlag, YesFlag, confirm, fail, note, open_caller, print_json, refuse, say, say_exactly
+from kept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    count_noun,
+    fail,
+    note,
+    open_caller,
+    print_json,
+    refuse,
+    say,
+    say_exactly,
+)
 from kept.core.errors import Refused, UsageError
 
 if TYPE_CHECKING:
     from kept.app import Caller
     from kept.operations.storage import MoveReport
+    from kept.storage.postgres.rewrite import Rewritten
 
 storage_app = typer.Typer(no_args_is_help=True, help="Where the home is stored.", rich_markup_mode=None)
 
@@ -96,6 +109,51 @@ def _find_owner_url(caller: "Caller", variable: str | None) -> str:
     if not url:
         raise UsageError(f"the variable {variable} is not set", "set it to postgresql://OWNER:PASSWORD@HOST/DATABASE")
     return url
+
+
+@storage_app.command("rewrite")
+def rewrite(
+    owner_url_env: OwnerFlag = None,
+    query: Annotated[
+        str | None, typer.Option("--query", help="Words that were forgotten: look for them in the server's files.")
+    ] = None,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write every table on the server anew, so that its files keep nothing that was forgotten.
+
+    Run it as the owner of the tables; each table is locked while it is written. --query needs a role that may read
+    the files of the server. Exit code 1: tables still contain the words; 75: only the server's log does.
+    """
+    with open_caller() as caller:
+        url = _find_owner_url(caller, owner_url_env)
+        if not confirm("Lock and rewrite every table of kept on the server, of all users?", yes=yes):
+            fail("nothing was rewritten", code=1)
+        done = operations.storage.rewrite_tables(caller, url, words=query or "")
+    if as_json:
+        print_json(done.as_json())
+    else:
+        _show_rewrite(done, is_asked=query is not None)
+    if done.files_left:
+        fail("some tables still contain the words", "end old transactions on the server, then run it again", code=1)
+    if done.log_files_left:
+        fail("the server's log still contains the words", "the server overwrites it as it writes on", code=75)
+
+
+def _show_rewrite(done: "Rewritten", *, is_asked: bool) -> None:
+    say(f"rewritten: {count_noun(done.tables, 'table')}, {done.bytes_before:,} bytes before, {done.bytes_after:,} now")
+    if not done.statistics:
+        say("not rewritten: the planner's samples of columns, which only the owner of the database can rewrite")
+    if not done.checkpoint:
+        say("the server's log was not closed: this role may not run CHECKPOINT")
+    for name in done.files_left:
+        say(f"still in {name}")
+    if done.log_files_left:
+        say(f"still in {count_noun(done.log_files_left, 'file')} of the server's log")
+    if done.files is not None:
+        say(f"verified: the files of {count_noun(done.files, 'table or index', 'tables and indexes')} were searched")
+    elif is_asked:
+        say("not verified: this role may not read the files of the server")
 
 
 @storage_app.command("create-role")

@@ -260,3 +260,8 @@ def _show_report(outcome: "ForgetOutcome") -> None:
     if outcome.is_complete:
         how = "rows" if report.databases_by_row else "rows and bytes"
         say(f"verified: {count_noun(report.files_searched, 'file')} of the home searched, databases by their {how}")
+    if report.on_server:
+        note(
+            "not verified: PostgreSQL keeps the bytes of deleted rows in its files and its log; "
+            "`kept storage rewrite` writes the tables anew"
+        )

@@ -113,7 +113,7 @@ def _list_passages(answer: SearchAnswer | None) -> list[ShownPassage]:
     return [
         ShownPassage(
             message,
-            show_marked(marker.around(message.message.display_text, width=_PASSAGE_CHARS), terms),
+            show_marked(marker.around(marker.show(message.message), width=_PASSAGE_CHARS), terms),
             hit.score,
             split_score(hit.parts),
         )

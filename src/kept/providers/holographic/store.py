@@ -153,6 +153,10 @@ class FactStore:
             going = self._select_facts(unit, request)
             for fact_id in going:
                 self._delete(unit, fact_id)
+            texts = Texts(request.texts)
+            for _, session_id, *_rest in self._run(unit, _SQL.contents):
+                if session_id and texts.are_in(session_id):
+                    self._run(unit, _SQL.hide_session, session_id=session_id)
         with self._database.writing() as unit:
             self._run(unit, _SQL.merge_index)  # deleted words stay in the segments of the index until they are merged
         with self._database.reading() as unit:

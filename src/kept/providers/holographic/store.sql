@@ -108,6 +108,9 @@ UPDATE facts SET vector = :vector WHERE id = :id;
 -- name: contents
 SELECT id, session_id, text, category, tags FROM facts WHERE user_id = :user;
 
+-- name: hide_session
+UPDATE facts SET session_id = '' WHERE session_id = :session_id AND user_id = :user;
+
 -- name: merge_index
 INSERT INTO facts_index (facts_index) VALUES ('optimize');
 

@@ -29,7 +29,7 @@ class PostgresCatalog:
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:
         """Return the messages that exist and were not rewound."""
         found: dict[int, MessageHead] = {}
-        bindings = {"ids": list(ids), "most_bytes": _SHORT_BYTES}
+        bindings = {"user": self._user, "ids": list(ids), "most_bytes": _SHORT_BYTES}
         rows: Iterable[Any] = self._unit.execute(SQL.messages, bindings).fetchall()
         for number, name, kind, moment, detail, text, *rest in rows:
             if number is None:
@@ -54,6 +54,15 @@ class PostgresCatalog:
         """Return at most `limit` of the user's sessions that match."""
         named = conditions._asdict() | {"user": self._user, "limit": limit}
         return [str(name) for (name,) in self._unit.execute(SQL.filtered_sessions, _as_lists(named))]
+
+    def titled(self, title: str) -> list[str]:
+        """Return the user's sessions with this title; upper and lower case do not matter."""
+        return [str(name) for (name,) in self._unit.execute(SQL.titled, {"user": self._user, "title": title})]
+
+    def titles(self) -> Iterable[tuple[str, str]]:
+        """Yield id and title of every session of the user that has one, the newest first."""
+        rows = self._unit.execute(SQL.titles, {"user": self._user})
+        return ((str(name), str(title)) for name, title in rows)
 
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False

@@ -18,11 +18,13 @@ ORDER BY id;
 -- texts of tools are found by the index alone
 SELECT id, content FROM messages
 WHERE user_id = :user AND id < :below AND role IN ('user', 'assistant') AND state <> 'rewound'
-  AND origin IS DISTINCT FROM 'synthetic'
+  AND coalesce(origin, '') NOT IN ('synthetic', 'lookup')
 ORDER BY id DESC LIMIT :limit;
 
 -- name: messages
-SELECT * FROM find_messages(:ids, :most_bytes);
+SELECT * FROM find_messages(ARRAY(
+  SELECT id FROM messages WHERE user_id = :user AND id = ANY(:ids) AND origin IS DISTINCT FROM 'lookup'
+), :most_bytes);
 
 -- name: ids_by_session
 SELECT * FROM list_messages(:ids);
@@ -52,6 +54,13 @@ WHERE s.user_id = :user AND s.id = ANY(:ids);
 -- name: ids_near
 SELECT id FROM messages WHERE user_id = :user AND session_id = :session AND id BETWEEN :first AND :last ORDER BY id;
 
+-- name: titled
+SELECT id FROM sessions WHERE user_id = :user AND lower(title) = lower(:title) AND trashed IS NULL;
+
+-- name: titles
+SELECT id, title FROM sessions WHERE user_id = :user AND title IS NOT NULL AND trashed IS NULL
+ORDER BY last_active DESC;
+
 -- name: timeline
 -- the sessions are chosen first, because a time may have thousands of them
 SELECT total, id, (
@@ -60,7 +69,8 @@ SELECT total, id, (
     AND (:roles IS NULL OR m.role = ANY(:roles))
     AND (:exclude_messages IS NULL OR m.id <> ALL(:exclude_messages))
   -- what a person said describes a conversation best
-  ORDER BY (m.role = 'user' AND m.origin IS DISTINCT FROM 'synthetic') DESC, m.id LIMIT 1
+  ORDER BY m.origin IS NOT DISTINCT FROM 'lookup', (m.role = 'user' AND m.origin IS DISTINCT FROM 'synthetic') DESC, m.id
+  LIMIT 1
 )
 FROM (
   SELECT s.id, greatest(s.started, coalesce(:after, s.started)) AS began, count(*) OVER () AS total FROM sessions AS s

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -24,6 +24,7 @@ _PAGE = 2_000
 _PROBES = 12
 _WORD = re.compile(r"\w{4,40}")
 _TELLING_ID = 12
+_NEUTRAL_DIGITS = 16
 _LONG = 40
 """From this length on a message is unlikely to occur elsewhere by chance."""
 _PASSAGES = 30
@@ -126,12 +127,14 @@ class RowForgetting:
         with self._database.reading() as connection:
             found = sorted(set(self._find_messages(connection, needle)))
             titles = [one for one, title in connection.execute(SQL.titles, (self._user,)) if needle in title.casefold()]
+            own = [SessionId(one) for (one,) in connection.execute(SQL.of_user, (self._user,))]
             plan = self._plan_messages(connection, found, needle)
             said = _nodes_saying(connection, needle, user=self._user)
         return replace(
             plan,
             nodes=tuple({*plan.nodes, *said}),
             titles=tuple(SessionId(one) for one in titles),
+            renamed=tuple(session_id for session_id in own if needle in session_id.casefold()),
             texts=(needle,),
         )
 
@@ -175,6 +178,9 @@ class RowForgetting:
             _blank(connection, plan, user=self._user)
         removed = removal.purge_sessions(self._database, plan.sessions, keep_borrowed=False)
         removed.blobs += self._remove_single(plan.messages)
+        neutral_id = self.prepare_neutral_ids()
+        for session_id in plan.renamed:
+            self._rename(session_id, neutral_id(session_id))
         try:
             self._store.file.erase()
             bytes_gone = True
@@ -191,6 +197,23 @@ class RowForgetting:
             bytes_gone=bytes_gone,
             vectors=plan.vector_count,
         )
+
+    def prepare_neutral_ids(self) -> Callable[[str], str]:
+        """Return the function that gives an id with forgotten words a neutral one: always the same, and no clue."""
+        with self._database.writing() as connection:
+            salt = removal.make_salt(connection)
+        return lambda value: f"forgotten-{removal.session_mark(salt, value)[:_NEUTRAL_DIGITS]}"
+
+    def _rename(self, session_id: SessionId, name: str) -> None:
+        """Give a session another id, also where the rows of this store refer to it."""
+        names = (name, session_id)
+        with self._database.writing() as connection:
+            ((title,),) = connection.execute(SQL.title, (session_id,)).fetchall()
+            connection.execute(SQL.copy_session, names)
+            for sql in (SQL.move_messages, SQL.move_carried, SQL.move_notes, SQL.move_nodes):
+                connection.execute(sql, names)
+            connection.execute(removal.SQL.drop_session, (session_id,))
+            connection.execute(session_rows.SQL.set_title, (title, name))  # titles are unique
 
     def _find_messages(self, connection: Connection, needle: str) -> Iterator[tuple[int, str]]:
         texts = Texts([needle])
@@ -275,6 +298,7 @@ def _own_part(connection: Connection, plan: ForgetPlan, *, user: UserId) -> Forg
         plan,
         sessions=_own_sessions(connection, plan.sessions, user=user),
         titles=_own_sessions(connection, plan.titles, user=user),
+        renamed=_own_sessions(connection, plan.renamed, user=user),
         messages=own_messages(plan.messages),
         summaries=own_messages(plan.summaries),
         citing=own_messages(plan.citing),
@@ -325,7 +349,9 @@ def _nodes_saying(connection: Connection, needle: str, *, user: UserId) -> list[
 
 def _leave_marks(connection: Connection, plan: ForgetPlan, *, user: UserId, now: float) -> None:
     salt = removal.make_salt(connection)
-    marks = [removal.session_mark(salt, removal.mark_scope(session_id, user)) for session_id in plan.sessions]
+    # an import would bring a session back under the id that holds the words
+    sessions = (*plan.sessions, *plan.renamed)
+    marks = [removal.session_mark(salt, removal.mark_scope(session_id, user)) for session_id in sessions]
     for number in plan.messages:
         for row in connection.execute(SQL.one, (number,)):
             mark = fingerprint(row[2], row[3], row[4], row[5])

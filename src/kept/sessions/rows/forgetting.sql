@@ -25,7 +25,7 @@ JOIN sessions AS s ON s.id = n.session_id WHERE s.user_id = ? ORDER BY given.key
 -- name: every
 -- damage can change types, and a damaged message must be found too
 SELECT id, session_id, CAST(content AS TEXT), CAST(tool_calls AS TEXT), CAST(reasoning AS TEXT),
-  CAST(parts AS TEXT) FROM messages
+  CAST(parts AS TEXT), CAST(tool_name AS TEXT), CAST(tool_call_id AS TEXT) FROM messages
 WHERE id > ? AND session_id IN (SELECT id FROM sessions WHERE user_id = ?) ORDER BY id LIMIT ?;
 
 -- name: origins
@@ -94,6 +94,30 @@ DELETE FROM message_vectors WHERE message_id = ?;
 
 -- name: titles
 SELECT id, CAST(title AS TEXT) FROM sessions WHERE user_id = ? AND title IS NOT NULL;
+
+-- name: title
+SELECT title FROM sessions WHERE id = ?;
+
+-- name: copy_session
+INSERT INTO sessions (
+  id, source, user_id, profile, project, model, parent_session_id, link, started, ended, end_reason, archived, trashed,
+  last_active, message_count, prompt_hash, context_from, metadata
+)
+SELECT ?, source, user_id, profile, project, model, parent_session_id, link, started, ended, end_reason, archived,
+  trashed, last_active, message_count, prompt_hash, context_from, metadata
+FROM sessions WHERE id = ?;
+
+-- name: move_messages
+UPDATE messages SET session_id = ? WHERE session_id = ?;
+
+-- name: move_carried
+UPDATE carried SET session_id = ? WHERE session_id = ?;
+
+-- name: move_notes
+UPDATE notes SET session_id = ? WHERE session_id = ?;
+
+-- name: move_nodes
+UPDATE nodes SET session_id = ? WHERE session_id = ?;
 
 -- name: nodes
 SELECT id, depth, children FROM nodes WHERE session_id = ? ORDER BY depth;

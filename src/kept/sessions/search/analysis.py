@@ -73,8 +73,8 @@ class IndexedText(NamedTuple):
 def indexed_text(
     message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
 ) -> IndexedText:
-    """Return the searchable text of a row; copies of other messages are left out."""
-    if origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER):
+    """Return the searchable text of a row; copies of other messages, and questions to the memory, are left out."""
+    if origin == Origin.LOOKUP or (origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER)):
         return IndexedText(message_id, "", "")
     if role == "tool" and tool_name in RECALLS:
         return IndexedText(message_id, "", tool_name)

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Role
+from kept.core.messages import Origin, Role
 from kept.core.search import Found, FoundMessage, FoundSession, SearchRequest
 from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.search.correction_words import Relation, find_relation, is_about_another_thing
@@ -13,6 +13,7 @@ from kept.sessions.search.corrections import Statement, begins_correction, find_
 from kept.sessions.search.query import asks, is_asking
 
 if TYPE_CHECKING:
+    from kept.core.messages import StoredMessage
     from kept.sessions.ports import Readable
 
 COMPARED: Final = 12
@@ -75,18 +76,31 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
 
 
 def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
-    """Return the questions to the memory itself, with their answers: they tell nothing that was not there before.
+    """Return questions to the memory itself, with their answers, that were stored before such messages had an origin.
 
-    Those are a person's questions in a chat without a model. In any other conversation a question may tell something.
+    Those are a person's questions in a chat without a model, whose answers count as a model's there; later ones are
+    in no index.
     """
     shown = {hit.best_message_id for hit in found.sessions[:_READ]}
     shown.update(hit.message_id for hit in found.messages[:COMPARED])
     rows = store.messages_by_id(sorted(shown))
     asked = [row for row in rows if row.message.role is Role.USER and is_asking(row.message.text)]
     sessions = {row.session_id: store.session(row.session_id) for row in asked}
-    chats = {name for name, one in sessions.items() if one is not None and one.source == "cli" and one.model is None}
-    answers = [row for row in rows if row.message.role is Role.ASSISTANT]
-    return frozenset(row.id for row in (*asked, *answers) if row.session_id in chats)
+    chats = {
+        name
+        for name, one in sessions.items()
+        # what a program stored or imported has no pages that a prompt showed
+        if one is not None and one.source == "cli" and one.model is None and store.read_note(name, "frozen") is not None
+    }
+    asked = [row for row in asked if row.session_id in chats and _is_unmarked(store, row)]
+    answers = [row for row in rows if row.message.role is Role.ASSISTANT and row.session_id in chats]
+    return frozenset(row.id for row in (*asked, *answers) if row.origin is not Origin.LOOKUP)
+
+
+def _is_unmarked(store: "Readable", asked: "StoredMessage") -> bool:
+    """Whether a question is from before there were marks: its answer has none either."""
+    after = store.window(asked.id, before=0, after=1)[1:]
+    return not any(row.origin is Origin.LOOKUP for row in after)
 
 
 def _drop(found: Found, dropped: Collection[MessageId]) -> Found:

@@ -6,7 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
 from kept.core.ids import MessageId, SessionId
-from kept.core.search import Explained, Found, FoundMessage, FoundSession, SearchRequest, Stage, TermMatch
+from kept.core.search import (
+    Explained,
+    Found,
+    FoundMessage,
+    FoundSession,
+    SearchRequest,
+    Stage,
+    TermMatch,
+)
 from kept.core.values import dataclass, replace
 from kept.sessions.search.candidates import find_candidates, list_few, read_lists
 from kept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
@@ -29,6 +37,7 @@ from kept.sessions.search.terms import (
     unknown_weight,
 )
 from kept.sessions.search.timeline import add_time, list_conversations, nearness, session_nearness
+from kept.sessions.search.titles import add_titled
 
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
@@ -48,14 +57,34 @@ def search(
     """Return what answers `request`, ranked. No query raises; an empty answer counts what the filters excluded.
 
     `embed` makes the vector of a question, None where there are no vectors; similarity is added to the words' score.
+    Words that name a time, or a title, find the conversations of that time, or with that title.
     """
-    query = parse(request.query, now)
-    is_asked = asks(request.query)
+    query, is_asked = parse(request.query, now), asks(request.query)
     may_ask_time = bool(query.dates) or not query.terms or is_asked
     may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query.lower().split())
     period = read_period(request, now) if may_ask_time else None
     if period is not None:
-        return list_conversations(catalog, request, period)
+        listed = list_conversations(catalog, request, period)
+        if listed.sessions or is_asked or not request.query.strip():
+            return listed
+        # a word for a time may also be a word that somebody wrote
+        written = replace(request, query=f'"{request.query.replace(chr(34), " ")}"')
+        found = _search_words(postings, catalog, written, parse(written.query), embed=embed, budget=budget)
+        return found if found.sessions and not found.abstained else listed
+    found = _search_words(postings, catalog, request, query, embed=embed, budget=budget)
+    return found if is_asked else add_titled(found, catalog, request)
+
+
+def _search_words(
+    postings: Postings,
+    catalog: Catalog,
+    request: SearchRequest,
+    query: Query,
+    *,
+    embed: Callable[[str], Similarity | None] | None,
+    budget: Budget | None,
+) -> Found:
+    is_asked = asks(request.query)
     forms = WordForms.choose(postings, query, request.query)
     terms = look_up_terms(postings, query, forms, is_asked=is_asked) if postings.documents else []
     query = add_forms(query, forms) if query.condition is not None else query
@@ -290,7 +319,7 @@ class _Search:
                 line.factor *= self._ranking.weights.tool
             if self._query.dates:
                 line.date = self._date(line.mask, head.timestamp)
-        left = [line for line in lines if line.factor]
+        left = self._weaken_echoes([line for line in lines if line.factor], passing, texts)
         if not self._query.is_phrase:  # a phrase is the same in all texts
             proximity = self._add_proximity(left, texts)
             self._turns.mark(left, texts, self._filters.heads, read=self._postings.texts, alike=proximity.asks_alike)
@@ -298,6 +327,27 @@ class _Search:
         for session in sessions:
             session.lines = [line for line in session.lines if line.message_id in done]
             session.similarity = self._meanings.of_session(session.lines)
+
+    def _weaken_echoes(
+        self, lines: list[Line], heads: Mapping[int, MessageHead], texts: Mapping[int, str]
+    ) -> list[Line]:
+        """Return the lines with less weight for answers to the question itself where others have its words.
+
+        Such an answer has none of its words: only the question before it was found. Of those that say the same, only
+        the newest is left. It may still be the answer, so it stays, and keeps its weight if nothing else was found.
+        """
+        echoes = [
+            line
+            for line in lines
+            if not line.mask and line.previous in self._repeating and heads[line.message_id].role == "assistant"
+        ]
+        if not echoes or not any(line.mask for line in lines):
+            return lines
+        newest = {texts.get(line.message_id, ""): line for line in sorted(echoes, key=lambda line: line.message_id)}
+        for line in echoes:
+            is_newest = newest[texts.get(line.message_id, "")] is line
+            line.factor *= self._ranking.weights.echo if is_newest else 0.0
+        return [line for line in lines if line.factor]
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:
         names = [term.text for term in self._terms if term.speaker_frequency]

@@ -3,13 +3,15 @@
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import repeat
 from typing import Final, NamedTuple
 
+from kept.core.messages import Message
 from kept.core.text import UNSPACED, WORD, quotes_memory, stop_words
 from kept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from kept.sessions.search.postings import Analyzer, MessageHead, Similarity
-from kept.sessions.search.query import asks, find_role, is_asking
+from kept.sessions.search.query import FORMING, asks, find_role, is_asking
 from kept.sessions.search.ranking import ALIKE, WEIGHTS, Line, SessionLines, Weights
 
 _TEXT_CHARACTERS = 8_000
@@ -186,7 +188,13 @@ class Repetition:
             return quotes_memory(text)
         if not self._is_asked or head.role != "user" or len(text) > self._most:
             return False
-        return is_asking(text) and content_words(text) <= self._words
+        return is_asking(text) and content_words(text) - _forming_words() <= self._words
+
+
+@cache
+def _forming_words() -> frozenset[str]:
+    """Return the words that form a question, without endings: "remind me which …" asks for nothing more."""
+    return frozenset(base(word) for word in FORMING)
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -365,6 +373,14 @@ class Marker:
     def __init__(self, terms: Sequence[str] = ()) -> None:
         self._terms = terms
         self._places: dict[str, list[tuple[int, str]]] = {}
+
+    def show(self, message: Message) -> str:
+        """Return the text of a match, with the calls whose arguments were found and not the text itself."""
+        text = message.display_text
+        if not message.tool_calls or self._hits(message.text):
+            return text
+        calls = [f"[called {call.name}({call.arguments})]" for call in message.tool_calls if self._hits(call.arguments)]
+        return "\n".join([*filter(None, [message.text]), *calls]) if calls else text
 
     def around(self, text: str, *, width: int) -> str:
         """Return at most about `width` characters of `text`, from where most of the terms are."""

@@ -211,6 +211,14 @@ class Catalog(Protocol):
         """Return at most `limit` of the user's sessions that match."""
         ...
 
+    def titled(self, title: str) -> list[str]:
+        """Return the user's sessions with this title; upper and lower case do not matter."""
+        ...
+
+    def titles(self) -> Iterable[tuple[str, str]]:
+        """Yield id and title of every session of the user that has one, the newest first."""
+        ...
+
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:

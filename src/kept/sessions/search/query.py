@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from functools import cache, lru_cache
+from itertools import pairwise
 from typing import Final, TypeAlias
 
 from kept.core.clock import find_spans
@@ -85,6 +86,9 @@ class Query:
         return isinstance(self.condition, Term) and self.condition.kind is Kind.PHRASE
 
 
+_Token: TypeAlias = tuple[str | None, str | None, str | None]
+"""A phrase, a bracket or a word; the others are None."""
+_OPERATORS: Final = frozenset({"AND", "OR", "NOT"})
 _TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
 _PREFIX = re.compile(r"[\w.@/-]*\w\*")
 _QUOTED = re.compile(r'"[^"]*"')
@@ -120,6 +124,8 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+FORMING: Final = _FRAMES | _BEGINNINGS
+"""Words that say how something is asked, not what."""
 _INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
 _ENDS: Final = tuple(_read_words("ends"))
 _ENDING: Final = 40
@@ -260,13 +266,29 @@ def _split_unspaced(run: str, stops: Iterable[str]) -> list[Term]:
 
 def _condition(text: str) -> Node | None:
     """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
-    if not _EXPLICIT.search(text) or text.count('"') % 2 or text.isupper():
+    if not _EXPLICIT.search(text) or text.count('"') % 2:
         return None
     outside = "" if text.startswith('"') else _QUOTED.sub(" ", text)
     if outside and not _EXPLICIT.search(outside) and ("?" in outside or is_asking(outside)):
         return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
     tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
-    return _Reader(tokens).read()
+    return None if text.isupper() and _is_shouted(tokens) else _Reader(tokens).read()
+
+
+def _is_shouted(tokens: Sequence[_Token]) -> bool:
+    """Whether AND, OR and NOT are words of a sentence in capitals: function words, or words side by side, show it.
+
+    So does "OR NOT". Digits, scripts without case and phrases tell nothing: "404 NOT 500" and "AWS NOT GCP" are
+    operators.
+    """
+    words = [word for _, _, word in tokens]
+    if _OPERATORS.isdisjoint(words):
+        return False
+    if ("OR", "NOT") in pairwise(words):
+        return True
+    cased = ["" if word is None or word in _OPERATORS or not word.isupper() else word.lower() for _, _, word in tokens]
+    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not _BEGINNINGS.isdisjoint(cased)
+    return has_function_word or any(first and second for first, second in pairwise(cased))
 
 
 class _BrokenSyntaxError(Exception):
@@ -276,7 +298,7 @@ class _BrokenSyntaxError(Exception):
 class _Reader:
     """One pass over the tokens of an explicit query."""
 
-    def __init__(self, tokens: Sequence[tuple[str | None, str | None, str | None]]) -> None:
+    def __init__(self, tokens: Sequence[_Token]) -> None:
         self._tokens = tokens
         self._place = 0
         self._depth = 0

@@ -76,6 +76,8 @@ class Weights:
     """Share of the session's own sum in its score, while all of it is as short as one message may be."""
     tool: float = 0.5
     """Factor of the score of a tool's output."""
+    echo: float = 0.2
+    """Factor of the score of an answer to the question itself that has none of its words."""
     cron: float = 0.6
     """Factor of the score of a scheduled conversation."""
     headless: float = 0.9

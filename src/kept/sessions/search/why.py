@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from kept.core.ids import MessageId, SessionId, SourceName
-from kept.core.messages import StoredMessage
+from kept.core.messages import Origin, StoredMessage
 from kept.core.search import Explained, FoundSession, Period, SearchRequest, TermMatch
 from kept.core.text import JSON
 from kept.sessions.ports import Readable
@@ -81,7 +81,7 @@ def explain(store: Readable, request: SearchRequest, message: StoredMessage) -> 
         return _explain_time(message, found, found.found.period)
     explained = found.found.explained
     assert explained is not None
-    if message.id in found.dropped:
+    if message.id in found.dropped or message.origin is Origin.LOOKUP:
         reason = "it is a question to the memory itself, which tells nothing"
         return Explanation(message.id, message.session_id, "excluded", reason, excluded_by="question")
     sessions = _drop_questions(explained.sessions, found, message)

@@ -315,6 +315,15 @@ class SqliteCatalog:
         }
         return [str(name) for (name,) in self._connection.execute(SQL.filtered_sessions, bindings).fetchall()]
 
+    def titled(self, title: str) -> list[str]:
+        """Return the user's sessions with this title; upper and lower case do not matter."""
+        return [str(name) for (name,) in self._connection.execute(SQL.titled, {"user": self._user, "title": title})]
+
+    def titles(self) -> Iterable[tuple[str, str]]:
+        """Yield id and title of every session of the user that has one, the newest first."""
+        rows = self._connection.execute(SQL.titles, {"user": self._user})
+        return ((str(name), str(title)) for name, title in rows)
+
     def timeline(
         self, conditions: TimeFilter, limit: int, *, is_oldest_first: bool = False
     ) -> tuple[int, list[tuple[str, int]]]:

@@ -42,7 +42,7 @@ FROM json_each(?) LEFT JOIN message_words_docsize AS size ON size.id = value;
 -- name: heads
 -- damage can change types
 SELECT messages.id, CAST(session_id AS TEXT), CAST(role AS TEXT), CAST(timestamp AS REAL), external_id
-FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound';
+FROM json_each(?) CROSS JOIN messages ON messages.id = value WHERE state <> 'rewound' AND origin IS NOT 'lookup';
 
 -- name: texts
 -- a text that is not ASCII, or has a NUL, is longer than its characters; only its folded form can be compared
@@ -52,7 +52,8 @@ WHERE id IN (SELECT value FROM json_each(?1)) AND (?2 = '%' OR content LIKE ?2 O
 -- name: talk_before
 -- texts of tools are found by the index alone
 SELECT id, CAST(content AS TEXT) FROM messages
-WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound' AND origin IS NOT 'synthetic'
+WHERE id < ? AND role IN ('user', 'assistant') AND state <> 'rewound'
+  AND coalesce(origin, '') NOT IN ('synthetic', 'lookup')
 ORDER BY id DESC LIMIT ?;
 
 -- name: sessions
@@ -104,6 +105,13 @@ FROM json_each(?1) CROSS JOIN sessions AS s ON s.id = value WHERE s.user_id = ?2
 -- name: other_user
 SELECT 1 WHERE EXISTS (SELECT 1 FROM sessions WHERE user_id < ?) OR EXISTS (SELECT 1 FROM sessions WHERE user_id > ?);
 
+-- name: titled
+SELECT id FROM sessions WHERE user_id = :user AND lower(title) = lower(:title) AND trashed IS NULL;
+
+-- name: titles
+SELECT id, title FROM sessions WHERE user_id = :user AND title IS NOT NULL AND trashed IS NULL
+ORDER BY last_active DESC;
+
 -- name: count_timeline
 SELECT count(*) FROM sessions AS s
   WHERE s.user_id = :user AND s.trashed IS NULL
@@ -129,7 +137,7 @@ SELECT id, (
     AND (:roles IS NULL OR m.role IN (SELECT value FROM json_each(:roles)))
     AND (:exclude_messages IS NULL OR m.id NOT IN (SELECT value FROM json_each(:exclude_messages)))
   -- what a person said tells most of a conversation
-  ORDER BY m.role = 'user' AND m.origin IS NOT 'synthetic' DESC, m.id LIMIT 1
+  ORDER BY m.origin IS 'lookup', m.role = 'user' AND m.origin IS NOT 'synthetic' DESC, m.id LIMIT 1
 )
 FROM (
   SELECT s.id, max(s.started, coalesce(:after, s.started)) AS began FROM sessions AS s

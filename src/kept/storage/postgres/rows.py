@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 from kept.core.errors import StorageError
 from kept.core.ports import UnitOfWork
 from kept.core.values import dataclass
-from kept.storage.columns import Part, TextColumn, new_values
+from kept.storage.columns import NamesIds, Part, TextColumn, new_values
 from kept.storage.postgres.database import SCHEMA, UserDatabase
 from kept.storage.postgres.statements import list_user_tables
 from kept.storage.texts import Texts
@@ -229,7 +229,7 @@ def advance_message_ids(database: UserDatabase, highest: int, *, goes_on: bool) 
             unit.execute("INSERT INTO message_numbers (next_id, range_end) VALUES (?, ?)", (highest + 1, end))
 
 
-def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -> int:
+def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts, neutral_id: NamesIds) -> int:
     """Remove the texts from the user's rows; return how many rows were removed or changed."""
     count = 0
     for column in columns:
@@ -242,7 +242,7 @@ def scrub(database: UserDatabase, columns: Sequence[TextColumn], texts: Texts) -
                     sql = f"DELETE FROM {column.table} WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
                     unit.execute(sql, (user, place))
                 else:
-                    (new,) = new_values(column, value.encode(), texts)
+                    (new,) = new_values(column, value.encode(), texts, neutral_id)
                     sql = f"UPDATE {column.table} SET {column.column} = ? WHERE user_id = ? AND ctid = ?::tid"  # noqa: S608 - as above
                     unit.execute(sql, (new, user, place))
                 count += 1

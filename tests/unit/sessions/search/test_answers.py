@@ -103,10 +103,15 @@ def test_why_says_that_a_message_repeats_the_question(store: SqliteSessionStore)
 
 
 def test_no_question_to_the_memory_answers_another_one(store: SqliteSessionStore) -> None:
-    """A chat without a model that asks for a name tells none; of its conversation what it tells is shown."""
+    """A chat without a model that asks for a name tells none; of its conversation what it tells is shown.
+
+    It was stored before such messages had an origin: only our own chats have notes.
+    """
     say(store, "a", DAY, "my sister is called Anna", "Noted")
     say(store, "q", 2 * DAY, "what is the name of my sister in law", "I have nothing on that")
     say(store, "b", 3 * DAY, "is my sister home", "no idea", "my sister comes on Sunday", "Noted")
+    for name in ("a", "q", "b"):
+        store.note(SessionId(name), "frozen", {})
 
     found = find_conversations(store, SearchRequest("what is my sister called?"))
     explanation = explain(store, SearchRequest("what is my sister called?"), store.messages(SessionId("q"))[0])
@@ -116,6 +121,49 @@ def test_no_question_to_the_memory_answers_another_one(store: SqliteSessionStore
         "my sister comes on Sunday",
     ]
     assert (explanation.outcome, explanation.excluded_by) == ("excluded", "question")
+
+
+@pytest.mark.parametrize(
+    ("fact", "question", "again", "reply"),
+    [
+        ("The staging database listens on port 5433.", "Which port does the staging database use?",
+         "Remind me which port the staging database uses?", "I could not find that in the repository."),
+        ("Die Testdatenbank lauscht auf Port 5433.", "Welchen Port hat die Testdatenbank?",
+         "Welchen Port hat die Testdatenbank nochmal?", "Das habe ich nicht gefunden."),
+        ("La base de pruebas escucha en el puerto 5433.", "¿Qué puerto usa la base de pruebas?",
+         "¿Qué puerto usa la base de pruebas?", "No lo he encontrado."),
+        ("La base de test écoute sur le port 5433.", "Quel port utilise la base de test ?",
+         "Quel port utilise la base de test ?", "Je ne l'ai pas trouvé."),
+        ("测试数据库的端口是5433。", "测试数据库的端口是多少？", "测试数据库的端口是多少？", "我没有找到。"),
+    ],
+)  # fmt: skip
+def test_a_question_that_was_asked_before_takes_no_place_of_a_fact(
+    store: SqliteSessionStore, fact: str, question: str, again: str, reply: str
+) -> None:
+    """The question itself is not shown; an answer without its words comes after the fact, and once."""
+    say(store, "fact", DAY, fact, "Noted.")
+    for number, asked in enumerate((question, again, question)):
+        say(store, f"q{number}", (2 + number) * DAY, asked, reply)
+
+    found = find_conversations(store, SearchRequest(question, limit=3))
+
+    texts = [match.message.message.text for match in found.matches]
+    assert texts[0] == fact
+    assert not {question, again} & {*texts}
+    assert texts.count(reply) <= 1
+
+
+def test_an_answer_to_the_question_keeps_its_weight_where_nothing_else_is(store: SqliteSessionStore) -> None:
+    """It has none of the words that were asked for, and may be the answer all the same."""
+    say(store, "q", DAY, "Which port does the staging database use?", "5433 on heron.")
+    alone = store.search(SearchRequest("Which port does the staging database use?")).sessions
+    say(store, "fact", DAY, "The staging database is slow.", "Noted.")
+
+    beside = store.search(SearchRequest("Which port does the staging database use?")).sessions
+
+    assert [hit.session_id for hit in alone] == ["q"]
+    assert [hit.session_id for hit in beside] == ["fact", "q"]
+    assert beside[1].score < alone[0].score
 
 
 def test_what_is_asked_for_may_be_told_in_another_language(store: SqliteSessionStore) -> None:

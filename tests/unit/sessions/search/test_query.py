@@ -151,6 +151,35 @@ def test_shouting_is_not_syntax() -> None:
     assert parse("TEA OR NOT TEA", NOW).condition is None
 
 
+@pytest.mark.parametrize(
+    "shouted",
+    [
+        "DO NOT DELETE THE OR TABLE", "TO BE OR NOT TO BE", "WHO AND WHY", "WO IST DAS AUTO OR NOT", "DO NOT PANIC",
+        "SERVER DOWN AND NOBODY CARES",
+    ],
+)  # fmt: skip
+def test_a_sentence_in_capitals_has_no_operators(shouted: str) -> None:
+    """Function words, and words side by side, show that AND, OR and NOT are words, too."""
+    assert parse(shouted, NOW).condition is None
+
+
+@pytest.mark.parametrize(
+    ("query", "excluded"),
+    [
+        ("404 NOT 500", "500"), ("AWS NOT GCP", "gcp"), ("数据库 NOT 迁移", "迁移"), ("AWS S3 NOT GCP", None),
+        ("ERROR 404 NOT 500", "500"), ('"DISK FULL" NOT TMP', "tmp"), ("(AWS OR GCP) NOT S3", "s3"),
+        ("KUBE* NOT POD", "pod"), ("ПРИВЕТ NOT МИР", "мир"), ("AWS AND NOT GCP", "gcp"), ("ข้อมูล NOT 500", "500"),
+    ],
+)  # fmt: skip
+def test_operators_work_between_capitals_digits_and_scripts_without_case(query: str, excluded: str | None) -> None:
+    """They are recognised by what stands between them; only a row of words in capitals stays a sentence."""
+    condition = parse(query, NOW).condition
+
+    assert (f"Not(node=Term(text='{excluded}'" in repr(condition)) == (excluded is not None)
+    assert parse('"DISK FULL"', NOW).is_phrase
+    assert parse("DEPLOY*", NOW).condition == Term("deploy", Kind.PREFIX)
+
+
 def test_dates_in_a_question_are_read_and_their_words_count_less() -> None:
     """A mentioned date is a preference for its days."""
     query = parse("who had dinner on May 3, 2023", NOW)
