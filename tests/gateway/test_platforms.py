@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import anyio
 import pytest
 
-from kept.app import Scope, open_app
+from kept.app import open_app
 from kept.core.errors import ConfigError, NotFound
-from kept.core.ids import OWNER, UserId
 from kept.gateway import switchboard
 from kept.gateway.slash import read_command
 from kept.gateway.webhook import check_signature, load_platforms, sign
@@ -173,13 +172,6 @@ def test_a_hook_needs_no_token_and_gives_none_of_its_rights(desk):
     with desk.served.client("") as client:
         assert client.get("/hooks/../api/memory").status_code == 401
         assert client.get("/hooks/desk").status_code == 405
-
-
-def test_only_the_chats_of_the_owner_decide(desk):
-    """A paired chat of somebody else reads and writes their memory, as before."""
-    board = desk.served.server.config.app._app.state.switchboard
-    assert Scope.DECIDE in board._caller(OWNER).scopes
-    assert board._caller(UserId("ann")).scopes == {Scope.READ, Scope.WRITE}
 
 
 def test_the_owner_chooses_a_model_from_the_list_only(desk, tmp_path):
