@@ -134,8 +134,17 @@ def open_connection(path: Path, flags: int, *, options: str = "") -> apsw.Connec
     return connection
 
 
+class _Connection(apsw.Connection):
+    """A connection that says when it is closed; while one is open, its file must not be closed outside of SQLite."""
+
+    def close(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 - as apsw declares it
+        """Close the connection."""
+        super().close(force)
+        regular_files.unregister(self)
+
+
 def _open(name: str, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(name, flags=flags)
+    connection = _Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
     # else SQLite compares bound values with the conditions of partial indexes, and re-prepares such a statement
     # whenever one is bound, which takes five times as long as it runs
