@@ -14,7 +14,6 @@ nobody opens the old file under the name of the new one.
 import errno
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -42,9 +41,7 @@ from kept.storage.files import (
     write_atomically,
     write_durably,
 )
-
-if sys.platform != "win32":
-    import fcntl
+from kept.storage.os_locks import NoLocks, try_range
 
 _COPYING, _SWAPPING = "copying", "swapping"
 COMPANIONS = ("-wal", "-shm", "-journal")
@@ -237,9 +234,6 @@ _LOCK_BYTES = (0x40000000, 512)
 @contextmanager
 def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
     """Hold SQLite's exclusive lock on a file that SQLite itself may be unable to open; raise Busy if it is in use."""
-    if sys.platform == "win32":  # pragma: no cover
-        yield
-        return
     with explain_errors("open", path):
         descriptor = regular_files.open_for_update(path)
     try:
@@ -255,19 +249,10 @@ def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
 
 
 def _try_alone(descriptor: int) -> bool:
-    start, length = _LOCK_BYTES
     try:
-        if sys.platform == "linux":
-            import struct
-
-            # a lock of the open file, not of the process: it stays when the file is read and closed meanwhile
-            wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
-        else:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
-    except OSError as error:
-        return error.errno not in {errno.EACCES, errno.EAGAIN}  # any other error: no locks here
-    return True
+        return try_range(descriptor, *_LOCK_BYTES)
+    except NoLocks:
+        return True
 
 
 def refuse_unfinished(path: Path) -> None:

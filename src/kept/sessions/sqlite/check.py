@@ -15,7 +15,8 @@ from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
-from kept.storage.files import read_bytes
+from kept.storage.files import MAGIC, read_bytes, read_header
+from kept.storage.log_recovery import is_misplaced
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
@@ -38,6 +39,8 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     if is_unfinished(path):
         what = "a repair was interrupted"
         return [Finding(what, "the next command that uses the conversations completes it")]
+    if is_misplaced(path):
+        return [Finding(f"{path.name} is missing or empty, or lies in the place of its log, and the log is not", REPAIR)]
     fault = find_header_fault(path)
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
@@ -79,13 +82,14 @@ def _log_findings(path: Path) -> list[Finding]:
 
 
 def has_unread_log(path: Path) -> bool:
-    """Whether a log holds more than SQLite reads of it: it is damaged, or its file is empty."""
-    log = _read_log(path)
-    return log.is_damaged or (log.page_count > 0 and path.stat().st_size == 0)
+    """Whether a log holds more than SQLite reads of it."""
+    return _read_log(path).is_damaged
 
 
 def _read_log(path: Path) -> Log:
-    return read_log(read_bytes(companion(path, "-wal")) or b"")
+    header = read_header(path)
+    page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
+    return read_log(read_bytes(companion(path, "-wal")) or b"", page_bytes)
 
 
 def check_store(store: SqliteSessionStore) -> list[Finding]:
