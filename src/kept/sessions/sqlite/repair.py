@@ -189,8 +189,7 @@ def salvage_log(path: Path, settings: SessionSettings, *, clock: Clock, sink: Ev
     with hold_lock(companion(path, ".lock"), timeout_seconds=_WAIT_SECONDS):
         try:
             open_state(path, settings.durability).close()
-        except DamagedLog as damage:
-            sink(Warned(f"{damage.message}: its rows are copied into a new file", ""))
+        except DamagedLog:
             report = Repair(path, settings, clock=clock, sink=sink).run()
             sink(Warned(*_describe(path, report)))
 
