@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import apsw
 
-from kept.core.errors import REMEDY, DamagedLog, ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from kept.core.errors import REMEDY, Busy, DamagedLog, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.core.regular_files import check_regular, open_regular
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
@@ -192,10 +192,8 @@ class Database:
         self._finish_repair()
         try:
             is_new = self._find_or_create()
-        except DamagedLog:
-            raise
         except StorageError as refused:
-            if not self._empty_if_refused or not is_absent(self.path):
+            if not self._empty_if_refused or not is_absent(self.path) or has_log(self.path):
                 raise
             self._empty = EmptyDatabase(refused)
             migrate(self.connection, self._migrations, None)
@@ -207,16 +205,31 @@ class Database:
             migrate(connection, self._migrations, self.path)
 
     def _connect_first(self, *, is_new: bool) -> Connection:
-        """Connect; recover a damaged log before."""
-        try:
-            return self._connect(is_new=is_new)
-        except DamagedLog:
-            if self._read_only:
-                raise
-            from kept.storage.log_recovery import recover_log
-
-            _warn_recovered(recover_log(resolve_link(self.path), may_cut=self._may_cut_log))
+        """Connect; recover a damaged log before, or wait until another process has done it."""
+        path = resolve_link(self.path)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._connect(is_new=is_new)
+            except (apsw.BusyError, DamagedLog) as error:
+                if not self._clear_way(path, error):
+                    raise
         return self._connect(is_new=is_new)
+
+    def _clear_way(self, path: Path, error: Exception) -> bool:
+        """Remove what kept a file from being opened; return whether it is worth another try."""
+        from kept.storage.log_recovery import recover_log
+        from kept.storage.swap import wait_for_repair
+
+        if wait_for_repair(path):
+            return True
+        if self._read_only or not isinstance(error, DamagedLog):
+            return False
+        try:
+            _warn_recovered(recover_log(path, may_cut=self._may_cut_log))
+        except Busy:
+            if not wait_for_repair(path):
+                raise
+        return True
 
     def _finish_repair(self) -> None:
         """Complete or roll back an interrupted repair before the file is opened."""
@@ -227,6 +240,7 @@ class Database:
                 return
         from kept.storage import swap
 
+        swap.wait_for_repair(path)
         if self._read_only:
             swap.refuse_unfinished(path)
         else:
@@ -384,6 +398,8 @@ def _warn_recovered(what: str) -> None:
 
 
 log = logging.getLogger(__name__)
+_ATTEMPTS = 3
+"""How often opening is tried while other processes repair the file."""
 _SERIES_SECONDS = 0.005  # the longest gap between two transactions of a process that writes continuously
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"

@@ -28,6 +28,7 @@ from kept.core.errors import Busy, StorageError
 from kept.core.regular_files import load_bytes
 from kept.storage.connections import Migration, migrate
 from kept.storage.files import (
+    FOLDER_WAIT_SECONDS,
     POLL_SECONDS,
     copy_bytes,
     create_empty,
@@ -174,6 +175,18 @@ def is_unfinished(path: Path) -> bool:
     """Whether a replacement of this file was interrupted."""
     found = _read_journal(path)
     return found is not None and not (found[0] == _COPYING and is_alive(found[2]))
+
+
+def wait_for_repair(path: Path) -> bool:
+    """Wait until another process has repaired a file; return whether one did. Raise Busy if it takes too long."""
+    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
+    waited = False
+    while (found := _read_journal(path)) is not None and is_alive(found[2]) and found[2] != os.getpid():
+        waited = True
+        if time.monotonic() > deadline:
+            raise Busy(f"process {found[2]} repairs {str(path)!r}", "wait until it has ended, then try again")
+        time.sleep(POLL_SECONDS)
+    return waited
 
 
 def finish(path: Path) -> bool:
