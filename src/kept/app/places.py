@@ -80,7 +80,6 @@ PLACES: tuple[Place, ...] = (
     Place(f"{_DATABASE}.before-*", "the database before a migration", _O, OnForget.REMOVE_COPY, shared=True),
     Place(f"{_DATABASE}.damaged-*", "a damaged database", _O, OnForget.REMOVE_COPY, shared=True),
     Place(f"{_DATABASE}.salvaged-*", "an unfinished repair", _O, OnForget.REMOVE_COPY, shared=True, left_out=PASSING),
-    Place(f"{_DATABASE}.lock", "the process that repairs it", _D, OnForget.NAME, shared=True, left_out=PASSING),
     Place(f"{_DATABASE}-@(wal|shm|journal)", "its log", _C, OnForget.ROWS, shared=True, left_out=IN_COPY),
     Place(_DATABASE, "conversations, outbox, receipts", _C, OnForget.ROWS, shared=True),
     Place("spool/*.json", "captured turns that were not stored yet", _C, OnForget.REMOVE),

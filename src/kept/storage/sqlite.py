@@ -355,7 +355,8 @@ class Database:
         with explain_errors("read", self.path), open_regular(self.path) as file:
             header = file.read(_HEADER_BYTES)
         if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
-            schema, version, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 60, 68))
+            schema, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 68))
+            version = int.from_bytes(header[60:64], "big", signed=True)
             self._refuse_mark(mark, version, empty=mark == version == schema == 0)
 
     def _refuse_foreign(self, connection: Connection) -> None:
@@ -381,11 +382,13 @@ class Database:
             what = f"{str(self.path)!r} belongs to another program"
             raise ForeignDatabase(what, "it is left as it is; choose another --home")
         newest = self._migrations[-1].version if self._migrations else 0
-        if version > newest:
+        if not 0 <= version <= newest:
             from kept.storage.versions import is_schema_of
 
             if is_schema_of(self.path, self._migrations):
-                raise self._damage_error("the version in its header")
+                what = f"{str(self.path)!r} says that it has schema {version}; its tables are those of schema {newest}"
+                remedy = "if a newer kept wrote it, update this one; if not, `kept sessions repair` corrects the number"
+                raise Unreadable(what, remedy)
             raise NewerDatabase(
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
