@@ -29,7 +29,6 @@ from typing import ClassVar
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
 
-
 REMEDY = "remedy"
 """A log record with this attribute is shown to the user as a warning: for modules that have no sink of events."""
 

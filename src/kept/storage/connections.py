@@ -147,7 +147,7 @@ def open_connection(path: Path, flags: int, *, options: str = "") -> apsw.Connec
 class _Connection(apsw.Connection):
     """A connection that says when it is closed; while one is open, its file must not be closed outside of SQLite."""
 
-    def close(self, force: bool = False) -> None:  # noqa: FBT001, FBT002 - as apsw declares it
+    def close(self, force: bool = False) -> None:
         """Close the connection."""
         super().close(force)
         regular_files.unregister(self)
@@ -284,7 +284,8 @@ def shares_memory(path: Path) -> bool:
     support = find_support(spare)
     if support is Support.NO_LOCKS:
         what = f"the file system of {str(path.parent)!r} cannot lock parts of a file, which SQLite needs"
-        raise StorageError(what, "mount it with locks (NFS: start the lock service), or choose a local disk with --home")
+        remedy = "mount it with locks (NFS: start the lock service), or choose a local disk with --home"
+        raise StorageError(what, remedy)
     if support is Support.LOCKS_ONLY and (device := path.parent.stat().st_dev) not in _warned:
         _warned.add(device)
         remedy = "it works as it is; a local disk is faster"

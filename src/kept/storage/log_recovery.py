@@ -5,13 +5,14 @@ removes the log. Recovery writes a log, or a file, that SQLite reads whole. It h
 process can have while it uses the database.
 """
 
+import struct
 import time
 from contextlib import suppress
 from pathlib import Path
 
 from kept.core.errors import Busy, DamagedLog
 from kept.core.regular_files import FileBytes, open_regular
-from kept.storage.connections import EXCHANGED
+from kept.storage.connections import EXCHANGED, has_log
 from kept.storage.files import (
     MAGIC,
     copy_bytes,
@@ -24,10 +25,32 @@ from kept.storage.files import (
 )
 from kept.storage.os_locks import is_range_locked
 from kept.storage.swap import companion, hold_alone
-from kept.storage.write_ahead import companion_log, read_log, use_newer, write_log
+from kept.storage.write_ahead import FORMAT_VERSION, companion_log, read_log, use_newer, write_log
 
 _MEMORY_LOCKS = (120, 9)
 """The bytes of the file of shared memory on which every process holds a lock that has the log open."""
+_MEMORY_HEADER_BYTES = 100
+"""Two copies of the header of the index of a log, and how many frames were copied into the database."""
+
+
+def count_lost_frames(path: Path) -> int:
+    """Return how many frames of a log that is gone were not copied into the database.
+
+    The file of shared memory, which a killed process leaves, counts them; without it nothing tells.
+    """
+    memory = companion(path, "-shm")
+    if has_log(path) or _is_empty(path) or not memory.exists():
+        return 0
+    try:
+        with open_regular(memory) as file:
+            head = file.read(_MEMORY_HEADER_BYTES)
+            if len(head) < _MEMORY_HEADER_BYTES or is_range_locked(file.fileno(), *_MEMORY_LOCKS):
+                return 0
+    except OSError:
+        return 0
+    (version,), (frames,), (copied,) = (struct.unpack_from("=I", head, at) for at in (0, 16, 96))
+    is_whole = version == FORMAT_VERSION and head[:48] == head[48:96]
+    return max(0, frames - copied) if is_whole else 0
 
 
 def settle_names(path: Path, *, may_cut: bool) -> str:
@@ -150,7 +173,8 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
         return f"the log of {path.name} was damaged: what follows the damage was cut off and is kept in {name}"
     if not found.frames:
         return f"the log of {path.name} was damaged, and nothing in it is newer than the file; it is kept as {name}"
-    return f"the log of {path.name} was damaged; all {len(found.frames)} pages in it were recovered; {name} is the old one"
+    pages = len(found.frames)
+    return f"the log of {path.name} was damaged; all {pages} pages in it were recovered; {name} is the old one"
 
 
 def _copy_aside(path: Path) -> str:

@@ -55,7 +55,7 @@ class Database:
     none can be created, `empty_if_refused` gives an empty one in memory for reads; each write raises the reason.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the path are given by name
         self,
         path: Path,
         *,
@@ -256,6 +256,12 @@ class Database:
                 from kept.storage.log_recovery import settle_names
 
                 _warn_recovered(settle_names(path, may_cut=self._may_cut_log))
+            elif not self._read_only and path.with_name(f"{path.name}-shm").exists():
+                from kept.storage.log_recovery import count_lost_frames
+
+                if lost := count_lost_frames(path):
+                    what = f"the log of {path.name} is gone, with {lost} pages of what was stored last"
+                    log.warning("%s", what, extra={REMEDY: "`kept restore BACKUP` restores what a backup has"})
             is_new = not path.exists() or path.stat().st_size == 0
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written

@@ -20,7 +20,7 @@ _LOG_HEADER, _FRAME_HEADER, _COVERED = 32, 24, 8
 _MASK = 0xFFFFFFFF
 _MAGICS = {"<": 0x377F0682, ">": 0x377F0683}
 """What a log begins with, by the byte order of its checksums."""
-_FORMAT_VERSION = 3_007_000
+FORMAT_VERSION = 3_007_000
 _MOST_CHECKPOINTS = 1 << 24
 """A header that counts more of them is none: its checksum matches by chance."""
 _TELLING = 0x1FFF
@@ -295,7 +295,7 @@ def _find_page_bytes(data: "FileBytes | bytes") -> int:
 def _can_begin(start: _Sum, salts: bytes, page_bytes: int, order: str) -> bool:
     """Whether `start` is the checksum of a header with these salts: the only field that is free counts checkpoints."""
     first, second = _undo_checksum(salts, start, order)
-    before = _checksum(struct.pack(">2I", _MAGICS[order], _FORMAT_VERSION), (0, 0), order)
+    before = _checksum(struct.pack(">2I", _MAGICS[order], FORMAT_VERSION), (0, 0), order)
     size, _ = struct.unpack(f"{order}2I", struct.pack(">2I", page_bytes, 0))
     if first != (before[0] + size + before[1]) & _MASK:
         return False
@@ -388,6 +388,7 @@ def check_log(connection: apsw.Connection, path: Path) -> None:
         return
     # without a whole transaction after it, the damage is the torn end of a log after a loss of power
     if read_log(data, page_bytes).is_damaged and _count_read(connection) == read:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         pages = (len(data) - _LOG_HEADER) // (_FRAME_HEADER + page_bytes) - read
         what = f"the log of {str(path)!r} is damaged: up to {pages} pages after the damage would be lost"
         raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
@@ -428,7 +429,7 @@ def companion_log(path: Path) -> Path:
 def write_log(file: BinaryIO, log: Log, data: "FileBytes | bytes") -> None:
     """Write a log with one transaction: the newest intact copy of every page that is committed in `log`."""
     order, salts = "<", os.urandom(8)
-    head = struct.pack(">4I", _MAGICS[order], _FORMAT_VERSION, log.page_bytes, 0) + salts
+    head = struct.pack(">4I", _MAGICS[order], FORMAT_VERSION, log.page_bytes, 0) + salts
     total = _checksum(head, (0, 0), order)
     file.write(head + struct.pack(">2I", *total))
     pages = sorted(page for page in log.frames if page <= log.page_count)

@@ -15,7 +15,7 @@ import pytest
 
 from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
 from kept.storage import sqlite as ours
-from kept.storage.connections import Migration, sql_migrations, statements, use_wal
+from kept.storage.connections import Migration, sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.maintenance import copy_file
 from kept.storage.sqlite import Database
@@ -300,14 +300,6 @@ def test_two_openers_migrate_once(tmp_path):
     assert errors == []
     for database in opened:
         database.close()
-
-
-def test_the_fallback_of_the_log_is_a_rollback_journal(tmp_path):
-    """Where the write-ahead log cannot be had, the journal is used; in memory it cannot."""
-    connection = apsw.Connection(":memory:")
-    use_wal(connection, tmp_path)
-
-    assert connection.pragma("journal_mode") in {"memory", "delete"}
 
 
 def test_connections_end_with_their_threads(open_database):

@@ -6,9 +6,9 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.errors import Unreadable
+from kept.core.errors import DamagedLog
 from kept.storage.pages import PageFile
-from kept.storage.write_ahead import read_log, refuse_damaged_log
+from kept.storage.write_ahead import check_log, read_log
 
 PAGE = 1_024
 STEP = PAGE + 24
@@ -171,11 +171,11 @@ def test_a_damaged_header_hides_no_frame(log, place):
     assert found.is_damaged
 
 
-def test_a_damaged_page_size_is_taken_from_the_file(log):
-    """Without one nothing can be read."""
+def test_a_damaged_page_size_is_taken_from_the_file_or_the_frames(log):
+    """With no other size does a frame continue the one before it."""
     damaged = change(log, 10)
 
-    assert read_log(damaged).frames == {}
+    assert read_log(damaged).frames == read_log(log).frames
     assert read_log(damaged, PAGE).page_count == frames_of(log)[-1][1]
 
 
@@ -213,13 +213,13 @@ def test_a_log_of_which_sqlite_would_lose_a_part_is_refused_and_left(tmp_path, l
         copy.write_bytes(data)
         with closing(apsw.Connection(str(path))) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            refuse_damaged_log(connection, path)
+            check_log(connection, path)
 
     open_with(log)
     open_with(log[: frame(4) + 100])
     open_with(log[: frame(4) + 100] + bytes(STEP - 100))
     damaged = change(log, frame(3) + 24 + 5)
-    with pytest.raises(Unreadable, match=f"{len(frames_of(log)) - 3} pages after the damage"):
+    with pytest.raises(DamagedLog, match=f"{len(frames_of(log)) - 3} pages after the damage"):
         open_with(damaged)
     assert copy.read_bytes() == damaged
 
@@ -233,8 +233,8 @@ def test_a_log_with_a_damaged_header_is_refused_and_left(tmp_path, log, place):
 
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        with pytest.raises(Unreadable, match=f"{len(frames_of(log))} pages after the damage"):
-            refuse_damaged_log(connection, path)
+        with pytest.raises(DamagedLog, match=f"{len(frames_of(log))} pages after the damage"):
+            check_log(connection, path)
 
     assert copy.read_bytes() == change(log, place)
 
@@ -246,7 +246,7 @@ def test_a_log_that_another_process_has_removed_is_not_refused(tmp_path):
         connection.execute("CREATE TABLE t (v)")
         (tmp_path / "c.db-wal").unlink()
 
-        refuse_damaged_log(connection, tmp_path / "c.db")
+        check_log(connection, tmp_path / "c.db")
 
 
 def write_checksums(data, order):

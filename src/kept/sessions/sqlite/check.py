@@ -16,7 +16,7 @@ from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
 from kept.storage.files import MAGIC, read_bytes, read_header
-from kept.storage.log_recovery import is_misplaced
+from kept.storage.log_recovery import count_lost_frames, is_misplaced
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import companion, is_unfinished
@@ -40,7 +40,9 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
         what = "a repair was interrupted"
         return [Finding(what, "the next command that uses the conversations completes it")]
     if is_misplaced(path):
-        return [Finding(f"{path.name} is missing or empty, or lies in the place of its log, and the log is not", REPAIR)]
+        return [
+            Finding(f"{path.name} is missing, empty, or in the place of its log, and the log is there", REPAIR)
+        ]
     fault = find_header_fault(path)
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
@@ -69,6 +71,8 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
 
 
 def _log_findings(path: Path) -> list[Finding]:
+    if lost := count_lost_frames(path):
+        return [Finding(f"the log is gone, with {lost} pages of what was stored last", LOST, is_lost=True)]
     log = _read_log(path)
     if log.is_damaged:
         time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
