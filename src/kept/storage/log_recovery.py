@@ -25,7 +25,7 @@ from kept.storage.files import (
 )
 from kept.storage.os_locks import is_range_locked
 from kept.storage.swap import companion, hold_alone
-from kept.storage.write_ahead import FORMAT_VERSION, companion_log, read_log, use_newer, write_log
+from kept.storage.write_ahead import FORMAT_VERSION, Log, companion_log, read_log, use_newer, write_log
 
 _MEMORY_LOCKS = (120, 9)
 """The bytes of the file of shared memory on which every process holds a lock that has the log open."""
@@ -149,32 +149,36 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
     If such a copy is damaged too: raise DamagedLog, or with `may_cut` leave out the transactions from there on, as
     SQLite does. Raise Busy while another process has the database open. Return what was done, empty if nothing was.
     """
-    wal = companion_log(path)
-    with lock_folder(path.parent, exclusive=True), hold_alone(path), explain_errors("recover", wal):
-        if _is_empty(wal):
-            return ""  # another process has done it
-        header = read_header(path)
-        page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
-        page_bytes = 65_536 if page_bytes == 1 else page_bytes
-        data = FileBytes(wal)
-        found = use_newer(read_log(data, page_bytes), data, FileBytes(path))
-        if not found.is_damaged:
-            return ""
-        lost = len(found.spoiled) + len(found.loose)
-        if lost and not may_cut:
-            what = f"the log of {str(path)!r} is damaged: {lost} pages in it cannot be read"
-            raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
-        if lost:
-            found = read_log(data, page_bytes, until_damage=True)
-        name = _copy_aside(path)
-        with open_replacement(wal) as file:
-            write_log(file, found, data)
+    with lock_folder(path.parent, exclusive=True), explain_errors("recover", companion_log(path)):
+        if not _read_log(path).is_damaged:
+            return ""  # another process has recovered it, and may have it open
+        with hold_alone(path):
+            found = _read_log(path)
+            lost = len(found.spoiled) + len(found.loose)
+            if lost and not may_cut:
+                what = f"the log of {str(path)!r} is damaged: {lost} pages in it cannot be read"
+                raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
+            if lost:
+                found = _read_log(path, until_damage=True)
+            name = _copy_aside(path)
+            data = FileBytes(companion_log(path))
+            with open_replacement(companion_log(path)) as file:
+                write_log(file, found, data)
     if lost:
         return f"the log of {path.name} was damaged: what follows the damage was cut off and is kept in {name}"
     if not found.frames:
         return f"the log of {path.name} was damaged, and nothing in it is newer than the file; it is kept as {name}"
     pages = len(found.frames)
     return f"the log of {path.name} was damaged; all {pages} pages in it were recovered; {name} is the old one"
+
+
+def _read_log(path: Path, *, until_damage: bool = False) -> Log:
+    if _is_empty(companion_log(path)):
+        return Log()
+    header, data = read_header(path), FileBytes(companion_log(path))
+    page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
+    found = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
+    return use_newer(found, data, FileBytes(path))
 
 
 def _copy_aside(path: Path) -> str:

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 TASK = "salvaging rows"
 DERIVED = ("sqlite_", "message_", "next_", "index_queue", "leases", "vector_state")
-_COMPANIONS = {"messages": ("message_words_docsize",)}
+_COMPANIONS = {"messages": ("message_words_docsize", "index_queue")}
+"""Tables of which one lists each row: a message is in the search index, or waits for it."""
 _MOST_UNUSED = 1_000_000
 """Numbers that may have been given to rows that were deleted since; a larger distance is damage."""
 _MESSAGE = ("id", *MessageRow._fields, "checksum")
