@@ -150,16 +150,16 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
     SQLite does. Raise Busy while another process has the database open. Return what was done, empty if nothing was.
     """
     with lock_folder(path.parent, exclusive=True), explain_errors("recover", companion_log(path)):
-        if not _read_log(path).is_damaged:
+        if not read_log_of(path).is_damaged:
             return ""  # another process has recovered it, and may have it open
         with hold_alone(path):
-            found = _read_log(path)
+            found = read_log_of(path)
             lost = len(found.spoiled) + len(found.loose)
             if lost and not may_cut:
                 what = f"the log of {str(path)!r} is damaged: {lost} pages in it cannot be read"
                 raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
             if lost:
-                found = _read_log(path, until_damage=True)
+                found = read_log_of(path, until_damage=True)
             name = _copy_aside(path)
             data = FileBytes(companion_log(path))
             with open_replacement(companion_log(path)) as file:
@@ -172,7 +172,8 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
     return f"the log of {path.name} was damaged; all {pages} pages in it were recovered; {name} is the old one"
 
 
-def _read_log(path: Path, *, until_damage: bool = False) -> Log:
+def read_log_of(path: Path, *, until_damage: bool = False) -> Log:
+    """Return what the log of a database holds that may be newer than the file."""
     if _is_empty(companion_log(path)):
         return Log()
     header, data = read_header(path), FileBytes(companion_log(path))

@@ -15,13 +15,11 @@ from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
-from kept.storage.files import MAGIC, read_bytes, read_header
-from kept.storage.log_recovery import count_lost_frames, is_misplaced
+from kept.storage.log_recovery import count_lost_frames, is_misplaced, read_log_of
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
-from kept.storage.swap import companion, is_unfinished
+from kept.storage.swap import is_unfinished
 from kept.storage.versions import find_header_fault, holds_later_tables, is_schema_whole
-from kept.storage.write_ahead import Log, read_log
 
 SQL = statements("kept.sessions.sqlite", "check.sql")
 REPAIR = "run `kept sessions repair`"
@@ -73,10 +71,10 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
 def _log_findings(path: Path) -> list[Finding]:
     if lost := count_lost_frames(path):
         return [Finding(f"the log is gone, with {lost} pages of what was stored last", LOST, is_lost=True)]
-    log = _read_log(path)
+    log = read_log_of(path)
     if log.is_damaged:
         time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
-        log = _read_log(path)
+        log = read_log_of(path)
     if log.is_damaged:
         return [Finding("the write-ahead log is damaged: SQLite ignores what was written after the damage", REPAIR)]
     if log.is_cut:
@@ -87,13 +85,7 @@ def _log_findings(path: Path) -> list[Finding]:
 
 def has_unread_log(path: Path) -> bool:
     """Whether a log holds more than SQLite reads of it."""
-    return _read_log(path).is_damaged
-
-
-def _read_log(path: Path) -> Log:
-    header = read_header(path)
-    page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
-    return read_log(read_bytes(companion(path, "-wal")) or b"", page_bytes)
+    return read_log_of(path).is_damaged
 
 
 def check_store(store: SqliteSessionStore) -> list[Finding]:
