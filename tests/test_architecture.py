@@ -166,6 +166,13 @@ def test_drivers_stay_at_the_edge(trees: dict[Path, ast.Module]) -> None:
     assert strays == []
 
 
+def test_locks_of_the_system_are_taken_in_one_module(trees: dict[Path, ast.Module]) -> None:
+    """Its callers work where `fcntl` or `msvcrt` is missing, and learn what a file system refuses."""
+    users = {_ids(path) for path, tree in trees.items() if _imported(tree) & {"fcntl", "msvcrt"}}
+
+    assert users == {"storage/os_locks.py"}
+
+
 def _imported(tree: ast.Module) -> set[str]:
     found = set()
     for node in ast.walk(tree):

@@ -247,18 +247,29 @@ _LOCK_BYTES = (0x40000000, 512)
 @contextmanager
 def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
     """Hold SQLite's exclusive lock on a file that SQLite itself may be unable to open; raise Busy if it is in use."""
-    with explain_errors("open", path):
-        descriptor = regular_files.open_for_update(path)
+    descriptor = -1
+    deadline = time.monotonic() + wait_seconds
     try:
-        deadline = time.monotonic() + wait_seconds
-        while not _try_alone(descriptor):
+        while (descriptor := _open_closed(path) if descriptor < 0 else descriptor) < 0 or not _try_alone(descriptor):
             if time.monotonic() > deadline:
-                message = f"another process has {str(path)!r} open"
+                message = f"{'this' if descriptor < 0 else 'another'} process has {str(path)!r} open"
                 raise Busy(message, "close every other kept, then repair again")
             time.sleep(POLL_SECONDS)
         yield
     finally:
-        regular_files.close_descriptor(descriptor)
+        if descriptor >= 0:
+            regular_files.close_descriptor(descriptor)
+
+
+def _open_closed(path: Path) -> int:
+    """Return a descriptor of a file; -1 while this process has it open as a database."""
+    with explain_errors("open", path):
+        try:
+            return regular_files.open_for_update(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+    return -1
 
 
 def _try_alone(descriptor: int) -> bool:

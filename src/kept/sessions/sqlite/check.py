@@ -38,9 +38,7 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
         what = "a repair was interrupted"
         return [Finding(what, "the next command that uses the conversations completes it")]
     if is_misplaced(path):
-        return [
-            Finding(f"{path.name} is missing, empty, or in the place of its log, and the log is there", REPAIR)
-        ]
+        return [Finding(f"{path.name} is missing, empty, or in the place of its log, and the log is there", REPAIR)]
     fault = find_header_fault(path)
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
