@@ -216,8 +216,8 @@ def connect_read_only(path: Path) -> apsw.Connection:
         leave_wal(path)
     with explain_errors("open", path):
         connection = open_connection(path, apsw.SQLITE_OPEN_READONLY)
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
         connection.close()
@@ -225,6 +225,9 @@ def connect_read_only(path: Path) -> apsw.Connection:
         if writable or has_log(path):
             raise
         return open_connection(path, apsw.SQLITE_OPEN_READONLY, options="immutable=1")
+    except BaseException:
+        connection.close()  # the error keeps it alive, and a repair could not lock the file
+        raise
     return connection
 
 

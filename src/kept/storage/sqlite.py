@@ -348,12 +348,12 @@ class Database:
         return self.connection
 
     def _prepare(self, connection: Connection) -> Connection:
+        with self._guard:
+            self._all.add(connection)  # first: closed with the others if the rest fails
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if self._read_only:
             self._refuse_foreign(connection)
         connection.pragma("foreign_keys", "ON")
-        with self._guard:
-            self._all.add(connection)
         return connection
 
     def _refuse_foreign_header(self) -> None:
