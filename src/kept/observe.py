@@ -8,10 +8,12 @@ logs of all open apps, because it is better to have it twice than not at all.
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TextIO
 
+from kept.core.errors import REMEDY
 from kept.core.text import printable
 
 MAX_BYTES = 2_000_000
@@ -91,12 +93,25 @@ class _PrintableLines(logging.Formatter):
         return printable(super().format(record))
 
 
+class _Announcer(logging.Handler):
+    """Reports the records that the user has to see, and that come from modules without a sink of events."""
+
+    report: Callable[[str, str], object] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Report a record that names a remedy."""
+        remedy = getattr(record, REMEDY, None)
+        if remedy is not None and self.report is not None:
+            self.report(record.getMessage(), remedy)
+
+
 class AppLog:
     """The log of one app: its file, and stderr with `debug`."""
 
     def __init__(self, folder: Path, *, debug: bool) -> None:
         self._level = logging.DEBUG if debug else logging.INFO
-        self._handlers: list[logging.Handler] = [RotatingFile(folder / "kept.log")]
+        self._announcer = _Announcer()
+        self._handlers: list[logging.Handler] = [RotatingFile(folder / "kept.log"), self._announcer]
         if debug:
             self._handlers.append(logging.StreamHandler())
         for handler in self._handlers:
@@ -107,6 +122,10 @@ class AppLog:
     def _accepts(self, _record: logging.LogRecord) -> bool:
         used = _used.get()
         return used is None or used is self or used not in _open
+
+    def announce(self, report: Callable[[str, str], object]) -> None:
+        """Pass warnings for the user, each with what to do next, to `report` as well."""
+        self._announcer.report = report
 
     def use(self) -> None:
         """Send the records of the current task or thread to this log from now on."""

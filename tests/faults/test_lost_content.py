@@ -9,9 +9,11 @@ import pytest
 from kept.app import open_app
 from kept.app.store_care import check_store
 from kept.core.clock import SystemClock
-from kept.core.errors import Unreadable
+from kept.core.errors import DamagedLog
+from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from kept.sessions.reports import Salvaged
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import Repair
@@ -98,15 +100,19 @@ def count(path):
     return found
 
 
-def test_a_log_without_its_file_is_saved(unfinished):
-    """SQLite would delete the log of an empty file; a command refuses, and a repair reads it."""
+@pytest.mark.parametrize("is_missing", [True, False])
+def test_a_log_without_its_file_is_saved(unfinished, is_missing):
+    """SQLite would delete the log of an empty file; a log that holds every page is made a file again."""
     unfinished.write_bytes(b"")
+    if is_missing:
+        unfinished.unlink()
 
     (finding,) = check_file(unfinished, clock=SystemClock())
     report = repair(unfinished)
 
-    assert "its log is not" in finding.what
+    assert "the log is there" in finding.what
     assert (count(unfinished), report.left) == (TALKS, [])
+    assert report.salvaged is None
 
 
 def damage_log(data, choose):
@@ -162,8 +168,7 @@ def test_what_is_whole_in_a_damaged_log_is_saved_and_the_rest_is_named(unfinishe
     report = repair(unfinished)
 
     assert any("log" in finding.what for finding in found), found
-    salvaged = report.salvaged
-    assert salvaged is not None
+    salvaged = report.salvaged or Salvaged()  # where every page could be recovered, no row is copied
     now = read_messages(unfinished)
     named = {one.partition(" ")[0] for table in (salvaged.damaged, salvaged.lost) for one in table.get("messages", [])}
     changed = [number for number, text in healthy.items() if now.get(number) != text]
@@ -173,17 +178,37 @@ def test_what_is_whole_in_a_damaged_log_is_saved_and_the_rest_is_named(unfinishe
     assert all(finding.is_lost for finding in report.left), report.left
 
 
-def test_a_command_refuses_a_damaged_log_and_leaves_it(unfinished):
+def test_a_log_whose_pages_can_be_recovered_is_when_the_file_is_opened(unfinished):
     """SQLite would read up to the damage and remove the log with everything that was committed after it."""
     log = unfinished.with_name("state.db-wal")
     data = bytearray(log.read_bytes())
     data[len(data) // 2] ^= 4
     log.write_bytes(data)
 
-    with pytest.raises(Unreadable, match="pages after the damage would be lost"):
-        open_state(unfinished)
+    assert count(unfinished) == TALKS
 
+    (aside,) = unfinished.parent.glob("state.db.damaged-*-wal")
+    assert aside.read_bytes() == bytes(data)
+
+
+def test_a_log_whose_pages_cannot_be_recovered_is_left_to_a_repair(unfinished):
+    """Opening the file alone changes nothing; the store repairs it before."""
+    log = unfinished.with_name("state.db-wal")
+    data = bytearray(log.read_bytes())
+    middle = 32 + len(data) // (24 + 4_096) // 2 * (24 + 4_096)
+    data[middle : middle + 4_120] = bytes(4_120)
+    log.write_bytes(data)
+
+    with pytest.raises(DamagedLog, match="pages in it cannot be read"):
+        open_state(unfinished)
     assert log.read_bytes() == bytes(data)
+
+    events = []
+    store = SqliteSessionStore(unfinished, sink=events.append)
+    store.close()
+    (warning,) = [event for event in events if isinstance(event, Warned)]
+    assert "state.db was repaired" in warning.message
+    assert count(unfinished) >= TALKS - 2
 
 
 def test_a_torn_end_of_a_log_is_not_damage(unfinished):

@@ -148,10 +148,21 @@ class App:
         """Pass an event to the current sink, which a chat replaces by its screen."""
         self.sink(event)
 
+    def _warn(self, message: str, remedy: str) -> None:
+        from kept.core.events import Warned
+
+        self.report(Warned(message, remedy))
+
     @property
     def has_database(self) -> bool:
         """Whether anything was ever stored; reading must not create a database."""
-        return bool(self.settings.storage.url) or self.home.database.exists()
+        return bool(self.settings.storage.url) or self.home.database.exists() or self._has_log_only
+
+    @property
+    def _has_log_only(self) -> bool:
+        from kept.storage.log_recovery import is_misplaced
+
+        return is_misplaced(self.home.database)
 
     @property
     def database(self) -> Database:
@@ -187,9 +198,15 @@ class App:
             from kept.app.store_care import set_aside_emptied
 
             set_aside_emptied(self)
-        database = open_state(path, self.settings.sessions.durability, sink=self.report)
+        durability = self.settings.sessions.durability
+        database = open_state(path, durability, sink=self.report, salvage=self._salvage)
         self._closing.callback(database.close)
         return database
+
+    def _salvage(self, path: Path) -> None:
+        from kept.sessions.sqlite.repair import salvage_log
+
+        salvage_log(path, self.settings.sessions, clock=self.clock, sink=self.report)
 
     def open_sessions(self, user: UserId, sink: EventSink) -> Sessions:
         """Open the conversations of one user; only this user's events go to `sink`."""
@@ -317,6 +334,7 @@ class App:
     def log_to(self, app_log: AppLog) -> None:
         """Use `app_log` for this app, and close it with the app."""
         self._log = app_log
+        app_log.announce(self._warn)
         self._closing.callback(app_log.close)
 
     def on_close(self, close: Callable[[], object]) -> None:

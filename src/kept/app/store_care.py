@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from kept.core.errors import UsageError
 from kept.storage.connections import is_emptied
+from kept.storage.log_recovery import is_misplaced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,7 +84,7 @@ def check_store(app: App) -> list[Finding] | None:
         return [*_find_refusals(app.server), *app.owner.sessions.upkeep.check()]
     path = app.home.database
     emptied = _find_emptied(path)
-    if not path.exists() or is_emptied(path):
+    if is_emptied(path) or not (path.exists() or is_misplaced(path)):
         return emptied or None
     found = check_file(path, clock=app.clock) + emptied
     refusal = None if found else find_refusal(path)
@@ -162,7 +163,7 @@ def repair_store(app: App) -> Repaired | None:
     from kept.sessions.sqlite.repair import Repair
 
     path = app.home.database
-    if not path.exists():
+    if not (path.exists() or is_misplaced(path)):
         return None
     _close_database(app)
     return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()

@@ -1,5 +1,6 @@
 """The start of the `kept` command: a hook skips everything that the command line needs."""
 
+import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,6 +14,7 @@ _LOST_INTERRUPT_SECONDS = 0.02
 
 def main() -> None:
     """Run `kept`."""
+    ensure_streams()
     found = split_hook(sys.argv[1:])
     if found is not None:
         run_hook(*found)
@@ -26,6 +28,16 @@ def main() -> None:
         run_command()
     finally:
         sys.unraisablehook = report  # a process that runs many commands must not nest the hooks
+
+
+def ensure_streams() -> None:
+    """Open the null device for standard streams that the parent process closed (`<&-`), as some schedulers do.
+
+    Another file would get the number of such a stream, and the output of the command.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - until the process ends
 
 
 def repeat_lost_interrupt(lost: "sys.UnraisableHookArgs", report: "Callable[[sys.UnraisableHookArgs], object]") -> None:

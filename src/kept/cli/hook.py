@@ -161,9 +161,14 @@ def _seconds(app: "App", event: "HookEvent") -> float:
 
 
 def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
-    from kept.operations.hooks import handle_event, needs_catching_up, put_off
+    from kept.operations.hooks import handle_event, is_repairing, needs_catching_up, put_off
 
-    watchdog.on_timeout = lambda: put_off(caller, event)
+    def give_up() -> None:
+        put_off(caller, event)
+        if is_repairing(caller.app.home.database):
+            _start_catch_up(event.client)  # no event has the time for the repair of a large file
+
+    watchdog.on_timeout = give_up
     answer = handle_event(caller, event, deadline=watchdog.deadline)
     if answer is not None:
         import json
@@ -171,17 +176,22 @@ def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
         watchdog.print(json.dumps(answer, ensure_ascii=False) + "\n")
     watchdog.on_timeout = bool
     if needs_catching_up(caller, event):
-        options = sys.argv[1 : sys.argv.index("hook")]
-        start_detached([sys.executable, "-m", "kept", *options, "hook", "--catch-up", event.client])
+        _start_catch_up(event.client)
+
+
+def _start_catch_up(client: str) -> None:
+    options = sys.argv[1 : sys.argv.index("hook")]
+    start_detached([sys.executable, "-m", "kept", *options, "hook", "--catch-up", client])
 
 
 def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
     """Store what earlier events left, in a separate process that the client does not wait for."""
-    from kept.operations.hooks import catch_up
+    from kept.operations.hooks import catch_up, complete_repair
 
     with suppress(OSError):
         os.nice(10)
     app, caller = _open(options)
+    complete_repair(caller)
     if app.home.restoring.is_dir():
         from kept.operations.restore import finish_interrupted
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -79,7 +78,6 @@ _GLOBAL_WITH_VALUE = {"--home": "home", "--profile": "profile", "-p": "profile",
 def main() -> None:
     """Run a command; the one place where errors become exit codes."""
     logging.getLogger("kept").addHandler(logging.NullHandler())  # until the home's log file is known
-    _ensure_input()
     try:
         arguments = _without_globals(_as_text(sys.argv[1:]))
         asked = _command_in(_completion_words() or arguments)
@@ -117,12 +115,6 @@ def _check_exit(left: SystemExit) -> None:
         terminal.answer_error(error, "add --help to the command")
 
 
-def _ensure_input() -> None:
-    """Open an empty standard input where the parent process closed it (`<&-`), as some schedulers do."""
-    if sys.stdin is None:
-        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115
-
-
 def _refusal(error: OSError) -> StorageError:
     """Return the error of a failed system call; when the disk is full, the command may have succeeded already."""
     where = f" at {str(error.filename)!r}" if error.filename else ""
@@ -147,13 +139,19 @@ def _discard_output() -> None:
 
 
 def _as_text(arguments: list[str]) -> list[str]:
-    """Return the arguments; raise UsageError for one that is not UTF-8, which could be neither stored nor shown."""
+    """Return the arguments; UTF-8 counts in a locale that has less, too. Raise UsageError for what is not text."""
+    texts = []
     for number, word in enumerate(arguments, start=1):
         try:
-            word.encode()
-        except UnicodeEncodeError:
+            # bytes beyond the locale came as surrogates
+            texts.append(word if _is_text(word) else os.fsencode(word).decode())
+        except UnicodeError:
             raise UsageError(f"argument {number} ({word!r}) is not UTF-8 text", "write it in UTF-8") from None
-    return arguments
+    return texts
+
+
+def _is_text(word: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in word)
 
 
 @cache  # a process that runs many commands reads the signatures of each group once

@@ -8,6 +8,7 @@ KeptError
 ├── StorageError          disk or database refused      exit 74 · HTTP 503 · retry later
 │   ├── Busy              locked by another process     exit 75 · HTTP 503 · retry soon
 │   ├── Unreadable        exists but cannot be read     exit 74 · nothing is overwritten
+│   │   └── DamagedLog    SQLite would lose a part of it  exit 74 · the rows in it can be salvaged
 │   ├── ForeignDatabase   the file is another program's exit 74 · never written
 │   └── NewerDatabase     made by a newer kept          exit 74 · never touched
 ├── ModelError            an LLM endpoint failed        exit 69 · HTTP 502
@@ -27,6 +28,9 @@ from typing import ClassVar
 
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
+
+REMEDY = "remedy"
+"""A log record with this attribute is shown to the user as a warning: for modules that have no sink of events."""
 
 
 class KeptError(Exception):
@@ -87,6 +91,10 @@ class Busy(StorageError):
 
 class Unreadable(StorageError):
     """The file exists but cannot be read or decoded; it is left unchanged."""
+
+
+class DamagedLog(Unreadable):
+    """A write-ahead log holds more than SQLite can read of it; nothing was changed."""
 
 
 class ForeignDatabase(StorageError):

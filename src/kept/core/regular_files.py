@@ -31,6 +31,8 @@ class _Held:
     def __init__(self) -> None:
         self.path = Path()
         self.connections: WeakSet[object] = WeakSet()
+        self.opened = 0
+        """How many connections were opened and not closed since; one that was only dropped counts on."""
         self.readers: dict[FileId, int] = {}
         """The descriptor through which a file is read: the database, or the file of its shared memory."""
         self.kept: list[int] = []
@@ -137,7 +139,16 @@ def register(connection: object, path: Path, before: FileId | None) -> None:
                 held = _held.setdefault(file, _Held())
                 held.path = path
                 held.connections.add(connection)
+                held.opened += 1
                 _without_memory.add(held)  # SQLite removes that file with the last connection, and makes a new one
+
+
+def unregister(connection: object) -> None:
+    """Note that `connection` was closed, and has released its locks."""
+    with _guard:
+        for held in {held for held in _held.values() if connection in held.connections}:
+            held.connections.discard(connection)
+            held.opened -= 1
 
 
 def _open_for_reading(path: Path) -> io.RawIOBase:
@@ -186,7 +197,10 @@ def _release_unused() -> None:
     if now - _swept < _RELEASE_SECONDS / 2:
         return
     _swept = now
-    over = {held for held in _held.values() if held.is_over(now)}
+    _release({held for held in _held.values() if held.is_over(now)})
+
+
+def _release(over: set[_Held]) -> None:
     for file in [file for file, held in _held.items() if held in over]:
         del _held[file]
     for held in over:
@@ -203,7 +217,10 @@ def open_for_update(path: Path) -> int:
     """Return a descriptor for `close_descriptor`, for reading and writing; raise OSError for an open database."""
     with _guard:
         file = identify(path) if _held else None
-        if file is not None and _find(file) is not None:
+        held = None if file is None else _find(file)
+        if held is not None and held.opened == 0:
+            _release({held})
+        elif held is not None:
             raise OSError(errno.EBUSY, "this process has it open as a database", str(path))
         return os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
 

@@ -28,6 +28,7 @@ from kept.memory.undo import undo
 from kept.security.scan import scan
 from kept.sessions.ports import Sessions
 from kept.sessions.reports import Finding
+from kept.storage.connections import shares_memory
 
 if TYPE_CHECKING:
     from kept.app.caller import Caller
@@ -124,6 +125,16 @@ def check_writable(home: Path, *inside: Path) -> Check:
     return Check("home", Health.ERROR, said, "check its owner and permissions, or choose another folder with --home")
 
 
+def check_file_system(database: Path) -> Iterator[Check]:
+    """Report what the file system of the home lacks that databases need."""
+    try:
+        if not shares_memory(database):
+            said = f"{database.parent}: no shared memory, so readers wait for writers"
+            yield Check("file system", Health.WARNING, said, "nothing needs to be done; a local disk is faster")
+    except KeptError as error:
+        yield Check("file system", Health.ERROR, error.message, error.remedy)
+
+
 def check_special_files(home: Path) -> Iterator[Check]:
     """Report every pipe and device in the home: kept creates none, and none can be read in place of a file."""
     for folder, _, names in os.walk(home):
@@ -198,6 +209,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
         yield from check_installation(Path(folder), open_trial_store)
     yield check_writable(home.path, home.memories, home.database)
     yield from _check_modes(home)
+    yield from check_file_system(home.database)
     yield from check_special_files(home.path)
     yield from (Check("configuration", Health.WARNING, warning, "correct or remove it") for warning in app.warnings)
     server = _check_server(caller)

@@ -334,6 +334,17 @@ _PAUSE_SECONDS = 60.0
 """How often transcripts are searched when sessions start in quick succession."""
 
 
+def is_repairing(database: Path) -> bool:
+    """Whether this process, or one that was killed, has begun to repair the database."""
+    return database.with_name(f"{database.name}.repair").exists()
+
+
+def complete_repair(caller: Caller) -> None:
+    """Repair the database, if an event had no time to complete that."""
+    if is_repairing(caller.app.home.database):
+        _ = caller.app.database
+
+
 def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
     """Whether to start a process now that stores what earlier events left; a True restarts the pause."""
     if event.kind not in {Kind.START, Kind.END}:

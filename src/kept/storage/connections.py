@@ -8,16 +8,26 @@ from contextlib import suppress
 from functools import cache
 from itertools import islice
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import apsw
 
 from kept.core import regular_files
-from kept.core.errors import StorageError, Unreadable
+from kept.core.errors import REMEDY, StorageError
 from kept.core.text import resource_path, resource_text
 from kept.core.values import dataclass
-from kept.storage.files import create_empty, explain_errors
+from kept.storage.files import (
+    APPLICATION_MARK,
+    POLL_SECONDS,
+    create_empty,
+    explain_errors,
+    read_header,
+    resolve_link,
+    temporary_name,
+)
+from kept.storage.os_locks import Support, find_support
 from kept.storage.sql_errors import explain, is_full
 
 log = logging.getLogger(__name__)
@@ -134,8 +144,17 @@ def open_connection(path: Path, flags: int, *, options: str = "") -> apsw.Connec
     return connection
 
 
+class _Connection(apsw.Connection):
+    """A connection that says when it is closed; while one is open, its file must not be closed outside of SQLite."""
+
+    def close(self, force: bool = False) -> None:
+        """Close the connection."""
+        super().close(force)
+        regular_files.unregister(self)
+
+
 def _open(name: str, flags: int) -> apsw.Connection:
-    connection = apsw.Connection(name, flags=flags)
+    connection = _Connection(name, flags=flags)
     connection.cursor_factory = TolerantCursor
     # else SQLite compares bound values with the conditions of partial indexes, and re-prepares such a statement
     # whenever one is bound, which takes five times as long as it runs
@@ -193,20 +212,31 @@ class explain_sql_errors(Generic[T]):  # noqa: N801 - reads as a verb where it i
 
 def connect_read_only(path: Path) -> apsw.Connection:
     """Open a file for reading; without its write-ahead log where no file can be created next to it."""
+    if not shares_memory(path):
+        leave_wal(path)
     with explain_errors("open", path):
         connection = open_connection(path, apsw.SQLITE_OPEN_READONLY)
     try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
         connection.close()
         writable = os.access(path.parent, os.W_OK) and not is_full(path)
-        if writable or _has_log(path):
+        if writable or has_log(path):
             raise
         return open_connection(path, apsw.SQLITE_OPEN_READONLY, options="immutable=1")
+    except BaseException:
+        connection.close()  # the error keeps it alive, and a repair could not lock the file
+        raise
     return connection
 
 
-def _has_log(path: Path) -> bool:
+EXCHANGED = ".damaged-exchanged"
+"""The end of the name of a log while it gets its name back."""
+
+
+def has_log(path: Path) -> bool:
+    """Whether a database has a log that is not empty."""
     wal = path.with_name(f"{path.name}-wal")
     return wal.exists() and wal.stat().st_size > 0
 
@@ -214,15 +244,7 @@ def _has_log(path: Path) -> bool:
 def is_emptied(path: Path) -> bool:
     """Whether a file exists and is empty, and its log too."""
     with explain_errors("open", path):
-        return path.is_file() and path.stat().st_size == 0 and not _has_log(path)
-
-
-def is_without_content(path: Path) -> bool:
-    """Whether a database is missing or empty; raise Unreadable if its log is not: SQLite would delete the log."""
-    is_new = not path.exists() or path.stat().st_size == 0
-    if is_new and _has_log(path):
-        raise Unreadable(f"{str(path)!r} is empty, and its log is not", "run `kept sessions repair`; it reads the log")
-    return is_new
+        return path.is_file() and path.stat().st_size == 0 and not has_log(path)
 
 
 class EmptyDatabase:
@@ -250,20 +272,82 @@ def is_absent(path: Path) -> bool:
     return False
 
 
-def use_wal(connection: apsw.Connection, path: Path) -> None:
-    """Switch to the write-ahead log, or to a rollback journal where the file system cannot share memory."""
-    with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
-        try:
-            if connection.pragma("journal_mode", "wal") == "wal":
-                if _has_log(path):
-                    from kept.storage.write_ahead import refuse_damaged_log  # a log is left by a process that died
+_MODES = slice(18, 20)
+"""Where the header says how the file is written and read: 1 with a rollback journal, 2 with a write-ahead log."""
+_SWITCH_SECONDS = 10.0
 
-                    refuse_damaged_log(connection, path)
-                return
-        except (apsw.IOError, apsw.CantOpenError):
-            pass
+
+def shares_memory(path: Path) -> bool:
+    """Whether a write-ahead log can be used beside a file; warn once where it cannot.
+
+    Raise StorageError where bytes of a file cannot be locked: SQLite would take that for another process that writes.
+    """
+    with explain_errors("open", path):
+        spare = temporary_name(resolve_link(path))
+    support = find_support(spare)
+    if support is Support.NO_LOCKS:
+        what = f"the file system of {str(path.parent)!r} cannot lock parts of a file, which SQLite needs"
+        remedy = "mount it with locks (NFS: start the lock service), or choose a local disk with --home"
+        raise StorageError(what, remedy)
+    if support is Support.LOCKS_ONLY and (device := path.parent.stat().st_dev) not in _warned:
+        _warned.add(device)
+        remedy = "it works as it is; a local disk is faster"
+        what = "no write-ahead log at %s, whose file system has no shared memory: readers wait for writers there"
+        log.warning(what, path.parent, extra={REMEDY: remedy})
+    return support is Support.FULL
+
+
+_warned: set[int] = set()
+"""The devices without shared memory that were reported."""
+
+
+def use_wal(connection: apsw.Connection, path: Path) -> None:
+    """Switch to the write-ahead log, and check the one that is there: SQLite would remove what it cannot read.
+
+    Until then closing the connection leaves the log alone.
+    """
+    with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
+        connection.pragma("journal_mode", "wal")
+        if has_log(path):
+            from kept.storage.write_ahead import check_log  # a log is left by a process that died
+
+            check_log(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+
+
+def leave_wal(path: Path) -> None:
+    """Switch one of our files to a rollback journal, where it came with a write-ahead log; raise DamagedLog as usual.
+
+    Where memory cannot be shared, one process alone can use a log: it keeps the index of the log to itself.
+    """
+    header = read_header(path)
+    if header[_MODES] != b"\2\2" or header[68:72] != APPLICATION_MARK:
+        return
+    deadline = monotonic() + _SWITCH_SECONDS
+    while True:
+        try:
+            _switch_alone(path)
+        except apsw.BusyError:
+            if monotonic() > deadline:
+                raise
+            sleep(POLL_SECONDS)
+        else:
+            return
+
+
+def _switch_alone(path: Path) -> None:
+    from kept.storage.write_ahead import check_log
+
+    connection = open_connection(path, apsw.SQLITE_OPEN_READWRITE)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("locking_mode", "exclusive")
+        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchall()
+        if has_log(path):
+            check_log(connection, path)
         connection.pragma("journal_mode", "delete")
-        log.warning("no write-ahead log at %s: readers wait for writers there", path.parent)
+    finally:
+        connection.close()
 
 
 class Checkpointer:

@@ -34,7 +34,7 @@ class Evidence:
 
 
 def gather_evidence(salvage: Salvage, table: str, companions: Sequence[str] = ()) -> Evidence:
-    """Read the indexes of a table; `companions` are tables with one row, of the same number, for each of its rows."""
+    """Read the indexes of a table; each of its rows has one of the same number in one of the `companions`."""
     found = Evidence()
     votes: Counter[Key] = Counter()
     lists = 0
@@ -43,12 +43,13 @@ def gather_evidence(salvage: Salvage, table: str, companions: Sequence[str] = ()
     for shape in (*indexes, *others):
         is_complete = salvage.extents[shape.name].is_complete
         found.complete |= {shape.name} if is_complete else set()
-        lists += is_complete and not shape.is_partial
+        lists += is_complete and shape.is_index and not shape.is_partial
         for key, values in _entries(salvage, shape):
             known = found.columns.setdefault(key, {})
             if shape.is_index:
                 known |= {name: value for name, value in values.items() if name not in shape.key}
             votes[key] += not shape.is_partial
+    lists += bool(others) and all(shape.name in found.complete for shape in others)
     found.is_certain = lists > 0
     found.expected = {key for key, count in votes.items() if count >= min(2, max(1, lists))}
     return found

@@ -5,16 +5,16 @@ import logging
 import os
 import shutil
 import stat
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from kept.core.errors import Busy, StorageError, Unreadable
+from kept.core.errors import REMEDY, Busy, StorageError, Unreadable
 from kept.core.ids import random_hex
 from kept.core.regular_files import close_descriptor, open_for_update, open_regular
+from kept.storage.os_locks import NoLocks, try_lock
 
 APPLICATION_MARK = b"KEPT"
 """Application id in the header of each of our databases; here because `config.home` must not load SQLite."""
@@ -208,7 +208,7 @@ def sync_file(path: Path) -> None:
 
 def create_empty(path: Path) -> None:
     """Create an empty file with mode 0600, unless there is one."""
-    with suppress(FileExistsError), explain_errors("write", path):
+    with explain_errors("write", path), suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -251,16 +251,11 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-if sys.platform == "win32":  # pragma: no cover
-    import msvcrt
-else:
-    import fcntl
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.005
-_NO_LOCKS_HERE = {errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK, errno.EOPNOTSUPP}
-_warned: set[Path] = set()
+_warned: set[int] = set()
+"""The devices without locks that were reported."""
 
 
 @contextmanager
@@ -298,16 +293,10 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
 def _try_lock(descriptor: int, sidecar: Path) -> bool:
     """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
     try:
-        if sys.platform == "win32":  # pragma: no cover
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _NO_LOCKS_HERE:
-            _warn_once(sidecar)
-            return True
-        return False
-    return True
+        return try_lock(descriptor)
+    except NoLocks as error:
+        _warn_once(sidecar, error)
+        return True
 
 
 def take_lock_file(path: Path) -> int | None:
@@ -332,10 +321,14 @@ def remove_lock_file(path: Path, descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _warn_once(sidecar: Path) -> None:
-    if sidecar not in _warned:
-        _warned.add(sidecar)
-        log.warning("no file locks at %s: two writers at once may undo each other's edit", sidecar.parent)
+def _warn_once(sidecar: Path, error: NoLocks) -> None:
+    device = sidecar.stat().st_dev
+    if device not in _warned:
+        _warned.add(device)
+        log.warning(
+            "no file locks at %s (%s): two writers at once may undo each other's edit",
+            sidecar.parent, error.strerror, extra={REMEDY: "edit from one process at a time, or use a local disk"},
+        )  # fmt: skip
 
 
 def _write_holder(descriptor: int, pid: str) -> None:
@@ -363,35 +356,26 @@ def lock_folder(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
 
     Where folders cannot be locked, the block runs without a lock.
     """
-    if sys.platform == "win32":  # pragma: no cover
-        yield
-        return
     descriptor = -1
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
     try:
         if descriptor >= 0:
-            _wait_for_folder(descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, folder)
+            with suppress(NoLocks):
+                _wait_for_folder(descriptor, folder, exclusive=exclusive)
         yield
     finally:
         if descriptor >= 0:
             os.close(descriptor)
 
 
-def _wait_for_folder(descriptor: int, kind: int, folder: Path) -> None:
+def _wait_for_folder(descriptor: int, folder: Path, *, exclusive: bool) -> None:
     deadline = time.monotonic() + FOLDER_WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                message = f"another process is opening or replacing a database in {str(folder)!r}"
-                raise Busy(message, "wait until it has ended, then try again") from None
-            time.sleep(POLL_SECONDS)
-        except OSError:
-            return  # no locks here
-        else:
-            return
+    while not try_lock(descriptor, shared=not exclusive):
+        if time.monotonic() > deadline:
+            message = f"another process is opening or replacing a database in {str(folder)!r}"
+            raise Busy(message, "wait until it has ended, then try again")
+        time.sleep(POLL_SECONDS)
 
 
 HEADER_BYTES = 100

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from kept.core.regular_files import FileBytes
 from kept.storage.files import explain_errors
-from kept.storage.write_ahead import PAGE_SIZES, read_log
+from kept.storage.write_ahead import PAGE_SIZES, read_log, use_newer
 
 Value: TypeAlias = int | float | str | bytes | None
 
@@ -77,6 +77,7 @@ class PageFile:
         self.page_bytes, reserved = self._find_page_bytes()
         if self.log.page_bytes != self.page_bytes:
             self.log = read_log(self._log_data, self.page_bytes)
+        self.log = use_newer(self.log, self._log_data, self._data)
         self.usable = self.page_bytes - reserved
         self.count = self.log.page_count if self._uses_log else -(-len(self._data) // self.page_bytes)
         self._copies = self._find_copies() if self._uses_log else []

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -12,23 +12,26 @@ from weakref import WeakSet
 
 import apsw
 
-from kept.core.errors import ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from kept.core.errors import REMEDY, Busy, DamagedLog, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.core.regular_files import check_regular, open_regular
 from kept.storage.connections import (
     CHECKPOINT_PAGES,
+    EXCHANGED,
     Checkpointer,
     EmptyDatabase,
     Migration,
     connect_read_only,
     explain_sql_errors,
+    has_log,
     is_absent,
-    is_without_content,
+    leave_wal,
     migrate,
     open_connection,
+    shares_memory,
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import APPLICATION_ID, explain_errors, lock_folder, resolve_link
+from kept.storage.files import APPLICATION_ID, explain_errors, lock_folder, make_folder, resolve_link
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # `core.ports` imports every value that it mentions
@@ -52,7 +55,7 @@ class Database:
     none can be created, `empty_if_refused` gives an empty one in memory for reads; each write raises the reason.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the path are given by name
         self,
         path: Path,
         *,
@@ -61,6 +64,7 @@ class Database:
         durability: Durability = "normal",
         read_only: bool = False,
         empty_if_refused: bool = False,
+        may_cut_log: bool = True,
     ) -> None:
         self.path = path
         self._application_id = application_id
@@ -68,6 +72,8 @@ class Database:
         self._durability = durability
         self._read_only = read_only
         self._empty_if_refused = empty_if_refused
+        self._may_cut_log = may_cut_log
+        """Whether a damaged log is cut where nothing else can be done here; else DamagedLog is raised."""
         self._empty: EmptyDatabase | None = None
         self.has_written = False
         """Whether a transaction was committed through this object."""
@@ -187,16 +193,43 @@ class Database:
         try:
             is_new = self._find_or_create()
         except StorageError as refused:
-            if not self._empty_if_refused or not is_absent(self.path):
+            if not self._empty_if_refused or not is_absent(self.path) or has_log(self.path):
                 raise
             self._empty = EmptyDatabase(refused)
             migrate(self.connection, self._migrations, None)
             return
         if not is_new:
             self._refuse_foreign_header()
-        connection = self._local.connection = self._connect(is_new=is_new)
+        connection = self._local.connection = self._connect_first(is_new=is_new)
         if not self._read_only and self._write_refusal(connection) is None:
             migrate(connection, self._migrations, self.path)
+
+    def _connect_first(self, *, is_new: bool) -> Connection:
+        """Connect; recover a damaged log before, or wait until another process has done it."""
+        path = resolve_link(self.path)
+        for _ in range(_ATTEMPTS):
+            try:
+                return self._connect(is_new=is_new)
+            except (apsw.BusyError, DamagedLog) as error:
+                if not self._clear_way(path, error):
+                    raise
+        return self._connect(is_new=is_new)
+
+    def _clear_way(self, path: Path, error: Exception) -> bool:
+        """Remove what kept a file from being opened; return whether it is worth another try."""
+        from kept.storage.log_recovery import recover_log
+        from kept.storage.swap import wait_for_repair
+
+        if wait_for_repair(path):
+            return True
+        if self._read_only or not isinstance(error, DamagedLog):
+            return False
+        try:
+            _warn_recovered(recover_log(path, may_cut=self._may_cut_log))
+        except Busy:
+            if not wait_for_repair(path):
+                raise
+        return True
 
     def _finish_repair(self) -> None:
         """Complete or roll back an interrupted repair before the file is opened."""
@@ -207,6 +240,7 @@ class Database:
                 return
         from kept.storage import swap
 
+        swap.wait_for_repair(path)
         if self._read_only:
             swap.refuse_unfinished(path)
         else:
@@ -217,15 +251,28 @@ class Database:
         if self._read_only and not self.path.exists():
             raise StorageError(f"there is no database at {str(self.path)!r}", "check the path or the --home")
         with explain_errors("open", self.path):
-            is_new = is_without_content(self.path)
+            path = resolve_link(self.path)
+            if not self._read_only and (has_log(path) or path.with_name(f"{path.name}{EXCHANGED}").exists()):
+                from kept.storage.log_recovery import settle_names
+
+                _warn_recovered(settle_names(path, may_cut=self._may_cut_log))
+            elif not self._read_only and path.with_name(f"{path.name}-shm").exists():
+                from kept.storage.log_recovery import count_lost_frames
+
+                if lost := count_lost_frames(path):
+                    what = f"the log of {path.name} is gone, with {lost} pages of what was stored last"
+                    log.warning("%s", what, extra={REMEDY: "`kept restore BACKUP` restores what a backup has"})
+            is_new = not path.exists() or path.stat().st_size == 0
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
             else:
                 from kept.storage.swap import build, create
 
+                make_folder(path.parent)
+                shares_memory(path)
                 mark = self._application_id
                 data = build(tuple(self._migrations), page_bytes=PAGE_BYTES, application_id=mark)
-                create(resolve_link(self.path), data)
+                create(path, data)
         return is_new
 
     def _connect(self, *, is_new: bool = False) -> Connection:
@@ -245,17 +292,23 @@ class Database:
                 return self._connect_for_reading(error)
 
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
+        has_wal = shares_memory(self.path)
+        if not has_wal:
+            leave_wal(self.path)
         with explain_errors("open", self.path):
             connection = open_connection(self.path, apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(has_wal))  # until the log was checked
             connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
             if is_new:
                 connection.pragma("page_size", PAGE_BYTES)
                 connection.pragma("application_id", self._application_id)
             else:
                 self._refuse_foreign(connection)
-            use_wal(connection, self.path)
-            connection.pragma("synchronous", self._durability)
+            if has_wal:
+                use_wal(connection, self.path)
+            # with a rollback journal a loss of power could damage the file otherwise
+            connection.pragma("synchronous", self._durability if has_wal else "full")
             connection.pragma("secure_delete", "ON")
             connection.pragma("journal_size_limit", CHECKPOINT_PAGES * PAGE_BYTES)
             connection.set_wal_hook(Checkpointer())
@@ -295,12 +348,12 @@ class Database:
         return self.connection
 
     def _prepare(self, connection: Connection) -> Connection:
+        with self._guard:
+            self._all.add(connection)  # first: closed with the others if the rest fails
         connection.set_busy_timeout(int(BUSY_SECONDS * 1000))
         if self._read_only:
             self._refuse_foreign(connection)
         connection.pragma("foreign_keys", "ON")
-        with self._guard:
-            self._all.add(connection)
         return connection
 
     def _refuse_foreign_header(self) -> None:
@@ -308,7 +361,8 @@ class Database:
         with explain_errors("read", self.path), open_regular(self.path) as file:
             header = file.read(_HEADER_BYTES)
         if len(header) == _HEADER_BYTES and header.startswith(b"SQLite format 3\0"):
-            schema, version, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 60, 68))
+            schema, mark = (int.from_bytes(header[at : at + 4], "big") for at in (40, 68))
+            version = int.from_bytes(header[60:64], "big", signed=True)
             self._refuse_mark(mark, version, empty=mark == version == schema == 0)
 
     def _refuse_foreign(self, connection: Connection) -> None:
@@ -317,7 +371,6 @@ class Database:
         try:
             self._refuse_mark(mark, version, empty=empty)
         except StorageError:
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             connection.close()
             raise
         if empty and not self._read_only:
@@ -335,18 +388,27 @@ class Database:
             what = f"{str(self.path)!r} belongs to another program"
             raise ForeignDatabase(what, "it is left as it is; choose another --home")
         newest = self._migrations[-1].version if self._migrations else 0
-        if version > newest:
+        if not 0 <= version <= newest:
             from kept.storage.versions import is_schema_of
 
             if is_schema_of(self.path, self._migrations):
-                raise self._damage_error("the version in its header")
+                what = f"{str(self.path)!r} says that it has schema {version}; its tables are those of schema {newest}"
+                remedy = "if a newer kept wrote it, update this one; if not, `kept sessions repair` corrects the number"
+                raise Unreadable(what, remedy)
             raise NewerDatabase(
                 f"{str(self.path)!r} has schema {version}, this kept knows {newest}",
                 "update kept; the file was not touched",
             )
 
 
+def _warn_recovered(what: str) -> None:
+    if what:
+        log.warning("%s", what, extra={REMEDY: "remove what is set aside when nothing is missing"})
+
+
 log = logging.getLogger(__name__)
+_ATTEMPTS = 3
+"""How often opening is tried while other processes repair the file."""
 _SERIES_SECONDS = 0.005  # the longest gap between two transactions of a process that writes continuously
 STATE_NAME = "state.db"
 FALLBACK_NAME = "kept.db"
@@ -359,11 +421,17 @@ def state_migrations() -> tuple[Migration, ...]:
 
 
 def open_state(
-    path: Path, durability: Durability = "normal", *, read_only: bool = False, sink: "EventSink | None" = None
+    path: Path,
+    durability: Durability = "normal",
+    *,
+    read_only: bool = False,
+    sink: "EventSink | None" = None,
+    salvage: Callable[[Path], object] | None = None,
 ) -> Database:
     """Open the shared database, or `kept.db` next to it if `path` belongs to another program.
 
-    Never writes the foreign file. Warns once, when `kept.db` is created.
+    Never writes the foreign file. Warns once, when `kept.db` is created. `salvage` is called for a file whose log is
+    so damaged that its rows must be read one by one; without it DamagedLog is raised.
     """
     fallback = path.with_name(FALLBACK_NAME)
     is_first = not fallback.exists()
@@ -374,18 +442,31 @@ def open_state(
         durability=durability,
         read_only=read_only,
         empty_if_refused=not read_only,
+        may_cut_log=False,
     )
     try:
-        database = open_at(path)
+        database = _open_salvaged(open_at, path, salvage)
     except ForeignDatabase:
         if path == fallback:
             raise
-        database = open_at(fallback)
+        database = _open_salvaged(open_at, fallback, salvage)
     database.covered = {}
     theirs = fallback.with_name(STATE_NAME) if path == fallback else path
     if is_first and database.path == fallback and theirs.exists():
         _announce(theirs, fallback, sink)
     return database
+
+
+def _open_salvaged(
+    open_at: Callable[[Path], Database], path: Path, salvage: Callable[[Path], object] | None
+) -> Database:
+    try:
+        return open_at(path)
+    except DamagedLog:
+        if salvage is None:
+            raise
+        salvage(path)
+    return open_at(path)
 
 
 def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:

@@ -14,7 +14,6 @@ nobody opens the old file under the name of the new one.
 import errno
 import json
 import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -29,6 +28,7 @@ from kept.core.errors import Busy, StorageError
 from kept.core.regular_files import load_bytes
 from kept.storage.connections import Migration, migrate
 from kept.storage.files import (
+    FOLDER_WAIT_SECONDS,
     POLL_SECONDS,
     copy_bytes,
     create_empty,
@@ -42,9 +42,7 @@ from kept.storage.files import (
     write_atomically,
     write_durably,
 )
-
-if sys.platform != "win32":
-    import fcntl
+from kept.storage.os_locks import NoLocks, try_range
 
 _COPYING, _SWAPPING = "copying", "swapping"
 COMPANIONS = ("-wal", "-shm", "-journal")
@@ -179,6 +177,18 @@ def is_unfinished(path: Path) -> bool:
     return found is not None and not (found[0] == _COPYING and is_alive(found[2]))
 
 
+def wait_for_repair(path: Path) -> bool:
+    """Wait until another process has repaired a file; return whether one did. Raise Busy if it takes too long."""
+    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
+    waited = False
+    while (found := _read_journal(path)) is not None and is_alive(found[2]) and found[2] != os.getpid():
+        waited = True
+        if time.monotonic() > deadline:
+            raise Busy(f"process {found[2]} repairs {str(path)!r}", "wait until it has ended, then try again")
+        time.sleep(POLL_SECONDS)
+    return waited
+
+
 def finish(path: Path) -> bool:
     """Complete or roll back a replacement that was interrupted; return whether there was one."""
     if not _journal(path).exists():
@@ -237,37 +247,36 @@ _LOCK_BYTES = (0x40000000, 512)
 @contextmanager
 def hold_alone(path: Path, *, wait_seconds: float = 2.0) -> Iterator[None]:
     """Hold SQLite's exclusive lock on a file that SQLite itself may be unable to open; raise Busy if it is in use."""
-    if sys.platform == "win32":  # pragma: no cover
-        yield
-        return
-    with explain_errors("open", path):
-        descriptor = regular_files.open_for_update(path)
+    descriptor = -1
+    deadline = time.monotonic() + wait_seconds
     try:
-        deadline = time.monotonic() + wait_seconds
-        while not _try_alone(descriptor):
+        while (descriptor := _open_closed(path) if descriptor < 0 else descriptor) < 0 or not _try_alone(descriptor):
             if time.monotonic() > deadline:
-                message = f"another process has {str(path)!r} open"
+                message = f"{'this' if descriptor < 0 else 'another'} process has {str(path)!r} open"
                 raise Busy(message, "close every other kept, then repair again")
             time.sleep(POLL_SECONDS)
         yield
     finally:
-        regular_files.close_descriptor(descriptor)
+        if descriptor >= 0:
+            regular_files.close_descriptor(descriptor)
+
+
+def _open_closed(path: Path) -> int:
+    """Return a descriptor of a file; -1 while this process has it open as a database."""
+    with explain_errors("open", path):
+        try:
+            return regular_files.open_for_update(path)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+    return -1
 
 
 def _try_alone(descriptor: int) -> bool:
-    start, length = _LOCK_BYTES
     try:
-        if sys.platform == "linux":
-            import struct
-
-            # a lock of the open file, not of the process: it stays when the file is read and closed meanwhile
-            wanted = struct.pack("hhqqi", fcntl.F_WRLCK, os.SEEK_SET, start, length, 0)
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, wanted)
-        else:
-            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, length, start)
-    except OSError as error:
-        return error.errno not in {errno.EACCES, errno.EAGAIN}  # any other error: no locks here
-    return True
+        return try_range(descriptor, *_LOCK_BYTES)
+    except NoLocks:
+        return True
 
 
 def refuse_unfinished(path: Path) -> None:

@@ -1,21 +1,28 @@
 """The write-ahead log of a SQLite file, read without SQLite: which pages it holds committed."""
 
+import os
 import struct
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import BinaryIO
 
 import apsw
 
-from kept.core.errors import Unreadable
-from kept.core.regular_files import FileBytes, load_bytes, open_regular
+from kept.core.errors import DamagedLog
+from kept.core.regular_files import FileBytes
 from kept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
 _LOG_HEADER, _FRAME_HEADER, _COVERED = 32, 24, 8
 """Bytes of the log's header, of a frame's header, and of the part of the latter that the checksum covers."""
 _MASK = 0xFFFFFFFF
+_MAGICS = {"<": 0x377F0682, ">": 0x377F0683}
+"""What a log begins with, by the byte order of its checksums."""
+FORMAT_VERSION = 3_007_000
+_MOST_CHECKPOINTS = 1 << 24
+"""A header that counts more of them is none: its checksum matches by chance."""
 _TELLING = 0x1FFF
 """If the difference has one of these bits, a wrong word would have to match 40 bits by chance, in a thousand tries."""
 _Sum = tuple[int, int]
@@ -38,8 +45,15 @@ class Log:
     """Pages of the database after the last commit; 0 if nothing is committed."""
     is_damaged: bool = False
     """Whether a committed frame fails its checksum: SQLite ignores everything from it on."""
+    skipped: int = 0
+    """Frames that are lost with the header: what follows may be an older generation, which the file has outgrown."""
     is_cut: bool = False
     """Whether it ends inside a frame; a killed process can leave it so as well."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the newest copy of every committed page is intact."""
+        return not self.spoiled and not self.loose
 
     def commit(self, frames: "list[_Frame]") -> None:
         """Add the frames of a transaction; the last one states how many pages the database has."""
@@ -76,10 +90,10 @@ class _Frame:
     restored: bytes = b""
 
 
-def read_log(data: "FileBytes | bytes", page_bytes: int = 0) -> Log:
-    """Return what is committed in a write-ahead log, also beyond a damaged frame.
+def read_log(data: "FileBytes | bytes", page_bytes: int = 0, *, until_damage: bool = False) -> Log:
+    """Return what is committed in a write-ahead log, also beyond a damaged frame unless `until_damage`.
 
-    `page_bytes` is used if the header of the log names no page size.
+    `page_bytes` is used if the header of the log is damaged; without it the page size is found by the frames.
 
     The checksum of a frame continues that of the frame before it, which is stored in that frame. So every frame can
     be checked by itself, and damage to one does not hide the others.
@@ -88,12 +102,17 @@ def read_log(data: "FileBytes | bytes", page_bytes: int = 0) -> Log:
     if len(data) < _LOG_HEADER + _FRAME_HEADER:
         return log
     declared = int.from_bytes(data[8:12], "big")
-    log.page_bytes = declared if declared in PAGE_SIZES else page_bytes
-    if not log.page_bytes:
+    if is_header(data[:_LOG_HEADER]) or (declared in PAGE_SIZES and page_bytes in {0, declared}):
+        log.page_bytes = declared
+    else:
+        log.page_bytes = page_bytes or _find_page_bytes(data)
+    if log.page_bytes not in PAGE_SIZES:
         return log
-    reader = _Reader(data, _FRAME_HEADER + log.page_bytes)
+    reader = _Reader(data, log.page_bytes)
     waiting, is_healthy = list[_Frame](), reader.has_whole_header
     for frame in reader.frames():
+        if until_damage and not frame.is_whole:
+            break
         waiting.append(frame)
         is_healthy &= frame.is_healthy
         if frame.size and frame.is_certain:  # frames without a commit after them may be left over from a killed writer
@@ -101,22 +120,38 @@ def read_log(data: "FileBytes | bytes", page_bytes: int = 0) -> Log:
             log.commit(waiting)
             waiting = []
     log.is_cut = reader.ends_in_a_frame
+    log.skipped = reader.skipped
     return log
+
+
+def use_newer(log: Log, data: "FileBytes | bytes", file: "FileBytes | bytes") -> Log:
+    """Return `log`, or an empty one if it may be an older generation than the pages of the file.
+
+    A log begins anew when all of it is in the file. So an older generation differs from the file only in pages that
+    the frames before it have changed since; a log that was never copied differs in most of its pages.
+    """
+    size = log.page_bytes
+    pairs = ((data[at : at + size], file[(page - 1) * size : page * size]) for page, at in log.frames.items())
+    if not log.skipped or sum(one != other for one, other in pairs) > max(log.skipped, len(log.frames) // 2):
+        return log
+    return Log(page_bytes=size, is_damaged=log.is_damaged)
 
 
 class _Reader:
     """Checks the frames of a log one after another."""
 
-    def __init__(self, data: "FileBytes | bytes", step: int) -> None:
-        self._data, self._step = data, step
+    def __init__(self, data: "FileBytes | bytes", page_bytes: int) -> None:
+        self._data, self._step = data, _FRAME_HEADER + page_bytes
         self._order = self._find_byte_order()
-        stored, counted = _unpack_sum(data[24:32]), _checksum(data[:24], (0, 0), self._order)
-        self.has_whole_header = _is_header(data[:_LOG_HEADER])
-        self._salts = data[16:24] if self.has_whole_header else _find_salts(data, step)
+        self.has_whole_header = is_header(data[:_LOG_HEADER])
+        if self.has_whole_header:
+            self._salts = data[16:24]
+        else:
+            self._order, self._salts = _find_generation(data, page_bytes) or (
+                self._order, _find_salts(data, self._step)
+            )  # fmt: skip
         self._end = self._find_end()
-        is_empty = self._end == _LOG_HEADER
-        is_sum_damaged = not is_empty and self._sum_of(_LOG_HEADER, counted) == self._read_sum(_LOG_HEADER)
-        self._start = counted if is_sum_damaged else stored
+        self._start = self._find_start(page_bytes)
 
     def frames(self) -> Iterator[_Frame]:
         """Yield every frame up to the last one of this log; after it come those of an older one."""
@@ -127,10 +162,32 @@ class _Reader:
             yield frame
 
     @property
+    def skipped(self) -> int:
+        """How many frames come before the first of this log, if no header says that they are of it."""
+        places = range(_LOG_HEADER, _LOG_HEADER if self.has_whole_header else self._end, self._step)
+        return next((number for number, at in enumerate(places) if self._salts_at(at) == self._salts), 0)
+
+    @property
     def ends_in_a_frame(self) -> bool:
         """Whether the last frame is cut off."""
         rest = (len(self._data) - _LOG_HEADER) % self._step
         return rest > 0 and self._salts_at(len(self._data) - rest) == self._salts
+
+    def _find_start(self, page_bytes: int) -> _Sum:
+        """Return the checksum that the first frame continues: that of the header, whatever is left of it."""
+        stored, counted = _unpack_sum(self._data[24:32]), _checksum(self._data[:24], (0, 0), self._order)
+        if self.has_whole_header or self._end == _LOG_HEADER:
+            return stored
+        sums = [stored, counted]
+        needed = self._undo_sum_of(_LOG_HEADER, self._read_sum(_LOG_HEADER))
+        if self._salts == self._salts_at(_LOG_HEADER) and _can_begin(needed, self._salts, page_bytes, self._order):
+            return needed
+        wanted = self._read_sum(_LOG_HEADER)
+        return next((one for one in sums if self._sum_of(_LOG_HEADER, one) == wanted), stored)
+
+    def _undo_sum_of(self, at: int, after: _Sum) -> _Sum:
+        before = _undo_checksum(self._data[at + _FRAME_HEADER : at + self._step], after, self._order)
+        return _undo_checksum(self._data[at : at + _COVERED], before, self._order)
 
     def _find_end(self) -> int:
         """Return where the last frame of this log ends."""
@@ -209,7 +266,41 @@ def _find_salts(data: "FileBytes | bytes", step: int) -> bytes:
     """Return the salts that most of the first frames have; for a log whose header is damaged."""
     places = range(_LOG_HEADER, min(len(data) - step, _LOG_HEADER + 2 * step) + 1, step)
     found = Counter(data[at + 8 : at + 16] for at in places)
-    return max(found, key=lambda salts: found[salts], default=b"")
+    return max(found, key=lambda salts: (any(salts), found[salts]), default=b"")
+
+
+def _find_generation(data: "FileBytes | bytes", page_bytes: int) -> tuple[str, bytes] | None:
+    """Return byte order and salts of a log without a header: those of the first frame that the next one continues.
+
+    A log is written from its beginning; frames of an older generation come only after those of the newest.
+    """
+    step = _FRAME_HEADER + page_bytes
+    for at in range(_LOG_HEADER, len(data) - 2 * step + 1, step):
+        salts, after = data[at + 8 : at + 16], data[at + step : at + 2 * step]
+        if len(after) < step or salts != after[8:16] or not any(salts):
+            continue
+        stored, continued = _unpack_sum(data[at + 16 : at + 24]), _unpack_sum(after[16:24])
+        for order in _MAGICS:
+            head = _checksum(after[:_COVERED], stored, order)
+            if _checksum(after[_FRAME_HEADER:], head, order) == continued:
+                return order, salts
+    return None
+
+
+def _find_page_bytes(data: "FileBytes | bytes") -> int:
+    """Return the page size with which frames continue each other; 0 if there is none."""
+    return next((size for size in PAGE_SIZES if _find_generation(data, size) is not None), 0)
+
+
+def _can_begin(start: _Sum, salts: bytes, page_bytes: int, order: str) -> bool:
+    """Whether `start` is the checksum of a header with these salts: the only field that is free counts checkpoints."""
+    first, second = _undo_checksum(salts, start, order)
+    before = _checksum(struct.pack(">2I", _MAGICS[order], FORMAT_VERSION), (0, 0), order)
+    size, _ = struct.unpack(f"{order}2I", struct.pack(">2I", page_bytes, 0))
+    if first != (before[0] + size + before[1]) & _MASK:
+        return False
+    (count,) = struct.unpack(">I", struct.pack(f"{order}I", (second - before[1] - first) & _MASK))
+    return bool(count < _MOST_CHECKPOINTS)
 
 
 def _share_salt(salts: bytes, others: bytes) -> bool:
@@ -228,6 +319,16 @@ def _checksum(data: bytes, start: _Sum, order: str) -> _Sum:
     for at in range(0, len(words), 2):
         first = (first + words[at] + second) & _MASK
         second = (second + words[at + 1] + first) & _MASK
+    return first, second
+
+
+def _undo_checksum(data: bytes, end: _Sum, order: str) -> _Sum:
+    """Return the checksum from which `data` leads to `end`."""
+    first, second = end
+    words = struct.unpack(f"{order}{len(data) // 4}I", data)
+    for at in reversed(range(0, len(words), 2)):
+        second = (second - words[at + 1] - first) & _MASK
+        first = (first - words[at] - second) & _MASK
     return first, second
 
 
@@ -271,46 +372,70 @@ def _list_effects(words: int) -> list[tuple[int, int, int, int]]:
     return found[::-1]
 
 
-def refuse_damaged_log(connection: apsw.Connection, path: Path) -> None:
-    """Raise Unreadable if SQLite has read less of the log than was committed to it; the log then stays as it is.
+def check_log(connection: apsw.Connection, path: Path) -> None:
+    """Raise DamagedLog if SQLite has read less of the log than was committed to it; the log then stays as it is.
 
-    SQLite ignores everything from a damaged frame on, and removes the log when the file is closed.
+    SQLite ignores everything from a damaged frame on, and removes the log when the file is closed; so the connection
+    must not do that until this has returned. Of a healthy log only the headers of frames are read that SQLite ignores.
     """
-    log = path.with_name(f"{path.name}-wal")
-    head, last = _find_last_commit(log)
-    read, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
-    if 0 < last <= read or not head:
-        return
-    data, page_bytes = load_bytes(log), int(str(connection.pragma("page_size")))
-    # without a whole transaction after it, the damage is the torn end of a log after a loss of power
-    if read_log(data, page_bytes).is_damaged and _find_last_commit(log)[0] == head:
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        pages = (last or (len(data) - _LOG_HEADER) // (_FRAME_HEADER + page_bytes)) - read
-        what = f"the log of {str(path)!r} is damaged: {pages} pages after the damage would be lost"
-        raise Unreadable(what, "run `kept sessions repair`; it saves what is whole")
-
-
-def _find_last_commit(log: Path) -> tuple[bytes, int]:
-    """Return the header of a log and the number of its last frame that ends a transaction; reads headers only.
-
-    The number is 0 where the header is damaged, and with it the salts or the page size.
-    """
+    read = _count_read(connection)
+    page_bytes = int(str(connection.pragma("page_size")))
     try:
-        with open_regular(log) as file:
-            head = file.read(_LOG_HEADER)
-            step = _FRAME_HEADER + int.from_bytes(head[8:12], "big")
-            salts, number, last = head[16:24], 0, 0
-            while len(frame := file.read(_FRAME_HEADER)) == _FRAME_HEADER and step > _FRAME_HEADER:
-                number += 1
-                if _share_salt(frame[8:16], salts) and frame[4:8] != bytes(4):
-                    last = number
-                file.seek(step - _FRAME_HEADER, 1)
+        data = FileBytes(companion_log(path))
     except FileNotFoundError:
-        return b"", 0
-    return head, last
+        return
+    if not _holds_commit(data, page_bytes, after=read):
+        return
+    # without a whole transaction after it, the damage is the torn end of a log after a loss of power
+    if read_log(data, page_bytes).is_damaged and _count_read(connection) == read:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        pages = (len(data) - _LOG_HEADER) // (_FRAME_HEADER + page_bytes) - read
+        what = f"the log of {str(path)!r} is damaged: up to {pages} pages after the damage would be lost"
+        raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
 
 
-def _is_header(head: bytes) -> bool:
-    """Whether the header of a log is whole."""
-    order = ">" if head[3] & 1 else "<"
-    return _checksum(head[:24], (0, 0), order) == _unpack_sum(head[24:])
+def _count_read(connection: apsw.Connection) -> int:
+    """Return how many frames of the log SQLite uses."""
+    frames, _ = connection.wal_checkpoint("main", apsw.SQLITE_CHECKPOINT_NOOP)
+    return max(0, frames)
+
+
+def _holds_commit(data: FileBytes, page_bytes: int, *, after: int) -> bool:
+    """Whether the log holds, behind that number of frames, the end of a transaction of the same generation."""
+    step = _FRAME_HEADER + page_bytes
+    begin = _LOG_HEADER + after * step
+    if after:
+        salts = data[begin - step + 8 : begin - step + 16]
+    elif is_header(data[:_LOG_HEADER]):
+        salts = data[16:24]
+    else:
+        return len(data) >= _LOG_HEADER + step
+    heads = (data[at : at + 16] for at in range(begin, len(data) - step + 1, step))
+    return any(_share_salt(head[8:16], salts) and head[4:8] != bytes(4) for head in heads)
+
+
+def is_header(head: bytes) -> bool:
+    """Whether a log begins with this, whole."""
+    order = ">" if head[3:4] and head[3] & 1 else "<"
+    is_log = len(head) == _LOG_HEADER and int.from_bytes(head[:4], "big") == _MAGICS[order]
+    return is_log and _checksum(head[:24], (0, 0), order) == _unpack_sum(head[24:])
+
+
+def companion_log(path: Path) -> Path:
+    """Return the log of a database."""
+    return path.with_name(f"{path.name}-wal")
+
+
+def write_log(file: BinaryIO, log: Log, data: "FileBytes | bytes") -> None:
+    """Write a log with one transaction: the newest intact copy of every page that is committed in `log`."""
+    order, salts = "<", os.urandom(8)
+    head = struct.pack(">4I", _MAGICS[order], FORMAT_VERSION, log.page_bytes, 0) + salts
+    total = _checksum(head, (0, 0), order)
+    file.write(head + struct.pack(">2I", *total))
+    pages = sorted(page for page in log.frames if page <= log.page_count)
+    for page in pages:
+        at = log.frames[page]
+        content = log.restored.get(at) or data[at : at + log.page_bytes]
+        start = struct.pack(">2I", page, log.page_count if page == pages[-1] else 0)
+        total = _checksum(content, _checksum(start, total, order), order)
+        file.write(start + salts + struct.pack(">2I", *total) + content)

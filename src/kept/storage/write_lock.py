@@ -11,15 +11,12 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from struct import pack, unpack_from
 from zlib import crc32
 
 import apsw
 
 from kept.storage.files import resolve_link
-
-if sys.platform == "linux":
-    import fcntl
+from kept.storage.os_locks import is_range_locked, share_byte
 
 _TURN_MICROSECONDS = 500
 """How long a writer that got its turn may ignore others: handing over the lock costs as much as an append."""
@@ -29,8 +26,6 @@ _OLDEST_MICROSECONDS = 500_000
 """Older marks are ignored: a stopped process must not make others wait again and again."""
 _TIME_BITS = 46
 """Two years; the bits above them tell the databases of a folder apart."""
-_LOCK = "hhqqi4x"
-"""Linux's `struct flock`: type, whence, start, length, process."""
 
 
 class WriteLock:
@@ -85,16 +80,11 @@ class WriteLock:
         if folder is None or (now := _now()) - came > _PATIENCE_MICROSECONDS:
             return False
         oldest = max(0, now - _OLDEST_MICROSECONDS)
-        asked = pack(_LOCK, fcntl.F_WRLCK, os.SEEK_SET, self._base + oldest, came - oldest, 0)
-        with suppress(OSError):
-            return bool(unpack_from("h", fcntl.fcntl(folder, fcntl.F_OFD_GETLK, asked))[0] != fcntl.F_UNLCK)
-        return False
+        return is_range_locked(folder, self._base + oldest, came - oldest)
 
     def _mark(self, folder: int | None, came: int) -> None:
         if folder is not None:
-            mark = pack(_LOCK, fcntl.F_RDLCK, os.SEEK_SET, self._base + came, 1, 0)
-            with suppress(OSError):
-                fcntl.fcntl(folder, fcntl.F_OFD_SETLK, mark)
+            share_byte(folder, self._base + came)
 
 
 def _now() -> int:

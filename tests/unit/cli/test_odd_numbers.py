@@ -1,10 +1,10 @@
-"""Options with numbers that nobody means, and a process without standard input."""
+"""Options with numbers that nobody means, closed streams, and arguments in a locale that lacks their letters."""
 
+import os
+import subprocess
 import sys
 
 import pytest
-
-from kept.cli import main
 
 HUGE = "99999999999999999999"
 
@@ -32,13 +32,25 @@ def test_a_number_beyond_all_measure_is_wrong_usage(run, command):
     assert "bug" not in ran.err
 
 
-def test_a_closed_standard_input_is_empty(monkeypatch, capsys):
-    """A scheduler that closes it (`<&-`) starts a chat that ends at once."""
-    monkeypatch.setattr(sys, "argv", ["kept", "chat"])
-    monkeypatch.setattr(sys, "stdin", None)
+@pytest.mark.parametrize(("closed", "command"), [("<&-", "chat"), (">&-", "run hello"), ("<&- >&- 2>&-", "run hello")])
+def test_a_closed_stream_is_an_empty_one(tmp_path, closed, command):
+    """Some schedulers close them; no file of the home gets the number of one, and with it the output."""
+    environment = {**os.environ, "KEPT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    line = f"{sys.executable} -m kept {command} {closed}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=environment, timeout=60, check=False)
 
-    with pytest.raises(SystemExit) as left:
-        main.main()
+    assert (done.returncode, "bug" in done.stderr) == (0, False), done
 
-    assert not left.value.code
-    assert "bug" not in capsys.readouterr().err
+
+def test_an_argument_in_utf_8_is_read_in_every_locale(tmp_path):
+    """Python gives its bytes as surrogates where the locale has no such letters."""
+    plain = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment = {**os.environ, **plain, "KEPT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
+    for word, code in (("Grüße".encode(), 0), (b"Gr\xfc\xdfe", 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "kept", "memory", "add", word], capture_output=True, env=environment, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done
+
+    assert (tmp_path / "home" / "memories" / "MEMORY.md").read_text(encoding="utf-8") == "Grüße"

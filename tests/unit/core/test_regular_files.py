@@ -155,3 +155,19 @@ def test_the_audit_of_all_tests_sees_an_ordinary_open(database):
         list(find_lines("a", str(database.path), "*", 1))
 
     assert "find_lines" in open_audit.violations.pop()
+
+
+def test_a_file_may_be_updated_when_its_last_connection_was_closed(tmp_path):
+    """A repair locks and replaces a file that the same process has just checked; a dropped connection may still close."""
+    path = tmp_path / "state.db"
+    one, other = open_state(path), open_state(path)
+    load_bytes(path)
+    one.close()
+    with pytest.raises(OSError, match="has it open as a database"):
+        open_for_update(path)
+    other.close()
+
+    descriptor = open_for_update(path)
+
+    assert regular_files.identify(path) not in regular_files._held
+    os.close(descriptor)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from kept.core.errors import ForeignDatabase, StorageError, Unreadable
+from kept.core.errors import ForeignDatabase, StorageError
 from kept.core.events import Warned
 from kept.storage import connections
 from kept.storage.connections import (
@@ -21,10 +21,8 @@ from kept.storage.connections import (
     Migration,
     connect_read_only,
     is_emptied,
-    is_without_content,
     migrate,
     sql_migrations,
-    use_wal,
 )
 from kept.storage.sql_errors import find_refusal
 from kept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
@@ -122,7 +120,7 @@ class TestReadOnly:
             def connect(name, flags):
                 return Refusing(name, flags) if not opened else real(name, flags=flags)
 
-            monkeypatch.setattr(apsw, "Connection", connect)
+            monkeypatch.setattr(connections, "_Connection", connect)
             monkeypatch.setattr(os, "access", lambda _path, _mode: is_writable)
             monkeypatch.setattr(connections, "is_full", lambda _path: is_full)
             return opened
@@ -430,25 +428,6 @@ class TestConnection:
                 with pytest.raises(ForeignDatabase):
                     Database(tmp_path / name, application_id=MARK, migrations=(ONE,))
 
-    def test_a_file_without_shared_memory_has_a_journal(self, tmp_path, caplog):
-        """The warning names the folder."""
-
-        class NoSharedMemory:
-            def __init__(self):
-                self.modes = []
-
-            def pragma(self, _name, mode):
-                self.modes.append(mode)
-                if mode == "wal":
-                    raise apsw.IOError("shared memory")
-                return mode
-
-        connection = NoSharedMemory()
-        use_wal(connection, tmp_path / "state.db")
-
-        assert connection.modes == ["wal", "delete"]
-        assert str(tmp_path) in caplog.text
-
 
 class TestCheckpointer:
     """When the log is copied into the file, and how."""
@@ -551,19 +530,17 @@ class TestRefusals:
 
         assert "it is read-only" in find_refusal(path).message
 
-    def test_a_file_without_content_is_new_or_emptied(self, tmp_path):
-        """One that is missing is new; one whose log is left was emptied by somebody, and the log holds the rest."""
+    def test_a_file_without_content_was_emptied_unless_its_log_is_left(self, tmp_path):
+        """The log then holds the rest; a missing file is new."""
         path, log = tmp_path / "state.db", tmp_path / "state.db-wal"
-        assert (is_emptied(path), is_without_content(path)) == (False, True)
+        assert not is_emptied(path)
         path.touch()
         log.touch()
-        assert (is_emptied(path), is_without_content(path)) == (True, True)
+        assert is_emptied(path)
         log.write_bytes(b"x")
         assert not is_emptied(path)
-        with pytest.raises(Unreadable, match="its log is not"):
-            is_without_content(path)
         path.write_bytes(b"x")
-        assert (is_emptied(path), is_without_content(path)) == (False, False)
+        assert not is_emptied(path)
         assert not is_emptied(tmp_path)
 
     def test_two_empty_databases_are_two(self):
@@ -601,28 +578,6 @@ class TestOthersMeanwhile:
         assert not connection.in_transaction
         connection.close()
         other.close()
-
-    def test_a_log_that_sqlite_would_lose_is_refused_when_the_file_is_opened(self, tmp_path):
-        """It stays as it is, for the repair."""
-        path, log = tmp_path / "state.db", tmp_path / "state.db-wal"
-        database = Database(path, application_id=MARK, migrations=(ONE,))
-        for number in range(6):
-            with database.writing() as connection:
-                connection.execute("INSERT INTO facts VALUES (?)", (str(number) * 500,))
-        saved = path.read_bytes(), log.read_bytes()
-        database.close()
-        damaged = bytearray(saved[1])
-        damaged[32 + 24 + 300] ^= 0xFF
-        path.write_bytes(saved[0])
-        log.write_bytes(damaged)
-
-        with pytest.raises(Unreadable, match="the log of"):
-            Database(path, application_id=MARK, migrations=(ONE,))
-        assert log.read_bytes() == damaged
-        log.write_bytes(saved[1])
-        again = Database(path, application_id=MARK, migrations=(ONE,))
-        assert again.connection.execute("SELECT count(*) FROM facts").fetchall() == [(6,)]
-        again.close()
 
     def test_a_wait_inside_a_wait_is_the_shorter_one_and_ends(self, tmp_path):
         """Each block restores what was before it."""

@@ -8,17 +8,18 @@ import stat
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
 import pytest
 
-from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError
+from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from kept.storage import sqlite as ours
-from kept.storage.connections import Migration, sql_migrations, statements, use_wal
+from kept.storage.connections import Migration, sql_migrations, statements
 from kept.storage.files import APPLICATION_ID
 from kept.storage.maintenance import copy_file
-from kept.storage.sqlite import Database
+from kept.storage.sqlite import Database, open_state
 
 ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
 TWO = Migration(2, "ALTER TABLE facts ADD COLUMN seen INTEGER DEFAULT 0", rewrites=True)
@@ -302,14 +303,6 @@ def test_two_openers_migrate_once(tmp_path):
         database.close()
 
 
-def test_the_fallback_of_the_log_is_a_rollback_journal(tmp_path):
-    """Where the write-ahead log cannot be had, the journal is used; in memory it cannot."""
-    connection = apsw.Connection(":memory:")
-    use_wal(connection, tmp_path)
-
-    assert connection.pragma("journal_mode") in {"memory", "delete"}
-
-
 def test_connections_end_with_their_threads(open_database):
     """A process of many short threads keeps no connection of a thread that is gone."""
     database = open_database()
@@ -423,3 +416,19 @@ def test_a_file_below_a_link_is_opened_where_it_is(open_database, tmp_path):
 
     assert (tmp_path / "real" / "state.db-wal").exists()
     assert facts(database) == ["kept"]
+
+
+@pytest.mark.parametrize("version", [999, -5])
+def test_a_version_that_no_schema_has_is_not_called_damage(tmp_path, version):
+    """A newer kept may have written it; if none did, a repair corrects the number."""
+    path = tmp_path / "state.db"
+    open_state(path).close()
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("user_version", version)
+
+    with pytest.raises(Unreadable, match=f"says that it has schema {version}") as refused:
+        open_state(path)
+
+    assert "is damaged" not in refused.value.message
+    assert "update" in refused.value.remedy
+    assert "kept sessions repair" in refused.value.remedy

@@ -6,9 +6,9 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.errors import Unreadable
+from kept.core.errors import DamagedLog
 from kept.storage.pages import PageFile
-from kept.storage.write_ahead import read_log, refuse_damaged_log
+from kept.storage.write_ahead import check_log, read_log, use_newer, write_log
 
 PAGE = 1_024
 STEP = PAGE + 24
@@ -171,11 +171,84 @@ def test_a_damaged_header_hides_no_frame(log, place):
     assert found.is_damaged
 
 
-def test_a_damaged_page_size_is_taken_from_the_file(log):
-    """Without one nothing can be read."""
+@pytest.mark.parametrize("size", [4, 24, 32])
+def test_a_lost_header_hides_no_frame(log, size):
+    """Zeros are no header, although their checksum is right; what the first frame continues is computed from it."""
+    found = read_log(bytes(size) + log[size:])
+
+    assert (found.is_damaged, found.is_complete, found.skipped) == (True, True, 0)
+    assert found.frames == read_log(log).frames
+
+
+def test_a_lost_header_before_a_single_frame_hides_nothing(log):
+    """Only a header that counts few checkpoints fits it."""
+    listed = frames_of(log)
+    alone = next(number for number, (_, size) in enumerate(listed) if size)
+    found = read_log(bytes(32) + log[32 : frame(alone + 1)], PAGE)
+
+    assert (found.is_damaged, found.is_complete) == (True, True)
+    assert found.page_count == listed[alone][1]
+
+
+def test_a_first_frame_that_no_header_fits_is_damaged(log):
+    """Its page is not trusted, and the others are."""
+    found = read_log(bytes(32) + overwrite(log, frame(0) + 400, frame(0) + 600)[32:])
+
+    assert not found.is_complete or listed_again(log, 0)
+    assert found.page_count == frames_of(log)[-1][1]
+
+
+def listed_again(log, number):
+    """Whether a later frame has the same page."""
+    pages = [page for page, _ in frames_of(log)]
+    return pages[number] in pages[number + 1 :]
+
+
+def test_frames_of_an_older_log_behind_a_lost_beginning_are_not_used(tmp_path):
+    """They are in the file already, which has changed since; a log that is not in the file is used."""
+    path, wal = tmp_path / "d.db", tmp_path / "d.db-wal"
+    with closing(apsw.Connection(str(path))) as connection:
+        connection.pragma("page_size", PAGE)
+        connection.pragma("journal_mode", "wal")
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.execute("CREATE TABLE t (v TEXT)")
+        for number in range(20):
+            connection.execute("INSERT INTO t VALUES (?)", (f"{number}" * 300,))
+        before, fresh = path.read_bytes(), wal.read_bytes()
+        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        connection.execute("INSERT INTO t VALUES ('late')")
+        frames = [wal.read_bytes()[at + 8 : at + 16] for at in range(32, 32 + 9 * STEP, STEP)]
+        late = frames.count(frames[0])
+        connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        older = bytes(frame(late)) + wal.read_bytes()[frame(late) :]
+        newest = bytes(frame(2)) + fresh[frame(2) :]
+
+        after = path.read_bytes()
+
+    assert read_log(older, PAGE).skipped == late
+    assert use_newer(read_log(older, PAGE), older, after).frames == {}
+    assert use_newer(read_log(newest, PAGE), newest, before).page_count > 0
+
+
+def test_a_written_log_is_read_by_sqlite(tmp_path, log):
+    """It has the newest copy of each page, in one transaction."""
+    path, wal = tmp_path / "e.db", tmp_path / "e.db-wal"
+    path.write_bytes((tmp_path / "a.db").read_bytes())
+    damaged = bytes(32) + log[32:]
+    with wal.open("wb") as file:
+        write_log(file, read_log(damaged), damaged)
+
+    assert not read_log(wal.read_bytes()).is_damaged
+    with closing(apsw.Connection(str(path))) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchall() == [(7,)]
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def test_a_damaged_page_size_is_taken_from_the_file_or_the_frames(log):
+    """With no other size does a frame continue the one before it."""
     damaged = change(log, 10)
 
-    assert read_log(damaged).frames == {}
+    assert read_log(damaged).frames == read_log(log).frames
     assert read_log(damaged, PAGE).page_count == frames_of(log)[-1][1]
 
 
@@ -213,13 +286,13 @@ def test_a_log_of_which_sqlite_would_lose_a_part_is_refused_and_left(tmp_path, l
         copy.write_bytes(data)
         with closing(apsw.Connection(str(path))) as connection:
             connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-            refuse_damaged_log(connection, path)
+            check_log(connection, path)
 
     open_with(log)
     open_with(log[: frame(4) + 100])
     open_with(log[: frame(4) + 100] + bytes(STEP - 100))
     damaged = change(log, frame(3) + 24 + 5)
-    with pytest.raises(Unreadable, match=f"{len(frames_of(log)) - 3} pages after the damage"):
+    with pytest.raises(DamagedLog, match=f"{len(frames_of(log)) - 3} pages after the damage"):
         open_with(damaged)
     assert copy.read_bytes() == damaged
 
@@ -233,8 +306,8 @@ def test_a_log_with_a_damaged_header_is_refused_and_left(tmp_path, log, place):
 
     with closing(apsw.Connection(str(path))) as connection:
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        with pytest.raises(Unreadable, match=f"{len(frames_of(log))} pages after the damage"):
-            refuse_damaged_log(connection, path)
+        with pytest.raises(DamagedLog, match=f"{len(frames_of(log))} pages after the damage"):
+            check_log(connection, path)
 
     assert copy.read_bytes() == change(log, place)
 
@@ -246,7 +319,7 @@ def test_a_log_that_another_process_has_removed_is_not_refused(tmp_path):
         connection.execute("CREATE TABLE t (v)")
         (tmp_path / "c.db-wal").unlink()
 
-        refuse_damaged_log(connection, tmp_path / "c.db")
+        check_log(connection, tmp_path / "c.db")
 
 
 def write_checksums(data, order):

@@ -15,12 +15,11 @@ from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
-from kept.storage.files import read_bytes
+from kept.storage.log_recovery import count_lost_frames, is_misplaced, read_log_of
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
-from kept.storage.swap import companion, is_unfinished
+from kept.storage.swap import is_unfinished
 from kept.storage.versions import find_header_fault, holds_later_tables, is_schema_whole
-from kept.storage.write_ahead import Log, read_log
 
 SQL = statements("kept.sessions.sqlite", "check.sql")
 REPAIR = "run `kept sessions repair`"
@@ -38,6 +37,8 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     if is_unfinished(path):
         what = "a repair was interrupted"
         return [Finding(what, "the next command that uses the conversations completes it")]
+    if is_misplaced(path):
+        return [Finding(f"{path.name} is missing, empty, or in the place of its log, and the log is there", REPAIR)]
     fault = find_header_fault(path)
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
@@ -66,10 +67,12 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
 
 
 def _log_findings(path: Path) -> list[Finding]:
-    log = _read_log(path)
+    if lost := count_lost_frames(path):
+        return [Finding(f"the log is gone, with {lost} pages of what was stored last", LOST, is_lost=True)]
+    log = read_log_of(path)
     if log.is_damaged:
         time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
-        log = _read_log(path)
+        log = read_log_of(path)
     if log.is_damaged:
         return [Finding("the write-ahead log is damaged: SQLite ignores what was written after the damage", REPAIR)]
     if log.is_cut:
@@ -79,13 +82,8 @@ def _log_findings(path: Path) -> list[Finding]:
 
 
 def has_unread_log(path: Path) -> bool:
-    """Whether a log holds more than SQLite reads of it: it is damaged, or its file is empty."""
-    log = _read_log(path)
-    return log.is_damaged or (log.page_count > 0 and path.stat().st_size == 0)
-
-
-def _read_log(path: Path) -> Log:
-    return read_log(read_bytes(companion(path, "-wal")) or b"")
+    """Whether a log holds more than SQLite reads of it."""
+    return read_log_of(path).is_damaged
 
 
 def check_store(store: SqliteSessionStore) -> list[Finding]:

@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 TASK = "salvaging rows"
 DERIVED = ("sqlite_", "message_", "next_", "index_queue", "leases", "vector_state")
-_COMPANIONS = {"messages": ("message_words_docsize",)}
+_COMPANIONS = {"messages": ("message_words_docsize", "index_queue")}
+"""Tables of which one lists each row: a message is in the search index, or waits for it."""
 _MOST_UNUSED = 1_000_000
 """Numbers that may have been given to rows that were deleted since; a larger distance is damage."""
 _MESSAGE = ("id", *MessageRow._fields, "checksum")
@@ -175,7 +176,9 @@ class _TableCopy:
             return
         # what stands in an older copy of a page may have changed since
         fault = find_fault(self._shape.name, row) or ("it is an older copy" if self._is_copy(row) else "")
-        if key is None or not row.values or (fault and self._is_unknown(key)):
+        # without a number, and without a page that leads to it, it may as well be an entry of an index
+        is_doubtful = bool(fault) and not (row.is_reached or self._shape.has_numbers)
+        if key is None or not row.values or is_doubtful or (fault and self._is_unknown(key)):
             self._strays.append(row)
             return
         if key in self._whole:

@@ -6,10 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from kept.core.errors import Busy, ForeignDatabase, StorageError, Unreadable
+from kept.core.errors import Busy, DamagedLog, ForeignDatabase, StorageError, Unreadable
 from kept.core.events import Warned
 from kept.core.ports import Clock, EventSink
-from kept.sessions.reports import Repaired, Salvaged
+from kept.sessions.reports import Finding, Repaired, Salvaged
 from kept.sessions.rows import vectors
 from kept.sessions.settings import SessionSettings
 from kept.sessions.sqlite import checksums, index, index_check
@@ -17,10 +17,11 @@ from kept.sessions.sqlite.check import check_file, has_unread_log
 from kept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage.connections import statements
-from kept.storage.files import explain_errors, is_foreign, resolve_link
+from kept.storage.files import create_empty, explain_errors, hold_lock, is_foreign, resolve_link
+from kept.storage.log_recovery import recover_log, settle_names
 from kept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
 from kept.storage.sqlite import Connection, Database, open_state
-from kept.storage.swap import Replacement, finish, hold_alone
+from kept.storage.swap import Replacement, companion, finish, hold_alone
 
 SQL = statements("kept.sessions.sqlite", "repair.sql")
 log = logging.getLogger(__name__)
@@ -44,6 +45,8 @@ QUEUE_DONE = "the queue of messages to index was damaged; it was recreated"
 _TREE = re.compile(r"Tree (\d+) ")
 _DIFFERING = re.compile(r"(?:row \d+ missing from|wrong # of entries in) index (\S+)")
 _END = "database disk image is malformed"
+_WAIT_SECONDS = 30.0
+"""How long a process waits for another one that repairs the file."""
 _VECTORS = frozenset({"message_vectors", "vector_state"})
 
 
@@ -177,6 +180,31 @@ def _save_vectors(connection: Connection, path: Path, *, has_owner: bool) -> Non
     connection.execute(vectors.SQL.create_trigger)
 
 
+def salvage_log(path: Path, settings: SessionSettings, *, clock: Clock, sink: EventSink) -> None:
+    """Repair a file whose log is so damaged that its rows must be read one by one, as `kept sessions repair` does.
+
+    Of several processes that find the damage one repairs it, and the others wait. Warns with what was saved.
+    """
+    path = resolve_link(path)
+    with hold_lock(companion(path, ".lock"), timeout_seconds=_WAIT_SECONDS):
+        try:
+            open_state(path, settings.durability).close()
+        except DamagedLog:
+            report = Repair(path, settings, clock=clock, sink=sink).run()
+            sink(Warned(*_describe(path, report)))
+
+
+def _describe(path: Path, report: Repaired) -> tuple[str, str]:
+    """Return what a repair has saved and lost, and what to do next."""
+    salvaged, aside = report.salvaged, report.put_aside
+    if salvaged is None or aside is None:
+        return f"{path.name} was repaired", "`kept doctor` checks it"
+    saved = " and ".join(f"{salvaged.rows.get(name, 0):,} {name}" for name in ("messages", "sessions"))
+    lost, damaged = (sum(map(len, names.values())) for names in (salvaged.lost, salvaged.damaged))
+    what = f"{path.name} was repaired: {saved} were saved, {lost:,} rows are lost, {damaged:,} damaged"
+    return f"{what}; the old file is {aside.name}", "`kept doctor` names what is damaged; a backup may have the rest"
+
+
 class Repair:
     """One repair of the file at `path`; it opens and closes the file as it needs."""
 
@@ -193,17 +221,29 @@ class Repair:
         finish(self._path)
         if is_foreign(self._path):
             raise ForeignDatabase(f"{str(self._path)!r} belongs to another program", "it is left as it is")
-        self._report.found = check_file(self._path, clock=self._clock)
-        if has_unread_log(self._path):  # opened by SQLite, it would be removed
+        found = self._report.found = check_file(self._path, clock=self._clock)
+        try:
+            if self._recover_log():
+                found = check_file(self._path, clock=self._clock)
+        except DamagedLog:
+            create_empty(self._path)  # it may be missing beside its log
             self._salvage()
         else:
-            self._repair_or_salvage()
+            self._repair_or_salvage(found)
         self._report.left = check_file(self._path, clock=self._clock) if self._report.found else []
         return self._report
 
-    def _repair_or_salvage(self) -> None:
+    def _recover_log(self) -> bool:
+        """Recover what SQLite would remove unread, if that is possible without reading rows; return whether it was."""
+        done = [settle_names(self._path, may_cut=False)]
+        if has_unread_log(self._path):
+            done.append(recover_log(self._path, may_cut=False))
+        self._report.done += filter(None, done)
+        return any(done)
+
+    def _repair_or_salvage(self, found: Sequence[Finding]) -> None:
         self._refuse_what_cannot_be_written()
-        if any(not finding.is_lost for finding in self._report.found) and not self._rebuild_in_place():
+        if any(not finding.is_lost for finding in found) and not self._rebuild_in_place():
             self._salvage()
 
     def _refuse_what_cannot_be_written(self) -> None:

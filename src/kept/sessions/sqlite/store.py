@@ -187,7 +187,7 @@ class SessionFile:
         self.settings = settings or SessionSettings()
         self.clock = clock or SystemClock()
         self.sink = sink
-        self.database = _open(place, self.settings, sink)
+        self.database = _open(place, self.settings, self.clock, sink)
         if self.database.is_empty:
             index.create(self.database.connection)  # a search then finds nothing instead of failing
         elif not self.database.is_read_only:
@@ -254,11 +254,18 @@ class SessionFile:
         )
 
 
-def _open(place: Database | Path | str, settings: SessionSettings, sink: EventSink) -> Database:
+def _open(place: Database | Path | str, settings: SessionSettings, clock: Clock, sink: EventSink) -> Database:
     if isinstance(place, Database):
         return place
     path = Path(place)
-    return open_state(path / STATE_NAME if path.is_dir() else path, settings.durability, sink=sink)
+
+    def salvage(damaged: Path) -> None:
+        from kept.sessions.sqlite.repair import salvage_log
+
+        salvage_log(damaged, settings, clock=clock, sink=sink)
+
+    path = path / STATE_NAME if path.is_dir() else path
+    return open_state(path, settings.durability, sink=sink, salvage=salvage)
 
 
 class SqliteSessionStore(RowStore):
