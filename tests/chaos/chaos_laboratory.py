@@ -156,7 +156,14 @@ class Laboratory:
         """What stands for what in the words of a command; a preparation may add to it."""
 
     def kept(
-        self, *words: str, mode: Mode = Mode.COUNT, point: int = 0, given: str = "", constants=None, with_calls=False
+        self,
+        *words: str,
+        mode: Mode = Mode.COUNT,
+        point: int = 0,
+        given: str = "",
+        constants=None,
+        with_calls=False,
+        log: Path | None = None,
     ) -> Answer:
         """Run a command in the home, with `self.words` replaced in its words."""
         task = {
@@ -173,6 +180,7 @@ class Laboratory:
             "point": point,
             "constants": dict(constants or {}),
             "with_calls": with_calls,
+            **({} if log is None else {"log": str(log)}),
         }
         return self._server.run(task)
 
@@ -181,7 +189,9 @@ class Laboratory:
             word = word.replace(name, value)
         return word
 
-    def perform(self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False) -> Answer:
+    def perform(
+        self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False, log=None
+    ) -> Answer:
         return self.kept(
             *operation.command,
             mode=mode,
@@ -189,6 +199,7 @@ class Laboratory:
             given=operation.given,
             constants=operation.constants,
             with_calls=with_calls,
+            log=log,
         )
 
     def view(self, operation: Operation) -> str:

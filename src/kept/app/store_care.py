@@ -134,14 +134,13 @@ def _find_traces(path: Path) -> list[str]:
 def set_aside_emptied(app: App) -> None:
     """Rename an empty database in a home that was in use: a new one in its place would hide the loss."""
     from kept.core.events import Warned
-    from kept.storage.files import explain_errors
+    from kept.storage.files import move
 
     path = app.home.database
     if not _find_traces(path):
         return
     aside = path.with_name(f"{path.name}.damaged-{app.clock.now():%Y%m%d-%H%M%S}")
-    with explain_errors("rename", path):
-        path.rename(aside)
+    move(path, aside)
     app.report(Warned(f"{path.name} was empty (0 bytes) and is set aside as {aside.name}", _RESTORE))
 
 

@@ -19,7 +19,7 @@ from kept.memory.rewrite import edit_page
 from kept.memory.snapshot import mask_threats
 from kept.memory.store import MemoryStore, check_text, rules_in
 from kept.security.paths import inside
-from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, hold_lock, make_folder, move, read_bytes, write_atomically
 
 ROOT: Final = "/memories"
 MOST_FILE_BYTES = 200_000
@@ -175,9 +175,7 @@ class MemoryFiles:
                 raise UsageError(f"The destination {new_path} already exists")
             if target.is_relative_to(source):
                 raise UsageError(f"The destination {new_path} is inside {old_path}")
-            make_folder(target.parent)
-            with explain_errors("rename", source):
-                source.rename(target)
+            move(source, target)
         return f"Successfully renamed {old_path} to {new_path}"
 
     # files and pages
