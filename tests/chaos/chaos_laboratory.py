@@ -254,6 +254,17 @@ class Laboratory:
             wrong += self._inspect()
         return wrong
 
+    def judge_cut(self, survey: Survey, *, is_done: bool) -> list[str]:
+        """Return what does not hold in the home that a power cut has left, `is_done` after the end of the operation."""
+        operation = survey.operation
+        seen = self.view(operation)
+        if is_done and seen != survey.new:
+            return [f"what was acknowledged is not there:\n{_difference(survey.new, seen)}"]
+        wrong = []
+        if seen not in {survey.old, survey.new} and not operation.is_between_allowed:
+            wrong.append(f"neither the old state nor the new:\n{_difference(survey.old, seen)}")
+        return wrong + self._complete(survey, seen) + self._inspect()
+
     def _complete(self, survey: Survey, seen: str) -> list[str]:
         """Run the operation again where that makes sense; afterwards the state is the new one."""
         operation = survey.operation

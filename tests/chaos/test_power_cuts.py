@@ -5,11 +5,13 @@ The light form tries a few cuts of three operations; `make test-chaos` tries all
 
 import os
 import re
-from contextlib import closing
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
+from subprocess import PIPE
 
-import apsw
 import pytest
 from chaos_operations import MESSAGES, OPERATIONS
 from power_cut import Disk, read_log
@@ -47,7 +49,25 @@ def test_everything_that_a_command_acknowledged_is_synced(laboratory, name, tmp_
     assert find_unsafe(disk, changes) == []
 
 
-WITH_ROWS = ("sessions import", "restore into a living home", "forget words", "user create", "sessions delete", "import")
+READER = """
+import sys, apsw
+connection = apsw.Connection(sys.argv[1])
+connection.execute("SELECT count(*) FROM sessions").fetchall()
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def keep_open(database):
+    """Keep a database open in another process."""
+    with subprocess.Popen([sys.executable, "-c", READER, str(database)], stdin=PIPE, stdout=PIPE) as reader:
+        reader.stdout.readline()
+        yield
+        reader.stdin.close()
+
+
+WITH_ROWS = ("sessions import", "restore into a living home", "forget words", "sessions delete", "import")
 
 
 @pytest.mark.parametrize("name", WITH_ROWS)
@@ -56,12 +76,41 @@ def test_rows_are_synced_although_another_process_keeps_the_log_open(laboratory,
     operation = OPERATIONS[name]
     laboratory.survey(operation)
     laboratory.put_back()
-    disk = Disk(laboratory.home)
-    if not (laboratory.home / "state.db").exists():
-        pytest.skip("no database yet")
-    with closing(apsw.Connection(str(laboratory.home / "state.db"))) as other:
-        other.execute("SELECT count(*) FROM sessions").fetchall()
+
+    with keep_open(laboratory.home / "state.db"):
+        disk = Disk(laboratory.home)
         answer = laboratory.perform(operation, log=tmp_path / "log")
 
         assert answer.code == 0, answer
         assert find_unsafe(disk, read_log(tmp_path / "log")) == []
+
+
+def try_cuts(laboratory, operation, log, cuts):
+    """Cut the power after some changes, and after the end; return what does not hold."""
+    survey = laboratory.survey(operation)
+    disk, changes = perform(laboratory, operation, log)
+    draw, wrong = Random(operation.name), []
+    for number in range(cuts):
+        is_done = number % 3 == 0
+        end = len(changes) if is_done else draw.randrange(len(changes))
+        state = draw.getstate()
+        disk.cut(changes[:end], draw)
+        found = laboratory.judge_cut(survey, is_done=is_done)
+        wrong += [f"cut {number} after {end} of {len(changes)} changes, {hash(state)}: {one}" for one in found]
+    return wrong
+
+
+LIGHT = ("memory add", "restore into a living home", "forget words")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in LIGHT else pytest.param(name, marks=pytest.mark.heavy) for name in OPERATIONS]
+)
+def test_after_a_power_cut_the_next_command_finds_or_completes_the_change(laboratory, name, tmp_path):
+    """With durability `full`: after exit code 0 the new state is there; before, the old, or the next command completes it."""
+    operation = OPERATIONS[name]
+    full = replace(operation, prepare=(("config", "set", "sessions.durability", "full"), *operation.prepare))
+
+    wrong = try_cuts(laboratory, full, tmp_path / "log", cuts=CUTS if os.environ.get("KEPT_HEAVY") else 3)
+
+    assert not wrong, "\n".join(wrong[:8])

@@ -152,6 +152,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     result.conflicts += [f"conversations: {problem}" for _, problem in report.problems]
     with theirs.unit() as source, database.writing() as unit:
         copy_captures(source, unit, own.user, report.ids)
+    database.sync()  # the backup that a later process would continue from is removed next
     return result
 
 
