@@ -88,17 +88,17 @@ class Disk:
         self.root = root
         self._names = Names()
         self._bytes: dict[tuple[int, int], bytes] = {}
-        self._modes: dict[tuple[int, int], int] = {}
+        self._status: dict[tuple[int, int], os.stat_result] = {}
         for path in sorted(root.rglob("*")):
             status = path.lstat()
             number = (status.st_ino, 0)
             if path.is_symlink():
-                self._names.files[str(path)] = os.readlink(path)
+                self._names.files[str(path)] = str(path.readlink())
             elif path.is_dir():
                 self._names.files[str(path)] = None
             elif path.is_file():
                 self._names.files[str(path)] = number
-                self._bytes[number], self._modes[number] = path.read_bytes(), status.st_mode & 0o777
+                self._bytes[number], self._status[number] = path.read_bytes(), status
 
     def cut(self, changes: Sequence[Change], draw: Random) -> None:
         """Put in the place of the folder what the disk may hold when the power fails after these changes."""
@@ -114,9 +114,12 @@ class Disk:
             if change.kind in "WT" and (is_safe or draw.random() < chance):
                 data = change.data if is_safe or draw.random() < 0.7 else _tear(change.data, draw)
                 _write(contents.setdefault(change.file, bytearray()), change, data)
-        self._place(names, contents)
+        written = {change.file: change.offset for change in changes if change.kind == "S"}
+        self._place(names, contents, written)
 
-    def _place(self, names: Names, contents: dict[tuple[int, int], bytearray]) -> None:
+    def _place(
+        self, names: Names, contents: dict[tuple[int, int], bytearray], written: dict[tuple[int, int], int]
+    ) -> None:
         shutil.rmtree(self.root)
         self.root.mkdir(mode=0o700)
         for name, file in sorted(names.files.items()):
@@ -127,8 +130,14 @@ class Disk:
             elif isinstance(file, str):
                 path.symlink_to(file)
             elif not name.endswith("-shm"):  # memory, which is gone
-                path.write_bytes(contents.get(file, b""))
-                path.chmod(self._modes.get(file, 0o600))
+                data = bytes(contents.get(file, b""))
+                path.write_bytes(data)
+                status = self._status.get(file)
+                path.chmod(0o600 if status is None else status.st_mode & 0o777)
+                # pages know by the time of the last write whether a row of the ledger was applied
+                moment = status.st_mtime_ns if status is not None and data == self._bytes[file] else written.get(file)
+                if moment is not None:
+                    os.utime(path, ns=(moment, moment))
 
     def find_unsafe(self, changes: Sequence[Change]) -> list[str]:
         """Return the files with bytes or names that a loss of power after the last change may take away."""

@@ -202,12 +202,13 @@ static void append_event(char kind, uint64_t inode, uint64_t offset, const char 
 
 static int is_logged(const char *path) { return log_file >= 0 && board != NULL && is_below(path); }
 
-/* Note what happened to an open file: W(rite), T(runcate) or S(ync). */
+/* Note what happened to an open file: W(rite), T(runcate) or S(ync), which has the time of the last write as its offset. */
 static void note_file(char kind, int descriptor, off64_t offset, const void *data, size_t length) {
   char path[PATH_MAX];
   struct stat found;
   if (log_file >= 0 && is_logged(path_of(descriptor, path)) && fstat(descriptor, &found) == 0) {
-    append_event(kind, found.st_ino, offset, path, "", data, length);
+    int64_t written = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec;
+    append_event(kind, found.st_ino, kind == 'S' ? written : offset, path, "", data, length);
   }
 }
 

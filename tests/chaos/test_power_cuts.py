@@ -13,10 +13,11 @@ from random import Random
 from subprocess import PIPE
 
 import pytest
-from chaos_operations import MESSAGES, OPERATIONS
+from chaos_operations import OPERATIONS
 from power_cut import Disk, read_log
 
 CUTS = int(os.environ.get("KEPT_CHAOS_CUTS", "40"))
+SEED = os.environ.get("KEPT_CHAOS_SEED", "")
 """How many cuts of each operation the full form tries."""
 NEEDLESS = re.compile(r"-shm$|\.lock$|/?\.unfinished|/caught-up-|/health-")
 """What a loss of power may take away: memory, locks, scratch folders, the time of the last event."""
@@ -38,7 +39,18 @@ def find_unsafe(disk, changes):
     return [what for what in found if what not in empty]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in {"memory add in a new home", "restore into an empty home", "skills install"} else pytest.mark.heavy) for name in OPERATIONS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=()
+            if name in {"memory add in a new home", "restore into an empty home", "skills install"}
+            else pytest.mark.heavy,
+        )
+        for name in OPERATIONS
+    ],
+)
 def test_everything_that_a_command_acknowledged_is_synced(laboratory, name, tmp_path):
     """At exit code 0 every file that it wrote, and every folder in which it made a name, was synced after that."""
     operation = OPERATIONS[name]
@@ -89,7 +101,7 @@ def try_cuts(laboratory, operation, log, cuts):
     """Cut the power after some changes, and after the end; return what does not hold."""
     survey = laboratory.survey(operation)
     disk, changes = perform(laboratory, operation, log)
-    draw, wrong = Random(operation.name), []
+    draw, wrong = Random(f"{operation.name}{SEED}"), []
     for number in range(cuts):
         is_done = number % 3 == 0
         end = len(changes) if is_done else draw.randrange(len(changes))

@@ -2,7 +2,6 @@
 
 import io
 import re
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -228,8 +227,3 @@ def _read_package(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
 
 def _refuse(error: str) -> Refused:
     return Refused(Reason.BLOCKED, f"stopped in quarantine: {error}", "do not use this package")
-
-
-def discard(folder: Path) -> None:
-    """Remove the fetched files."""
-    shutil.rmtree(folder, ignore_errors=True)
