@@ -128,3 +128,12 @@ def test_a_kill_while_the_database_is_created_alarms_nobody(laboratory):
         assert (doctor.code, listed.code) == (0, 0), (survey.calls[point - 1], doctor, listed)
         assert "set aside" not in listed.err, (survey.calls[point - 1], listed)
         assert list(laboratory.home.glob("state.db.damaged-*")) == []
+
+
+def test_a_skill_whose_creation_was_killed_can_be_created_again(laboratory):
+    """The empty folder that the kill left takes no name, and the next change of the skill removes it."""
+    survey = laboratory.survey(OPERATIONS["skills create"])
+    made = next(number for number, call in enumerate(survey.calls, start=1) if call[2] == "/skills/alpha")
+
+    for point in range(made + 1, made + 5):
+        assert laboratory.try_point(survey, Mode.KILL, point) == [], survey.calls[point - 1]

@@ -17,8 +17,9 @@ from chaos_operations import OPERATIONS
 from power_cut import Disk, read_log
 
 CUTS = int(os.environ.get("KEPT_CHAOS_CUTS", "40"))
-SEED = os.environ.get("KEPT_CHAOS_SEED", "")
 """How many cuts of each operation the full form tries."""
+SEED = os.environ.get("KEPT_CHAOS_SEED", "")
+"""Other cuts for another seed."""
 NEEDLESS = re.compile(r"-shm$|\.lock$|/?\.unfinished|/caught-up-|/health-")
 """What a loss of power may take away: memory, locks, scratch folders, the time of the last event."""
 

@@ -115,7 +115,7 @@ class SkillEditor:
             if refused is not None:
                 return Refused(Reason.INVALID, f"{change.category[:80]!r} cannot be a category", refused.remedy)
         place = self.home.joinpath(*filter(None, (change.category, change.name)))
-        if place.exists() or place.is_symlink() or (place.parent / MAIN).exists():
+        if not _is_free(place) or (place.parent / MAIN).exists():
             return Refused(
                 Reason.INVALID, f"{str(place.relative_to(self.home))!r} is taken", "choose another name or category"
             )
@@ -281,6 +281,13 @@ class SkillEditor:
 
     def _relative(self, place: Path) -> str:
         return place.relative_to(self.home).as_posix()
+
+
+def _is_free(place: Path) -> bool:
+    """Whether nothing is in the way of a new skill; a folder without files is what a killed writer leaves."""
+    if place.is_symlink() or not place.exists():
+        return not place.is_symlink()
+    return place.is_dir() and not state_of(place).files
 
 
 def _check_guard(result: FileChanges, author: Author) -> Refused | None:
