@@ -35,6 +35,10 @@ PassphraseFlag = Annotated[
 ]
 
 
+_NOT_WHOLE = "`kept doctor` names the repair; earlier backups were not replaced by this one"
+_OLDER = "use an earlier backup; this one can be restored, with what is left in it"
+
+
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.command("backup")(backup)
@@ -79,10 +83,12 @@ def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json
     if made is None:
         print_json({"success": True, "file": None}) if as_json else say("no backup is due")
     elif as_json:
-        print_json({"success": True, "verified": verified, **made.as_json()})
+        print_json({"success": not made.problems, "verified": verified and not made.problems, **made.as_json()})
     else:
         show_backup(made)
         say(f"{'written and verified' if verified else 'written'}: {made.file} ({_show_bytes(made.archive_bytes)})")
+    if made is not None and made.problems:
+        fail(f"{str(made.file)!r} is not whole: {made.problems[0]}", _NOT_WHOLE, code=74)
 
 
 def start_if_due(app: App) -> None:
@@ -164,10 +170,13 @@ def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
 
 def _show_verified(found: "BackupReport", *, as_json: bool) -> None:
     if as_json:
-        print_json({"success": True, "verified": True, **found.as_json()})
-        return
-    show_backup(found)
-    say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are intact")
+        print_json({"success": not found.problems, "verified": not found.problems, **found.as_json()})
+    else:
+        show_backup(found)
+    if found.problems:
+        fail(f"{str(found.file)!r} holds what was damaged when it was made: {found.problems[0]}", _OLDER, code=74)
+    if not as_json:
+        say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are intact")
 
 
 def _show_restore(report: "RestoreReport", *, as_json: bool) -> None:
