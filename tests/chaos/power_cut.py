@@ -102,12 +102,19 @@ class Disk:
 
     def cut(self, changes: Sequence[Change], draw: Random) -> None:
         """Put in the place of the folder what the disk may hold when the power fails after these changes."""
+        last_sync = max((number for number, change in enumerate(changes) if change.kind == "S"), default=-1) + 1
+        self._keep(changes, draw, draw.randint(last_sync, len(changes)), chance=draw.choice((0.0, 0.0, 0.5, 1.0)))
+
+    def lose_what_is_not_synced(self, changes: Sequence[Change]) -> None:
+        """Put in the place of the folder the least that the disk must hold after these changes, but all names."""
+        self._keep(changes, Random(0), len(changes), chance=0.0)
+
+    def _keep(self, changes: Sequence[Change], draw: Random, named: int, *, chance: float) -> None:
+        """Keep the first changes of names, all bytes that were synced, and others by chance, some of them torn."""
         synced = {change.file: number for number, change in enumerate(changes) if change.kind == "S"}
-        last_sync = max(synced.values(), default=-1) + 1
         names = Names(dict(self._names.files))
-        for change in changes[: draw.randint(last_sync, len(changes))]:
+        for change in changes[:named]:
             names.apply(change)
-        chance = draw.choice((0.0, 0.0, 0.5, 1.0))
         contents = {number: bytearray(data) for number, data in self._bytes.items()}
         for number, change in enumerate(changes):
             is_safe = number <= synced.get(change.file, -1)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
-from kept.core.errors import Busy, KeptError, Reason, Refused
+from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError
 from kept.core.events import Warned
 from kept.core.ids import SessionId, SourceName, UserId
 from kept.core.text import JSON, dumps
@@ -156,7 +156,10 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
     note = _note(caller)
     with hold_lock(_lock_of(note.path)):
         note.write(_order(caller, proposal.plan))
-        return _carry_out(caller, proposal, note)
+        try:
+            return _carry_out(caller, proposal, note)
+        except StorageError as error:
+            raise error.after_start("the forget") from error
 
 
 def finish_interrupted(owner: Caller) -> int:

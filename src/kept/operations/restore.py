@@ -183,7 +183,10 @@ def apply_restore(caller: Caller, restore: Restore, *, backup: bool = True) -> R
         # what follows gives these files other names, and reports them as restored
         publish(restore.folder, home.restoring)  # from now on the restore is completed, whatever happens
         restore.folder = home.restoring
-        done = _run(caller, restore, is_preview=False)
+        try:
+            done = _run(caller, restore, is_preview=False)
+        except StorageError as error:
+            raise error.after_start("the restore") from error
         _remove(caller, home.restoring)
     return replace(done, backup=before)
 

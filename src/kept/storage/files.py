@@ -26,8 +26,8 @@ APPLICATION_MARK = b"KEPT"
 APPLICATION_ID = int.from_bytes(APPLICATION_MARK, "big")
 
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full: free some space, then try again; nothing was changed",
-    errno.EDQUOT: "the disk quota is used up: free some space, then try again; nothing was changed",
+    errno.ENOSPC: "the disk is full: free some space, then try again",
+    errno.EDQUOT: "the disk quota is used up: free some space, then try again",
     errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
     errno.EACCES: "check the owner and the permissions of the file and its folder",
     errno.EPERM: "check the owner and the permissions of the file and its folder",
@@ -319,7 +319,7 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
         if time.monotonic() >= deadline:
             raise Busy(
                 f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
-                "wait for that process or end it, then try again; nothing was changed",
+                "wait for that process or end it, then try again",
             )
         time.sleep(POLL_SECONDS)
 
