@@ -90,6 +90,13 @@ def check_store(app: App) -> list[Finding] | None:
     return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
 
 
+def check_copied_store(path: Path) -> list[str]:
+    """Return the damaged rows of a copied session store, which nobody writes."""
+    from kept.sessions.sqlite.check import check_copied_rows
+
+    return check_copied_rows(path)
+
+
 def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
     from kept.sessions.reports import Finding
 

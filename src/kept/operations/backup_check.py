@@ -46,9 +46,9 @@ def _check(name: str, path: Path) -> list[str]:
     try:
         problems = check_pages(path)
         if not problems and name in _SESSIONS:
-            from kept.sessions.sqlite.check import check_copied_rows
+            from kept.app.store_care import check_copied_store
 
-            return check_copied_rows(path)
+            return check_copied_store(path)
         if not problems and name == _LEDGER:
             from kept.memory.ledger import check_copied_ledger
 
