@@ -19,7 +19,7 @@ from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetRepor
 from kept.sessions.reports import ForgetPlan
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import list_sources
-from kept.storage.files import explain_errors, hold_lock, make_folder, write_atomically
+from kept.storage.files import hold_lock, make_folder, remove, sync_folder, write_atomically
 from kept.storage.seal import SealedNote
 
 if TYPE_CHECKING:
@@ -239,6 +239,8 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
     if proposal.plan.everything and not caller.is_owner:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
+        with suppress(OSError):  # the user may have had no folder
+            sync_folder(caller.space.home.own.parent)
         if caller.app.server is not None:
             from kept.operations.users import remove_account
 
@@ -271,8 +273,7 @@ def _remove_input_history(caller: Caller) -> bool:
     """Remove the input history of chats, which the arrow keys would show; return whether there was any."""
     history = caller.space.home.chat_history
     existed = history.exists()
-    with explain_errors("remove", history):
-        history.unlink(missing_ok=True)
+    remove(history)
     return existed
 
 

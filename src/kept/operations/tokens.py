@@ -93,6 +93,7 @@ def create_token(
             "INSERT INTO tokens (id, user_id, name, scopes, created, expires, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (token.id, user, token.name, " ".join(sorted(granted)), now, token.expires, _hash(secret)),
         )
+    caller.app.database.sync()
     return NewToken(token, secret)
 
 
@@ -127,6 +128,7 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
         if not rows:
             raise NotFound(f"there is no token {short!r}", "`kept serve token list` shows their ids")
         unit.execute("DELETE FROM tokens WHERE id = ?", (short,))
+    caller.app.database.sync()  # a loss of power must not make it valid again
     return _read_row(rows[0])
 
 

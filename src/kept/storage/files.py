@@ -199,6 +199,16 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
         sync_folder(target.parent)
 
 
+def remove(path: Path) -> None:
+    """Remove a file, if it is there; it does not come back after a loss of power."""
+    with explain_errors("remove", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(path.parent)
+
+
 def move(source: Path, target: Path) -> None:
     """Give a file or folder whose bytes are durable another name; the name survives power loss, too."""
     make_folder(target.parent)
