@@ -53,14 +53,15 @@ def backup(
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt it with a passphrase (age format).")] = False,
     passphrase_env: PassphraseFlag = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read it back and compare all checksums.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Read it back, compare all checksums and check the databases.")] = False,
     if_due: Annotated[bool, typer.Option("--if-due", help="Only if a scheduled backup is due.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write everything to one file: pages, ledger, conversations, skills, and settings without keys.
 
     It is safe while other processes write. The owner's backup contains all users, another user's only their own.
-    Without FILE it goes to the folder of scheduled backups, encrypted as `backup.passphrase_env` says.
+    Without FILE it goes to the folder of scheduled backups, encrypted as `backup.passphrase_env` says. A backup of
+    damaged data gets `-damaged` in its name, and the command ends with exit code 74.
     """
     if file is None and (encrypt or passphrase_env is not None or verify):
         raise UsageError("these options need a FILE", "name the file, or set backup.passphrase_env")
@@ -73,7 +74,7 @@ def backup(
         else:
             made = operations.backup.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
         if verify and not isinstance(made, Refused) and made is not None:
-            operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
+            made = operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
     _show_made(made, verified=verify, as_json=as_json)
 
 
@@ -120,7 +121,7 @@ def show_backup(made: "BackupReport") -> None:
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `kept backup` wrote.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Only read it and compare all checksums.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Only read it, compare all checksums and check the databases in it.")] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Replace the settings of this home too.")] = False,
     include_forgotten: Annotated[
         bool,
