@@ -53,7 +53,9 @@ def backup(
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt it with a passphrase (age format).")] = False,
     passphrase_env: PassphraseFlag = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read it back, compare all checksums and check the databases.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read it back, compare all checksums and check the databases.")
+    ] = False,
     if_due: Annotated[bool, typer.Option("--if-due", help="Only if a scheduled backup is due.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -121,7 +123,9 @@ def show_backup(made: "BackupReport") -> None:
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `kept backup` wrote.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Only read it, compare all checksums and check the databases in it.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only read it, compare all checksums and check the databases in it.")
+    ] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Replace the settings of this home too.")] = False,
     include_forgotten: Annotated[
         bool,
