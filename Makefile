@@ -55,7 +55,7 @@ test-postgres: $(DEV_STAMP) ## Run everything that uses PostgreSQL on a real ser
 test-pgbouncer: $(DEV_STAMP) ## Run the contract suites on PostgreSQL behind Debian's PgBouncer in transaction mode (apt install pgbouncer)
 	KEPT_PGBOUNCER=1 $(BIN)/pytest tests/contract tests/unit/sessions/postgres tests/unit/operations/test_storage.py tests/unit/providers/test_outbox.py tests/gateway/test_hosts.py
 
-test-chaos: $(DEV_STAMP) ## Kill or fail every operation at every system call; random damage; secrets (hours; CHAOS=10 tries every tenth call)
+test-chaos: $(DEV_STAMP) ## Kill or fail every operation at every system call; power cuts; random damage; secrets (hours; CHAOS=10 tries every tenth call)
 	KEPT_HEAVY=1 KEPT_CHAOS_STEP=$(or $(CHAOS),1) KEPT_DAMAGES=500 $(BIN)/pytest --timeout 14400 -n 2 tests/chaos tests/faults/test_damages.py tests/unit/security/test_secret_corpus.py
 
 CLIENTS ?= $(HOME)/.cache/kept/clients

@@ -362,6 +362,66 @@ def _opens_a_file(call: ast.Call) -> bool:
             return False
 
 
+WRITES_FILES = {
+    "storage/files.py": "the one way",
+    "storage/swap.py": "databases, with its own order of syncs",
+    "storage/archive.py": "archives, with its own order of syncs; unpacks into scratch folders",
+    "storage/documents.py": "appends and syncs",
+    "storage/log_recovery.py": "a log and its database, with its own order of syncs",
+    "storage/os_locks.py": "a file that tells which locks the file system has, and is removed",
+    "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
+    "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
+    "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
+    "operations/backup_files.py": "a scratch folder, from which the archive is written",
+    "operations/profiles.py": "a scratch folder, which is published",
+    "operations/import_assets.py": "a copied folder, which is synced",
+    "sessions/sqlite/semantic.py": "a cache",
+    "sessions/embedding/convert.py": "a converted model, which can be converted again",
+    "importers/connect/health.py": "the newest errors of a connection",
+    "importers/connect/events.py": "the prompt of a turn that is under way",
+    "operations/hooks.py": "the time of the last event",
+    "cli/chat/prompt.py": "the history of the input line",
+    "cli/terminal.py": "the text in an editor",
+    "cli/hook.py": "a log",
+    "observe.py": "a log",
+    "agent/mcp_tools.py": "a log of a process",
+    "providers/hindsight/server.py": "a log of a process",
+}
+"""Who changes files by other means than `storage/files.py`: nothing that a command reports as done is only there."""
+_WRITING_MODES = re.compile(r"[wax]|[rb]*\+")
+_CREATES = re.compile(r"^os\.open\(.*\b(O_CREAT|flags)\b")
+_WRITERS = {f"os.{name}" for name in ("rename", "replace", "link", "symlink", "mkdir", "makedirs")}
+_WRITERS |= {f"shutil.{name}" for name in (*_COPIES, "move")}
+_METHODS_THAT_WRITE = {"write_text", "write_bytes", "touch", "mkdir", "symlink_to", "hardlink_to"}
+
+
+def test_files_are_written_in_one_way(trees: dict[Path, ast.Module]) -> None:
+    """A command that reports a change must have synced it; other code does not see what a loss of power takes away."""
+    others = {
+        _ids(path)
+        for path, tree in trees.items()
+        if "testing" not in path.parts
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and _writes_a_file(node)
+    }
+
+    assert others == set(WRITES_FILES)
+
+
+def _writes_a_file(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner, name = ast.unparse(call.func.value), call.func.attr
+    if owner in {"os", "shutil", "tarfile", "zipfile"}:  # the archives write to the file that they are given
+        return f"{owner}.{name}" in _WRITERS or (owner == "os" and bool(_CREATES.search(ast.unparse(call))))
+    if name in {"rename", "replace"}:  # of a path; those of texts, rows and dates have more arguments
+        return len(call.args) == 1 and not call.keywords
+    if name == "open":
+        modes = [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "mode")]
+        return any(isinstance(mode, ast.Constant) and _WRITING_MODES.match(str(mode.value)) for mode in modes)
+    return name in _METHODS_THAT_WRITE
+
+
 def test_databases_are_opened_in_one_way(trees: dict[Path, ast.Module]) -> None:
     """Every connection to a file is registered, so that its file is never closed under it."""
     connects = {

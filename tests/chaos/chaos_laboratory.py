@@ -156,7 +156,14 @@ class Laboratory:
         """What stands for what in the words of a command; a preparation may add to it."""
 
     def kept(
-        self, *words: str, mode: Mode = Mode.COUNT, point: int = 0, given: str = "", constants=None, with_calls=False
+        self,
+        *words: str,
+        mode: Mode = Mode.COUNT,
+        point: int = 0,
+        given: str = "",
+        constants=None,
+        with_calls=False,
+        log: Path | None = None,
     ) -> Answer:
         """Run a command in the home, with `self.words` replaced in its words."""
         task = {
@@ -173,6 +180,7 @@ class Laboratory:
             "point": point,
             "constants": dict(constants or {}),
             "with_calls": with_calls,
+            **({} if log is None else {"log": str(log)}),
         }
         return self._server.run(task)
 
@@ -181,7 +189,9 @@ class Laboratory:
             word = word.replace(name, value)
         return word
 
-    def perform(self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False) -> Answer:
+    def perform(
+        self, operation: Operation, *, mode: Mode = Mode.COUNT, point: int = 0, with_calls=False, log=None
+    ) -> Answer:
         return self.kept(
             *operation.command,
             mode=mode,
@@ -189,6 +199,7 @@ class Laboratory:
             given=operation.given,
             constants=operation.constants,
             with_calls=with_calls,
+            log=log,
         )
 
     def view(self, operation: Operation) -> str:
@@ -242,6 +253,17 @@ class Laboratory:
         if wrong or point % DOCTOR_STEP == 0:
             wrong += self._inspect()
         return wrong
+
+    def judge_cut(self, survey: Survey, *, is_done: bool) -> list[str]:
+        """Return what does not hold in the home that a power cut has left, `is_done` after the end of the operation."""
+        operation = survey.operation
+        seen = self.view(operation)
+        if is_done and seen != survey.new:
+            return [f"what was acknowledged is not there:\n{_difference(survey.new, seen)}"]
+        wrong = []
+        if seen not in {survey.old, survey.new} and not operation.is_between_allowed:
+            wrong.append(f"neither the old state nor the new:\n{_difference(survey.old, seen)}")
+        return wrong + self._complete(survey, seen) + self._inspect()
 
     def _complete(self, survey: Survey, seen: str) -> list[str]:
         """Run the operation again where that makes sense; afterwards the state is the new one."""

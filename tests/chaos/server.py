@@ -85,6 +85,8 @@ def become_command(task: dict, streams: dict[str, Path]) -> None:
         module, _, attribute = name.rpartition(".")
         assert hasattr(sys.modules[module], attribute), name
         setattr(sys.modules[module], attribute, value)
+    if "log" in task:
+        shim.chaos_log(os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600))
     shim.chaos_arm(board.address, task["root"].encode(), task.get("point", 0), task.get("mode", 0))
 
 

@@ -3,6 +3,9 @@
  * Built and used by tests/chaos/server.py: LD_PRELOAD puts these functions in front of the C library's, so that
  * Python and the SQLite inside apsw go through them. Nothing happens until chaos_arm() is called; the counter and the
  * list of calls lie in memory that the caller shares with the parent process, so that they outlive a kill.
+ *
+ * chaos_log() has every change that succeeded written to a file, with its bytes: from it power_cut.py makes what a disk
+ * may hold after a loss of power.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -12,6 +15,7 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -45,6 +49,9 @@ static size_t root_length;
 static long point;
 static enum mode mode;
 static _Atomic int is_spent;
+static int log_file = -1;
+
+void chaos_log(int descriptor) { log_file = descriptor; }
 
 void chaos_arm(struct board *shared, const char *folder, long at, int how) {
   strncpy(root, folder, sizeof root - 1);
@@ -175,45 +182,111 @@ static void after_half(void) {
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
-#define ON_PATH(name, need_of, declared, passed, folder, path) \
-  int name declared { \
-    return meet_at(#name, folder, path, need_of) == REFUSE ? -1 : REAL(name) passed; \
+/* The head of an event in the log; the two paths and the bytes follow. power_cut.py reads the same layout. */
+struct event {
+  char kind[8];
+  uint64_t inode, offset, path_length, other_length, data_length;
+};
+
+static void append_event(char kind, uint64_t inode, uint64_t offset, const char *path, const char *other,
+                         const void *data, size_t length) {
+  struct event event = {{kind}, inode, offset, strlen(path), strlen(other), length};
+  struct iovec parts[] = {{&event, sizeof event},
+                          {(void *)path, event.path_length},
+                          {(void *)other, event.other_length},
+                          {(void *)data, length}};
+  int before = errno;
+  syscall(SYS_writev, log_file, parts, 4);
+  errno = before;
+}
+
+static int is_logged(const char *path) { return log_file >= 0 && board != NULL && is_below(path); }
+
+/* Note what happened to an open file: W(rite), T(runcate) or S(ync), which has the time of the last write as its offset. */
+static void note_file(char kind, int descriptor, off64_t offset, const void *data, size_t length) {
+  char path[PATH_MAX];
+  struct stat found;
+  if (log_file >= 0 && is_logged(path_of(descriptor, path)) && fstat(descriptor, &found) == 0) {
+    int64_t written = (int64_t)found.st_mtim.tv_sec * 1000000000 + found.st_mtim.tv_nsec;
+    append_event(kind, found.st_ino, kind == 'S' ? written : offset, path, "", data, length);
   }
-#define ON_DESCRIPTOR(name, need_of, declared, passed) \
+}
+
+static void note_write(int descriptor, const void *data, ssize_t done) {
+  if (log_file >= 0 && done > 0) {
+    note_file('W', descriptor, lseek64(descriptor, 0, SEEK_CUR) - done, data, done);
+  }
+}
+
+/* Note what happened to a name: C(reate), M(ake a folder), R(ename), L(ink), U(nlink), Y (symbolic link). */
+static void note_name(char kind, int folder, const char *path, int from_folder, const char *from) {
+  char whole[PATH_MAX], other[PATH_MAX];
+  struct stat found = {0};
+  path = full_path(folder, path, whole);
+  if (is_logged(path)) {
+    fstatat(AT_FDCWD, path, &found, AT_SYMLINK_NOFOLLOW);
+    append_event(kind, found.st_ino, 0, path, *from != '\0' ? full_path(from_folder, from, other) : "", "", 0);
+  }
+}
+
+/* `kind` is the event, or 0 for what a loss of power need not undo; `from` is the other name of a rename or link. */
+#define ON_PATHS(name, kind, need_of, declared, passed, folder, path, from_folder, from) \
   int name declared { \
-    return meet_descriptor(#name, descriptor, need_of) == REFUSE ? -1 : REAL(name) passed; \
+    if (meet_at(#name, folder, path, need_of) == REFUSE) { \
+      return -1; \
+    } \
+    int done = REAL(name) passed; \
+    if (done == 0 && kind != 0 && log_file >= 0) { \
+      note_name(kind, folder, path, from_folder, from); \
+    } \
+    return done; \
+  }
+#define ON_PATH(name, kind, need_of, declared, passed, folder, path) \
+  ON_PATHS(name, kind, need_of, declared, passed, folder, path, AT_FDCWD, "")
+#define ON_DESCRIPTOR(name, kind, need_of, declared, passed, size) \
+  int name declared { \
+    if (meet_descriptor(#name, descriptor, need_of) == REFUSE) { \
+      return -1; \
+    } \
+    int done = REAL(name) passed; \
+    if (done == 0 && kind != 0) { \
+      note_file(kind, descriptor, size, "", 0); \
+    } \
+    return done; \
   }
 
-ON_PATH(rename, SPACE, (const char *from, const char *to), (from, to), AT_FDCWD, to)
-ON_PATH(renameat, SPACE, (int at, const char *from, int to_at, const char *to), (at, from, to_at, to), to_at, to)
-ON_PATH(renameat2, SPACE, (int at, const char *from, int to_at, const char *to, unsigned flags),
-        (at, from, to_at, to, flags), to_at, to)
-ON_PATH(unlink, NOTHING, (const char *path), (path), AT_FDCWD, path)
-ON_PATH(unlinkat, NOTHING, (int at, const char *path, int flags), (at, path, flags), at, path)
-ON_PATH(rmdir, NOTHING, (const char *path), (path), AT_FDCWD, path)
-ON_PATH(remove, NOTHING, (const char *path), (path), AT_FDCWD, path)
-ON_PATH(mkdir, SPACE, (const char *path, mode_t bits), (path, bits), AT_FDCWD, path)
-ON_PATH(mkdirat, SPACE, (int at, const char *path, mode_t bits), (at, path, bits), at, path)
-ON_PATH(link, SPACE, (const char *from, const char *to), (from, to), AT_FDCWD, to)
-ON_PATH(linkat, SPACE, (int at, const char *from, int to_at, const char *to, int flags), (at, from, to_at, to, flags),
-        to_at, to)
-ON_PATH(symlink, SPACE, (const char *target, const char *path), (target, path), AT_FDCWD, path)
-ON_PATH(symlinkat, SPACE, (const char *target, int at, const char *path), (target, at, path), at, path)
-ON_PATH(chmod, NOTHING, (const char *path, mode_t bits), (path, bits), AT_FDCWD, path)
-ON_PATH(fchmodat, NOTHING, (int at, const char *path, mode_t bits, int flags), (at, path, bits, flags), at, path)
-ON_PATH(utimensat, NOTHING, (int at, const char *path, const struct timespec times[2], int flags),
+ON_PATHS(rename, 'R', SPACE, (const char *from, const char *to), (from, to), AT_FDCWD, to, AT_FDCWD, from)
+ON_PATHS(renameat, 'R', SPACE, (int at, const char *from, int to_at, const char *to), (at, from, to_at, to), to_at, to,
+         at, from)
+ON_PATHS(renameat2, 'R', SPACE, (int at, const char *from, int to_at, const char *to, unsigned flags),
+         (at, from, to_at, to, flags), to_at, to, at, from)
+ON_PATH(unlink, 'U', NOTHING, (const char *path), (path), AT_FDCWD, path)
+ON_PATH(unlinkat, 'U', NOTHING, (int at, const char *path, int flags), (at, path, flags), at, path)
+ON_PATH(rmdir, 'U', NOTHING, (const char *path), (path), AT_FDCWD, path)
+ON_PATH(remove, 'U', NOTHING, (const char *path), (path), AT_FDCWD, path)
+ON_PATH(mkdir, 'M', SPACE, (const char *path, mode_t bits), (path, bits), AT_FDCWD, path)
+ON_PATH(mkdirat, 'M', SPACE, (int at, const char *path, mode_t bits), (at, path, bits), at, path)
+ON_PATHS(link, 'L', SPACE, (const char *from, const char *to), (from, to), AT_FDCWD, to, AT_FDCWD, from)
+ON_PATHS(linkat, 'L', SPACE, (int at, const char *from, int to_at, const char *to, int flags),
+         (at, from, to_at, to, flags), to_at, to, at, from)
+ON_PATHS(symlink, 'Y', SPACE, (const char *target, const char *path), (target, path), AT_FDCWD, path, AT_FDCWD, target)
+ON_PATHS(symlinkat, 'Y', SPACE, (const char *target, int at, const char *path), (target, at, path), at, path, AT_FDCWD,
+         target)
+ON_PATH(chmod, 0, NOTHING, (const char *path, mode_t bits), (path, bits), AT_FDCWD, path)
+ON_PATH(fchmodat, 0, NOTHING, (int at, const char *path, mode_t bits, int flags), (at, path, bits, flags), at, path)
+ON_PATH(utimensat, 0, NOTHING, (int at, const char *path, const struct timespec times[2], int flags),
         (at, path, times, flags), at, path)
-ON_PATH(truncate, SPACE, (const char *path, off_t length), (path, length), AT_FDCWD, path)
-ON_PATH(truncate64, SPACE, (const char *path, off64_t length), (path, length), AT_FDCWD, path)
-ON_DESCRIPTOR(ftruncate, SPACE, (int descriptor, off_t length), (descriptor, length))
-ON_DESCRIPTOR(ftruncate64, SPACE, (int descriptor, off64_t length), (descriptor, length))
-ON_DESCRIPTOR(fsync, SPACE, (int descriptor), (descriptor))
-ON_DESCRIPTOR(fdatasync, SPACE, (int descriptor), (descriptor))
-ON_DESCRIPTOR(fchmod, NOTHING, (int descriptor, mode_t bits), (descriptor, bits))
-ON_DESCRIPTOR(fallocate, SPACE, (int descriptor, int flags, off_t from, off_t length),
-              (descriptor, flags, from, length))
-ON_DESCRIPTOR(fallocate64, SPACE, (int descriptor, int flags, off64_t from, off64_t length),
-              (descriptor, flags, from, length))
+ON_PATH(truncate, 0, SPACE, (const char *path, off_t length), (path, length), AT_FDCWD, path)
+ON_PATH(truncate64, 0, SPACE, (const char *path, off64_t length), (path, length), AT_FDCWD, path)
+ON_DESCRIPTOR(ftruncate, 'T', SPACE, (int descriptor, off_t length), (descriptor, length), length)
+ON_DESCRIPTOR(ftruncate64, 'T', SPACE, (int descriptor, off64_t length), (descriptor, length), length)
+ON_DESCRIPTOR(fsync, 'S', SPACE, (int descriptor), (descriptor), 0)
+ON_DESCRIPTOR(fdatasync, 'S', SPACE, (int descriptor), (descriptor), 0)
+ON_DESCRIPTOR(fchmod, 0, NOTHING, (int descriptor, mode_t bits), (descriptor, bits), 0)
+ON_DESCRIPTOR(fallocate, 0, SPACE, (int descriptor, int flags, off_t from, off_t length),
+              (descriptor, flags, from, length), 0)
+ON_DESCRIPTOR(fallocate64, 0, SPACE, (int descriptor, int flags, off64_t from, off64_t length),
+              (descriptor, flags, from, length), 0)
 
 /* posix_fallocate returns its error instead of setting errno. */
 int posix_fallocate(int descriptor, off_t from, off_t length) {
@@ -234,6 +307,7 @@ ssize_t write(int descriptor, const void *data, size_t length) {
     return -1;
   }
   ssize_t done = REAL(write)(descriptor, data, fate == HALF ? halve(length) : length);
+  note_write(descriptor, data, done);
   if (fate == HALF) {
     after_half();
   }
@@ -247,6 +321,9 @@ ssize_t write(int descriptor, const void *data, size_t length) {
       return -1; \
     } \
     ssize_t done = REAL(name)(descriptor, data, fate == HALF ? halve(length) : length, from); \
+    if (done > 0) { \
+      note_file('W', descriptor, from, data, done); \
+    } \
     if (fate == HALF) { \
       after_half(); \
     } \
@@ -267,8 +344,13 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count) {
   return done;
 }
 
+/* While changes are logged, copies inside the kernel are refused, so that callers read and write the bytes. */
 #define ON_TRANSFER(name, target, declared, passed_of) \
   ssize_t name declared { \
+    if (log_file >= 0) { \
+      errno = ENOSYS; \
+      return -1; \
+    } \
     enum fate fate = meet_descriptor(#name, target, DATA); \
     if (fate == REFUSE) { \
       return -1; \
@@ -285,6 +367,10 @@ ON_TRANSFER(copy_file_range, to, (int from, off64_t *at, int to, off64_t *to_at,
 
 ssize_t sendfile(int to, int from, off_t *at, size_t length) {
   ssize_t (*real)(int, int, off_t *, size_t) = dlsym(RTLD_NEXT, "sendfile");
+  if (log_file >= 0) {
+    errno = EINVAL;
+    return -1;
+  }
   enum fate fate = meet_descriptor("sendfile", to, DATA);
   if (fate == REFUSE) {
     return -1;
@@ -299,46 +385,49 @@ ssize_t sendfile(int to, int from, off_t *at, size_t length) {
 ssize_t sendfile64(int to, int from, off64_t *at, size_t length) { return sendfile(to, from, (off_t *)at, length); }
 
 /* Opening changes a folder or a file only when it may create or cut off. */
-static enum fate meet_open(int folder, const char *path, int flags) {
-  int is_change = (flags & (O_CREAT | O_TRUNC)) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
-  if (!is_change) {
-    return GO_ON;
-  }
-  if ((flags & (O_CREAT | O_EXCL | O_TRUNC)) == O_CREAT) {
-    struct stat found;
-    if (fstatat(folder, path, &found, 0) == 0) {
-      return GO_ON; /* the file exists and stays as it is */
-    }
-    errno = 0;
+static int is_made_by(int folder, const char *path, int flags) {
+  struct stat found;
+  int before = errno;
+  int is_there = fstatat(folder, path, &found, 0) == 0;
+  errno = before;
+  return (flags & O_CREAT) != 0 && !is_there;
+}
+
+static enum fate meet_open(int folder, const char *path, int flags, int is_made) {
+  if (!is_made && (flags & O_TRUNC) == 0 && (flags & O_TMPFILE) != O_TMPFILE &&
+      (flags & (O_CREAT | O_EXCL)) != (O_CREAT | O_EXCL)) {
+    return GO_ON; /* the file exists and stays as it is */
   }
   return meet_at("open", folder, path, SPACE);
 }
 
-#define BITS_OF(flags, bits) \
-  mode_t bits = 0; \
-  if (((flags) & O_CREAT) != 0 || ((flags) & O_TMPFILE) == O_TMPFILE) { \
-    va_list rest; \
-    va_start(rest, flags); \
-    bits = va_arg(rest, mode_t); \
-    va_end(rest); \
+static int note_open(int descriptor, int flags, int folder, const char *path, int is_made) {
+  if (log_file >= 0 && descriptor >= 0) {
+    if (is_made) {
+      note_name('C', folder, path, AT_FDCWD, "");
+    } else if ((flags & O_TRUNC) != 0) {
+      note_file('T', descriptor, 0, "", 0);
+    }
   }
-
-int open(const char *path, int flags, ...) {
-  BITS_OF(flags, bits)
-  return meet_open(AT_FDCWD, path, flags) == REFUSE ? -1 : REAL(open)(path, flags, bits);
+  return descriptor;
 }
 
-int open64(const char *path, int flags, ...) {
-  BITS_OF(flags, bits)
-  return meet_open(AT_FDCWD, path, flags) == REFUSE ? -1 : REAL(open64)(path, flags, bits);
-}
-
-int openat(int folder, const char *path, int flags, ...) {
-  BITS_OF(flags, bits)
-  return meet_open(folder, path, flags) == REFUSE ? -1 : REAL(openat)(folder, path, flags, bits);
-}
-
-int openat64(int folder, const char *path, int flags, ...) {
-  BITS_OF(flags, bits)
-  return meet_open(folder, path, flags) == REFUSE ? -1 : REAL(openat64)(folder, path, flags, bits);
-}
+#define ON_OPEN(name, declared, folder, passed) \
+  int name declared { \
+    mode_t bits = 0; \
+    if ((flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE) { \
+      va_list rest; \
+      va_start(rest, flags); \
+      bits = va_arg(rest, mode_t); \
+      va_end(rest); \
+    } \
+    int is_made = board != NULL && is_made_by(folder, path, flags); \
+    if (meet_open(folder, path, flags, is_made) == REFUSE) { \
+      return -1; \
+    } \
+    return note_open(REAL(name) passed, flags, folder, path, is_made); \
+  }
+ON_OPEN(open, (const char *path, int flags, ...), AT_FDCWD, (path, flags, bits))
+ON_OPEN(open64, (const char *path, int flags, ...), AT_FDCWD, (path, flags, bits))
+ON_OPEN(openat, (int folder, const char *path, int flags, ...), folder, (folder, path, flags, bits))
+ON_OPEN(openat64, (int folder, const char *path, int flags, ...), folder, (folder, path, flags, bits))

@@ -128,3 +128,25 @@ def test_a_kill_while_the_database_is_created_alarms_nobody(laboratory):
         assert (doctor.code, listed.code) == (0, 0), (survey.calls[point - 1], doctor, listed)
         assert "set aside" not in listed.err, (survey.calls[point - 1], listed)
         assert list(laboratory.home.glob("state.db.damaged-*")) == []
+
+
+def test_a_skill_whose_creation_was_killed_can_be_created_again(laboratory):
+    """The empty folder that the kill left takes no name, and the next change of the skill removes it."""
+    survey = laboratory.survey(OPERATIONS["skills create"])
+    made = next(number for number, call in enumerate(survey.calls, start=1) if call[2] == "/skills/alpha")
+
+    for point in range(made + 1, made + 5):
+        assert laboratory.try_point(survey, Mode.KILL, point) == [], survey.calls[point - 1]
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_forget_is_not_said_to_have_changed_nothing(laboratory):
+    """Before the note of the forget nothing is gone; after it, the error says that the next command completes it."""
+    survey = laboratory.survey(OPERATIONS["forget words"])
+    noted = next(n for n, call in enumerate(survey.calls, start=1) if call[0] == "rename" and "/unfinished/" in call[2])
+    later = [point for point in survey.points(Mode.FULL) if point > noted]
+
+    for point in (later[len(later) // 3], later[len(later) // 2]):
+        laboratory.put_back()
+        answer = laboratory.perform(survey.operation, mode=Mode.FULL, point=point)
+        assert "nothing was changed" not in answer.err
+        assert answer.code == 1 or "the next command completes it" in answer.err, (survey.calls[point - 1], answer)

@@ -22,7 +22,7 @@ from kept.core.errors import KeptError
 from kept.core.text import JSON, is_encodable, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.core.values import dataclass
-from kept.storage.files import read_bytes, write_atomically
+from kept.storage.files import make_folder, read_bytes, write_atomically
 
 MAX_READ_CHARS = 60_000
 MAX_HITS = 200
@@ -114,7 +114,7 @@ class Workspace:
         path = self._path(arguments)
         content = str(arguments.get("content", ""))
         data = content.encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent, mode=0o777)  # a project is shared as the person wishes: the umask decides
         write_atomically(path, data, mode=0o644)
         return {"success": True, "path": str(path), "chars": len(content)}
 

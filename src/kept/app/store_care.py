@@ -91,6 +91,13 @@ def check_store(app: App) -> list[Finding] | None:
     return found if refusal is None else [_finding(refusal.message, refusal.remedy)]
 
 
+def check_copied_store(path: Path) -> list[str]:
+    """Return the damaged rows of a copied session store, which nobody writes."""
+    from kept.sessions.sqlite.check import check_copied_rows
+
+    return check_copied_rows(path)
+
+
 def _finding(what: str, remedy: str, *, is_lost: bool = False) -> Finding:
     from kept.sessions.reports import Finding
 
@@ -135,14 +142,13 @@ def _find_traces(path: Path) -> list[str]:
 def set_aside_emptied(app: App) -> None:
     """Rename an empty database in a home that was in use: a new one in its place would hide the loss."""
     from kept.core.events import Warned
-    from kept.storage.files import explain_errors
+    from kept.storage.files import move
 
     path = app.home.database
     if not _find_traces(path):
         return
     aside = path.with_name(f"{path.name}.damaged-{app.clock.now():%Y%m%d-%H%M%S}")
-    with explain_errors("rename", path):
-        path.rename(aside)
+    move(path, aside)
     app.report(Warned(f"{path.name} was empty (0 bytes) and is set aside as {aside.name}", _RESTORE))
 
 

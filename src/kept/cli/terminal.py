@@ -6,7 +6,7 @@ import shlex
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -16,7 +16,7 @@ from kept.app import App, Caller, open_app
 from kept.config.home import Home, find_home
 from kept.core.agency import refuse_decision
 from kept.core.clock import Pace, parse_moment
-from kept.core.errors import Refused, UsageError
+from kept.core.errors import Refused, StorageError, UsageError
 from kept.core.events import Event, Progressed, Warned
 from kept.core.regular_files import load_text
 from kept.core.text import JSON, printable, printable_json
@@ -54,8 +54,13 @@ def _open_app() -> Iterator[App]:
         note(warning)
     try:
         yield app
+    except BaseException:
+        with suppress(StorageError):  # the first error says more
+            app.close()
+        raise
+    else:
+        app.close()  # here a log that cannot be synced ends the command: what it wrote is not safe
     finally:
-        app.close()
         if app.settings.backup.every != "off":
             from kept.cli.commands.backup import start_if_due
 

@@ -24,7 +24,7 @@ A refusal that the caller is expected to handle is a value, not an error: `Refus
 from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 from kept.core.text import JSON
 from kept.core.values import dataclass, field
@@ -46,6 +46,11 @@ class KeptError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} ({self.remedy})" if self.remedy else self.message
+
+    def after_start(self, what: str) -> Self:
+        """Return the same error of an operation that has begun, and that the next command completes."""
+        remedy = f"{self.remedy}; {what} has begun, and the next command completes it"
+        return type(self)(self.message, remedy.removeprefix("; "))
 
 
 class UsageError(KeptError):

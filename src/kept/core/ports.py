@@ -78,6 +78,10 @@ class Database(Protocol):
         """Inside the block, wait no longer than `seconds` for other writers on this thread, then raise Busy."""
         ...
 
+    def sync(self) -> None:
+        """Make every transaction that was committed through this object survive power loss."""
+        ...
+
 
 class ChatModel(Protocol):
     """Answers a request as a stream whose last item is the whole response.

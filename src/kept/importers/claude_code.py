@@ -12,7 +12,7 @@ from kept.core.messages import Message, Origin, Role, ToolCall, Usage
 from kept.core.regular_files import load_text
 from kept.importers.blocks import name_unknown
 from kept.importers.jsonl import JsonlReading, modification_time
-from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, unknown
+from kept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable, unknown
 from kept.importers.wording import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
@@ -107,10 +107,13 @@ class ClaudeCode:
 
 def _read_purpose(path: Path) -> str | None:
     """Return what a sub-agent was asked for, from the file beside its transcript."""
+    place = path.with_suffix(".meta.json")
     try:
-        value = json.loads(load_text(path.with_suffix(".meta.json")))
-    except (OSError, ValueError):
+        value = json.loads(load_text(place))
+    except (FileNotFoundError, PermissionError, IsADirectoryError, ValueError):
         return None
+    except OSError as error:  # it may pass: the next import reads the whole conversation
+        raise Unusable(f"cannot read {str(place)!r}: {error.strerror}", "import again") from error
     return as_text(value.get("description")) if isinstance(value, dict) else None
 
 

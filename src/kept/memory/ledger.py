@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -28,6 +29,17 @@ from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
+
+
+def check_copied_ledger(path: Path) -> list[str]:
+    """Return the damaged rows of a copied ledger that nobody writes, in words."""
+    migrations = sql_migrations("kept.memory")
+    opened = SqliteDatabase(path, application_id=APPLICATION_ID, migrations=migrations, read_only=True)
+    with closing(opened) as database, database.reading() as unit:
+        if unit.pragma("user_version") != migrations[-1].version:
+            return []
+        rows = [LedgerRow(*row) for row in _rows(unit, SQL.whole, (0,))]
+        return [f"edit {row.id} of the ledger is damaged" for row in rows if row.is_damaged]
 
 
 class SqliteLedger:

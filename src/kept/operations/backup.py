@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
 from kept.core.clock import iso
 from kept.core.errors import Busy, KeptError, NotFound, Reason, Refused, StorageError, Unreadable
+from kept.core.events import Warned
 from kept.core.text import dumps
 from kept.storage.files import read_bytes
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from kept.app.caller import Caller
     from kept.app.root import App
     from kept.core.text import JSON
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 SUFFIX = ".kept.tar.gz"
 ENCRYPTED_SUFFIX = f"{SUFFIX}.age"
 _SCHEDULED = "scheduled"
+_DAMAGED = "-damaged"
+"""In the name of a backup with damaged or missing files; it neither counts as one of those to keep nor replaces one."""
 _HISTORY = "history.json"
 _UNITS = {"h": 3_600, "d": 86_400, "w": 604_800}
 _RETRY_SECONDS = 3_600
@@ -50,7 +55,7 @@ class BackupReport:
     redacted: tuple[str, ...] = ()
     """Settings that are in it without their credentials."""
     problems: tuple[str, ...] = ()
-    """Files that could not be copied correctly, and why."""
+    """Files that could not be copied, and what is damaged in those that were; empty for a whole backup."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the file, what is in it, and what was left out."""
@@ -77,8 +82,10 @@ def create_backup(
     """Write all data of the caller to one archive; for the owner, the whole profile with its users.
 
     It is safe while others write. `path` may be a folder, which gets a new file. The archive gets its name only when
-    it is complete; an error leaves nothing behind.
+    it is complete; an error leaves nothing behind. An archive with damaged or missing files gets a name of its own,
+    so that it never takes the place of a whole one.
     """
+    from kept.operations.backup_check import find_damage
     from kept.operations.backup_files import Staging, stage_files
     from kept.storage.files import explain_errors, remove_stale_temps
     from kept.storage.scratch import open_scratch, remove_unfinished
@@ -97,15 +104,31 @@ def create_backup(
     with explain_errors("write", path), open_scratch(path.parent) as folder:
         staging = Staging(folder)
         stage_files(caller, staging)
-        made = _write(caller, path, staging, created=iso(moment), passphrase=passphrase)
+        parts = _count_parts(staging)
+        staging.problems += find_damage(staging.files)
+        if staging.problems:
+            path = _mark_damaged(path)
+        made = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
     if caller.is_owner:
         _record(caller, _SCHEDULED if f"-{_SCHEDULED}" in path.name else "taken", str(path))
+        if made.problems:
+            _record(caller, "failed", f"{path.name} is not whole: {'; '.join(made.problems)}")
     return made
+
+
+def _mark_damaged(path: Path) -> Path:
+    """Return another name, which is free, for a backup that is not whole."""
+    stem, dot, suffix = path.name.partition(".")
+    marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
+    return next(there for name in marked if not (there := path.with_name(name)).exists())
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
     """Take a backup before a change named `what` (import-codex, restore); the newest `backup.keep` of them stay."""
-    return _take(caller, f"before-{what}", kind="before-")
+    made = _take(caller, f"before-{what}", kind="before-")
+    if isinstance(made, BackupReport) and made.problems:
+        caller.sink(Warned(f"the backup {made.file.name} is not whole: {made.problems[0]}", "run `kept doctor`"))
+    return made
 
 
 def take_backup(caller: Caller) -> BackupReport | Refused:
@@ -127,8 +150,11 @@ def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
     made = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
     if not isinstance(made, Refused):
-        for old in find_backups(folder, kind)[: -caller.app.settings.backup.keep]:
-            old.unlink(missing_ok=True)
+        taken = find_backups(folder, kind)
+        for is_damaged in (True, False):
+            alike = [path for path in taken if (_DAMAGED in path.name) is is_damaged]
+            for old in alike[: -caller.app.settings.backup.keep]:
+                old.unlink(missing_ok=True)
     return made
 
 
@@ -262,14 +288,16 @@ def _free_name(folder: Path, stem: str, *, is_plain: bool) -> Path:
     return next(path for name in names if not (path := folder / name).exists())
 
 
-def _write(caller: Caller, path: Path, staging: Staging, *, created: str, passphrase: str | None) -> BackupReport:
+def _write(
+    caller: Caller, path: Path, staging: Staging, parts: Mapping[str, int], *, created: str, passphrase: str | None
+) -> BackupReport:
     from kept import __version__
     from kept.storage.archive import ArchiveWriter, Contents, Description, create_archive
 
     home, listeners = caller.app.home, caller.space.listeners
     description = Description(created, __version__, caller.user, home.profile, len(staging.files), staging.total_bytes)
     details: dict[str, JSON] = {
-        "parts": dict(_count_parts(staging)),
+        "parts": dict(parts),
         "schemas": dict(staging.schemas),
         "outside": dict(staging.outside),
         "left_out": [one.as_json() for one in staging.list_left_out()],
@@ -299,20 +327,29 @@ def _count_parts(staging: Staging) -> dict[str, int]:
     }
     for name, copy in staging.files.items():
         if name in {f"{HOME}state.db", f"{HOME}kept.db"}:
-            with suppress(Unreadable):  # a damaged database is copied as it is
+            try:
                 parts |= {table: count_rows(copy, table) for table in ("sessions", "messages", "receipts")}
+            except Unreadable as error:  # a damaged database is copied as it is
+                staging.problems.append(f"{name.removeprefix(HOME)}: {error.message}")
     return parts
 
 
 def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) -> BackupReport:
-    """Read a whole backup and compare every checksum; raises NotABackup, or Unreadable with what is damaged."""
+    """Read a whole backup, compare every checksum, and check the databases in it.
+
+    Raises UsageError for another file, or Unreadable for a damaged archive. A whole archive may hold a damaged
+    database, which was copied as it was: that is among the problems.
+    """
+    from kept.operations.backup_check import find_damage, is_checked, open_room
     from kept.storage.archive import open_archive, read_archive
 
     caller.require(Scope.READ)
     path = path.expanduser().absolute()
-    with open_archive(path, passphrase=passphrase) as file:
-        contents = read_archive(file, sink=caller.space.listeners)
-    return _report(path, contents, encrypted=passphrase is not None)
+    with open_archive(path, passphrase=passphrase) as file, open_room(caller) as room:
+        contents = read_archive(file, into=room, is_wanted=is_checked, sink=caller.space.listeners)
+        damage = find_damage({member.path: room / member.path for member in contents.members})
+    report = _report(path, contents, encrypted=passphrase is not None)
+    return replace(report, problems=tuple(dict.fromkeys([*report.problems, *damage])))
 
 
 def needs_passphrase(path: Path) -> bool:

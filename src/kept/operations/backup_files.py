@@ -283,8 +283,9 @@ def _open_snapshots(sources: list[SourceFile], staging: Staging, open_snapshots:
             raise
         except Unreadable as error:  # its bytes are copied as they are
             staging.problems.append(f"{source.name}: {error.message}")
-        except StorageError:
-            continue  # removed meanwhile, or unreadable: copying it reports why
+        except StorageError as error:
+            if source.path.exists():  # without its log, the copy of the file may lack what was written last
+                staging.problems.append(f"{source.name}: {error.message}")
     return found
 
 

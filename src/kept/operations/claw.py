@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import Reason, Refused
+from kept.core.errors import Reason, Refused, StorageError
+from kept.storage.files import move
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -88,13 +89,14 @@ def run_cleanup(caller: Caller, plan: Cleanup) -> Cleanup:
     caller.require(Scope.ADMIN)
     done, problems = [], []
     for one in plan.renamings:
+        if one.new.exists():  # a rename would replace an empty folder
+            problems.append((str(one.old), "cannot be renamed: a file of that name has appeared"))
+            continue
         try:
-            if one.new.exists():
-                raise FileExistsError(17, "a file of that name has appeared")  # a rename would replace an empty folder
-            one.old.rename(one.new)
+            move(one.old, one.new)
             done.append(one)
-        except OSError as error:
-            problems.append((str(one.old), f"cannot be renamed: {error.strerror}"))
+        except StorageError as error:
+            problems.append((str(one.old), error.message))
     return Cleanup(tuple(done), plan.warnings, tuple(problems), is_preview=False)
 
 

@@ -15,6 +15,7 @@ from kept.core.ids import SessionId
 from kept.core.messages import Usage
 from kept.core.text import dumps, resource_text
 from kept.memory.edits import Add, Author, Replace, Target
+from kept.storage.files import make_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -263,7 +264,7 @@ def _connect_agents(caller: Caller, begin: datetime, end: datetime) -> None:
     from kept.importers.connect.record import Connection, Record, save_record
 
     folder = caller.space.home.connections
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     record, now = Record(), end.timestamp()
     for place, agent in enumerate(_MODELS):
         record = record.with_connection(Connection(agent, (sys.executable,), since=begin.timestamp()))

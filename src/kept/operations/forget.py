@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kept.app.caller import Scope
-from kept.core.errors import Busy, KeptError, Reason, Refused
+from kept.core.errors import Busy, KeptError, Reason, Refused, StorageError
 from kept.core.events import Warned
 from kept.core.ids import SessionId, SourceName, UserId
 from kept.core.text import JSON, dumps
@@ -19,7 +19,7 @@ from kept.operations.forgetter import Forgetter, FullForgetPlan, FullForgetRepor
 from kept.sessions.reports import ForgetPlan
 from kept.skills.editor import SkillEditor
 from kept.skills.forgetting import list_sources
-from kept.storage.files import explain_errors, hold_lock, make_folder, write_atomically
+from kept.storage.files import hold_lock, make_folder, remove, sync_folder, write_atomically
 from kept.storage.seal import SealedNote
 
 if TYPE_CHECKING:
@@ -157,7 +157,10 @@ def forget(caller: Caller, proposal: ForgetProposal) -> ForgetOutcome:
     note = _note(caller)
     with hold_lock(_lock_of(note.path)):
         note.write(_order(caller, proposal.plan))
-        return _carry_out(caller, proposal, note)
+        try:
+            return _carry_out(caller, proposal, note)
+        except StorageError as error:
+            raise error.after_start("the forget") from error
 
 
 def finish_interrupted(owner: Caller) -> int:
@@ -237,6 +240,8 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
     if proposal.plan.everything and not caller.is_owner:
         caller.space.close()
         shutil.rmtree(caller.space.home.own, ignore_errors=True)
+        with suppress(OSError):  # the user may have had no folder
+            sync_folder(caller.space.home.own.parent)
         if caller.app.server is not None:
             from kept.operations.users import remove_account
 
@@ -269,8 +274,7 @@ def _remove_input_history(caller: Caller) -> bool:
     """Remove the input history of chats, which the arrow keys would show; return whether there was any."""
     history = caller.space.home.chat_history
     existed = history.exists()
-    with explain_errors("remove", history):
-        history.unlink(missing_ok=True)
+    remove(history)
     return existed
 
 

@@ -13,7 +13,7 @@ from kept.app.places import OnForget, Place, find_place
 from kept.core.errors import KeptError, Unreadable
 from kept.memory.edits import Target
 from kept.operations.backup import list_outside_backups
-from kept.storage.files import explain_errors, hold_lock, read_bytes, update_in_place, write_atomically
+from kept.storage.files import explain_errors, hold_lock, read_bytes, remove, update_in_place, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -202,7 +202,7 @@ def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
             count += 1
     prompts = caller.space.home.connections / "prompts"
     for path in sorted(prompts.glob(f"{escape(source)}-*.json")) if project is None else ():
-        _remove(path)
+        remove(path)
         count += 1
     return count
 
@@ -218,10 +218,10 @@ def treat_file(caller: Caller, file: HeldFile, texts: Texts) -> None:
 def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
     match None if file.place is None else file.place.on_forget:
         case OnForget.REMOVE:
-            _remove(file.path)
+            remove(file.path)
         case OnForget.REMOVE_COPY:
             if Scope.ADMIN in caller.scopes:  # the copy holds the data of every user
-                _remove(file.path)
+                remove(file.path)
         case OnForget.OVERWRITE:
             _overwrite_lines(file.path, texts)
         case OnForget.LINES:
@@ -234,11 +234,6 @@ def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
             forget_in_backup(file.path, texts)
         case _:
             return
-
-
-def _remove(path: Path) -> None:
-    with explain_errors("remove", path):
-        path.unlink(missing_ok=True)
 
 
 def _remove_lines(path: Path, texts: Texts) -> None:

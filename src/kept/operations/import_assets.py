@@ -191,7 +191,7 @@ class AssetImport:
             if raw is not None:
                 make_folder(self.folder / "before")
                 write_atomically(self.folder / "before" / asset.path.name, raw)
-            asset.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(asset.path.parent, mode=0o777)
             write_atomically(asset.path, asset.text.encode())
 
         self._put("document", str(asset.path), asset.text, current, write)
@@ -242,7 +242,15 @@ def _describe_content(content: bytes | Path) -> str:
 
 
 def _copy(content: bytes | Path, place: Path) -> None:
-    from kept.storage.files import copy_bytes, explain_errors, make_folder, write_atomically
+    from kept.storage.files import (
+        copy_bytes,
+        explain_errors,
+        make_folder,
+        sync_file,
+        sync_folder,
+        sync_tree,
+        write_atomically,
+    )
 
     make_folder(place.parent)
     if isinstance(content, bytes):
@@ -251,8 +259,11 @@ def _copy(content: bytes | Path, place: Path) -> None:
     with explain_errors("copy", content):
         if content.is_dir():
             shutil.copytree(content, place, symlinks=True, dirs_exist_ok=True, copy_function=copy_bytes)
+            sync_tree(place)
         else:
             copy_bytes(content, place)
+            sync_file(place)
+        sync_folder(place.parent)
 
 
 def group_parts(parts: Sequence[Part]) -> dict[tuple[str, str], list[Part]]:

@@ -152,6 +152,7 @@ def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person
             (platform, person, user, name, now),
         )
         unit.execute("DELETE FROM pairing_codes WHERE platform = ? AND person = ?", (platform, person))
+    caller.app.database.sync()
     return Person(platform, person, name, user, now)
 
 
@@ -203,6 +204,7 @@ def remove_person(caller: Caller, platform: str, person: str) -> Person:
         if not rows:
             raise NotFound(f"{person[:40]!r} is not paired on {platform[:40]!r}", "`kept serve pair list` shows who is")
         unit.execute("DELETE FROM platform_people WHERE platform = ? AND person = ?", key)
+    caller.app.database.sync()  # a loss of power must not pair them again
     return _read_person(rows[0])
 
 

@@ -23,9 +23,10 @@ from kept.storage.files import (
     SCRATCH_FOLDER,
     explain_errors,
     make_folder,
+    move,
+    open_replacement,
+    publish,
     remove_stale_temps,
-    sync_folder,
-    temporary_name,
 )
 from kept.storage.maintenance import copy_file
 from kept.storage.scratch import open_scratch, remove_unfinished
@@ -82,9 +83,8 @@ def use_profile(root: Path, name: str) -> Profile:
 def clone_profile(root: Path, source: str, name: str) -> Profile:
     """Copy a profile without its secrets."""
     origin, home = find_profile(root, source), _new_home(root, name)
-    make_folder(home.path.parent)
     with explain_errors("copy to", home.path), open_scratch(root) as folder:
-        _move(_copy(origin.path, folder / name), home.path)
+        publish(_copy(origin.path, folder / name), home.path)
     return Profile(name, home.path, f"cloned from {source}")
 
 
@@ -94,7 +94,7 @@ def rename_profile(root: Path, old: str, new: str) -> Profile:
         raise UsageError("the default profile is the home itself and keeps its name", "clone it instead")
     origin, home = find_profile(root, old), _new_home(root, new)
     with _keep_active(root, old, instead=new), explain_errors("rename", origin.path):
-        _move(origin.path, home.path)
+        move(origin.path, home.path)
     return Profile(new, home.path, f"renamed from {old}")
 
 
@@ -107,17 +107,14 @@ def export_profile(root: Path, name: str, file: Path) -> Profile:
         raise UsageError(f"{str(file)!r} exists already", "choose another file")
     remove_unfinished(root)
     remove_stale_temps(file)
-    packed = temporary_name(file)
     with explain_errors("write", file), open_scratch(root) as folder:
         copy = _copy(home.path, folder / "profile")
-        try:
-            with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
-                packed.chmod(0o600)
-                for path in sorted(path for path in copy.rglob("*") if path.is_file()):
-                    archive.write(path, str(path.relative_to(copy)))
-            packed.rename(file)
-        finally:
-            packed.unlink(missing_ok=True)
+        with (
+            open_replacement(file) as packed,
+            zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive,
+        ):
+            for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+                archive.write(path, str(path.relative_to(copy)))
     return Profile(name, home.path, f"exported to {file}")
 
 
@@ -127,7 +124,7 @@ def delete_profile(root: Path, name: str) -> Profile:
     home = find_deletable(root, name)
     keep_active = _keep_active(root, name, instead=DEFAULT_PROFILE)
     with explain_errors("delete", home.path), open_scratch(root) as folder, keep_active:
-        _move(home.path, folder / name)
+        move(home.path, folder / name)
     return Profile(name, home.path, "deleted")
 
 
@@ -156,12 +153,6 @@ def _keep_active(root: Path, name: str, *, instead: str) -> Iterator[None]:
     finally:
         with suppress(StorageError):  # both names together mean the same; the next profile command shortens them
             settle_active_profile(root)
-
-
-def _move(source: Path, target: Path) -> None:
-    source.rename(target)
-    for folder in {source.parent, target.parent}:
-        sync_folder(folder)
 
 
 def _new_home(root: Path, name: str) -> Home:

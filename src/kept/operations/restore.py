@@ -30,7 +30,7 @@ from kept.operations.restore_parts import (
 )
 from kept.operations.storage_rows import Move, copy_home, is_unused, restore_documents
 from kept.operations.users import add_account, list_users
-from kept.storage.files import hold_lock, make_folder, read_bytes, sync_folder, write_atomically
+from kept.storage.files import hold_lock, make_folder, move, publish, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,11 +181,13 @@ def apply_restore(caller: Caller, restore: Restore, *, backup: bool = True) -> R
         if home.restoring.exists():
             return Refused(Reason.UNAVAILABLE, "another restore is not finished", "run any command to complete it")
         write_atomically(restore.folder / _PLAN, dumps(_describe(caller, restore)).encode())
-        sync_folder(restore.folder)
-        restore.folder.rename(home.restoring)  # from now on the restore is completed, whatever happens
-        sync_folder(home.path)
+        # what follows gives these files other names, and reports them as restored
+        publish(restore.folder, home.restoring)  # from now on the restore is completed, whatever happens
         restore.folder = home.restoring
-        done = _run(caller, restore, is_preview=False)
+        try:
+            done = _run(caller, restore, is_preview=False)
+        except StorageError as error:
+            raise error.after_start("the restore") from error
         _remove(caller, home.restoring)
     return replace(done, backup=before)
 
@@ -199,8 +201,7 @@ def _remove(caller: Caller, folder: Path) -> None:
     from kept.storage.scratch import open_scratch
 
     with open_scratch(caller.app.home.root) as scratch:
-        folder.rename(scratch / "done")
-        sync_folder(folder.parent)
+        move(folder, scratch / "done")
 
 
 def _describe(caller: Caller, restore: Restore) -> dict[str, JSON]:
@@ -336,8 +337,7 @@ def _restore_databases(
         result = PartResult()
         result.counts["new"] = count_rows(staged, "sessions")
         if not is_preview:
-            staged.rename(target)
-            sync_folder(target.parent)
+            move(staged, target)
         return {OWNER: result}
     with open_store_of(staged) as theirs:
         users = [user for user in theirs.users() if caller.is_owner or user == caller.user]

@@ -15,7 +15,7 @@ from kept.core.errors import Refused, Unreadable
 from kept.core.ids import SessionId
 from kept.core.text import dumps
 from kept.operations.storage_rows import Move
-from kept.storage.files import make_folder, read_bytes, sync_folder
+from kept.storage.files import move, read_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -152,6 +152,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     result.conflicts += [f"conversations: {problem}" for _, problem in report.problems]
     with theirs.unit() as source, database.writing() as unit:
         copy_captures(source, unit, own.user, report.ids)
+    database.sync()  # the backup that a later process would continue from is removed next
     return result
 
 
@@ -351,7 +352,7 @@ def _place_setting(
     elif source.is_fresh or with_settings:
         result.counts["updated" if target.exists() else "new"] += 1
         if not is_preview:
-            _move(path, target)
+            move(path, target)
     else:
         result.counts["held back"] += 1
         result.held_back.append(f"{target.name}: settings are restored with --settings")
@@ -375,17 +376,11 @@ def _place_file(path: Path, target: Path, source: Source, result: PartResult, *,
             return
         result.conflicts.append(f"{path.relative_to(source.folder)}: yours stays, the backup's version is {target}")
     if not is_preview:
-        _move(path, target)
-
-
-def _move(path: Path, target: Path) -> None:
-    make_folder(target.parent)
-    path.replace(target)
-    sync_folder(target.parent)
+        move(path, target)
 
 
 def place_folder(staged: Path, own: Path) -> None:
     """Move a folder into place with one rename; a folder already there contains only locks and is removed."""
     if own.exists():
-        own.rename(staged.with_name(f"{staged.name}.before"))
-    _move(staged, own)
+        move(own, staged.with_name(f"{staged.name}.before"))
+    move(staged, own)

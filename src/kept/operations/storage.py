@@ -12,6 +12,7 @@ from kept.core.values import dataclass, field
 from kept.operations.profiles import hide_password
 from kept.operations.storage_rows import Move, copy_home, is_unused, remove_documents
 from kept.operations.users import add_account, list_users, write_card
+from kept.storage.files import move, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -292,7 +293,7 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
     mark = app.home.path / "moving-to-files"
     if not mark.exists():
         _set_aside(caller)
-        mark.write_text("the copy of a PostgreSQL database into these files is not complete\n", encoding="utf-8")
+        write_atomically(mark, b"the copy of a PostgreSQL database into these files is not complete\n")
     everybody = list_users(caller)
     users = [user.id for user in everybody]
     for user in everybody:
@@ -327,11 +328,11 @@ def _set_aside(caller: Caller) -> None:
     stamp = f"{now:%Y%m%d-%H%M%S}"
     for path in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
         if path.exists():
-            path.rename(path.with_name(path.name.replace(file.name, f"{file.name}.before-{stamp}")))
+            move(path, path.with_name(path.name.replace(file.name, f"{file.name}.before-{stamp}")))
     for ledger in caller.app.home.path.rglob("memories/ledger.db"):
-        ledger.rename(ledger.with_name(f"ledger.db.before-{stamp}"))
+        move(ledger, ledger.with_name(f"ledger.db.before-{stamp}"))
         for page in [*ledger.parent.glob("*.md"), *ledger.parent.glob("projects/*/*.md")]:
-            page.rename(page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
+            move(page, page.with_name(f"{page.name}.bak.{int(now.timestamp())}"))
         remove_documents(
             ledger.parent
         )  # the server has them, and a write that was decided must not become pending again

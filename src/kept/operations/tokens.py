@@ -113,6 +113,7 @@ def _store(app: App, user: UserId, name: str, scopes: frozenset[Scope], *, days:
             "INSERT INTO tokens (id, user_id, name, scopes, created, expires, hash) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (token.id, user, token.name, " ".join(sorted(scopes)), now, token.expires, _hash(secret)),
         )
+    app.database.sync()
     return NewToken(token, secret)
 
 
@@ -152,6 +153,7 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
         if not rows:
             raise NotFound(f"there is no token {short!r}", "`kept serve token list` shows their ids")
         unit.execute("DELETE FROM tokens WHERE id = ?", (short,))
+    caller.app.database.sync()  # a loss of power must not make it valid again
     return _read_row(rows[0])
 
 
@@ -254,6 +256,7 @@ def sign_out(app: App, secret: str) -> None:
     if known is not None:
         with app.database.writing() as unit:
             unit.execute("DELETE FROM tokens WHERE id = ?", (known.id,))
+        app.database.sync()
 
 
 def read_form_key(app: App) -> bytes:

@@ -22,7 +22,7 @@ from kept.providers.base import MemoryProvider
 from kept.providers.manifest import install, missing, read_yaml
 from kept.security.fence import sanitize_context
 from kept.security.secrets import redact_json
-from kept.storage.files import write_atomically
+from kept.storage.files import make_folder, write_atomically
 
 T = TypeVar("T")
 CANCELLED = -1
@@ -201,7 +201,7 @@ def apply_wal(conn: Any, *, db_label: str = "state.db") -> str:
 def write_json(path: str | Path, data: Any, *, indent: int = 2, mode: int | None = None, **dump: Any) -> None:
     """Write JSON to a file at once or not at all."""
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent, mode=0o777)
     write_atomically(target, json.dumps(data, indent=indent, **dump).encode())
     if mode is not None:
         target.chmod(mode)

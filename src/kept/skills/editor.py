@@ -34,7 +34,7 @@ from kept.skills.paths import MAIN, support_file
 from kept.skills.roots import Kind
 from kept.skills.usage import Status, usage_error
 from kept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from kept.storage.files import explain_errors, hold_lock, make_folder, sync_folder
+from kept.storage.files import explain_errors, hold_lock, move
 
 ARCHIVE_FOLDER = ".archive"
 PlaceAction: TypeAlias = Literal["install", "update", "rollback", "restore"]
@@ -115,7 +115,7 @@ class SkillEditor:
             if refused is not None:
                 return Refused(Reason.INVALID, f"{change.category[:80]!r} cannot be a category", refused.remedy)
         place = self.home.joinpath(*filter(None, (change.category, change.name)))
-        if place.exists() or place.is_symlink() or (place.parent / MAIN).exists():
+        if not _is_free(place) or (place.parent / MAIN).exists():
             return Refused(
                 Reason.INVALID, f"{str(place.relative_to(self.home))!r} is taken", "choose another name or category"
             )
@@ -211,10 +211,8 @@ class SkillEditor:
         target = self.home / ARCHIVE_FOLDER / relative
         if target.exists():
             older = self.home / ARCHIVE_FOLDER / ".older" / f"{name}-{numbered.number}"
-            make_folder(older.parent)
-            with explain_errors("move", target):
-                target.replace(older)
-        move_folder(folder, target)
+            move(target, older)
+        move(folder, target)
         self.tidy(folder.parent)
         message = f"Skill {name!r} moved to the archive; `kept skills undo {name}` brings it back."
         return self._count(Changed(name, action, numbered.number, numbered.id, message), author)
@@ -235,7 +233,7 @@ class SkillEditor:
             relative = archived.relative_to(self.home / ARCHIVE_FOLDER).as_posix()
             state = state_of(archived)
             numbered = self.begin(name, Version("restore", relative, {}, state.files), state.data, author)
-            move_folder(archived, self.home / relative)
+            move(archived, self.home / relative)
             self.tidy(archived.parent)
             now = iso(self.library.clock.now())
             self.library.usage.change(
@@ -285,6 +283,13 @@ class SkillEditor:
         return place.relative_to(self.home).as_posix()
 
 
+def _is_free(place: Path) -> bool:
+    """Whether nothing is in the way of a new skill; a folder without files is what a killed writer leaves."""
+    if place.is_symlink() or not place.exists():
+        return not place.is_symlink()
+    return place.is_dir() and not state_of(place).files
+
+
 def _check_guard(result: FileChanges, author: Author) -> Refused | None:
     """Return a refusal when the guard wants a person to review the files first."""
     if author.trust is None:
@@ -326,15 +331,6 @@ def _action_of(change: Writing) -> str:
             return "write_file"
         case RemoveFile():
             return "remove_file"
-
-
-def move_folder(source: Path, target: Path) -> None:
-    """Move a folder atomically and durably."""
-    make_folder(target.parent)
-    with explain_errors("move", source):
-        source.replace(target)
-        sync_folder(source.parent)
-        sync_folder(target.parent)
 
 
 def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None = None) -> Changed | Refused:
@@ -403,7 +399,7 @@ def _revert(editor: SkillEditor, name: str, chosen: Version, author: Author) -> 
     archived = editor.home / ARCHIVE_FOLDER / chosen.place
     numbered = editor.begin(name, version, present.data, author)
     if not present.files and archived.is_dir() and dict(state_of(archived).files) == after:
-        move_folder(archived, place)
+        move(archived, place)
         editor.tidy(archived.parent)
     else:
         editor.library.versions.apply(name, numbered)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from kept.skills.changes import Author
 from kept.skills.document import refuse_name
-from kept.skills.editor import SkillEditor, move_folder
+from kept.skills.editor import SkillEditor
 from kept.skills.paths import MAIN, files_of, read_regular
 from kept.skills.usage import USAGE_FILE, parse_usage
 from kept.skills.versions import VERSIONS_FOLDER, Version, Versions, fingerprint, state_of
-from kept.storage.files import read_bytes
+from kept.storage.files import move, read_bytes
 
 _MOST_DEPTH = 4
 
@@ -65,7 +65,7 @@ class SkillMerge:
         with editor.lock(name):
             own = editor.library.home_folder(name)
             if change is SkillChange.NEW:
-                move_folder(folder, editor.home / folder.relative_to(self._source))
+                move(folder, editor.home / folder.relative_to(self._source))
             elif change is not SkillChange.SAME:
                 target = own or editor.home / folder.relative_to(self._source)
                 before = read_skill(target)
@@ -90,7 +90,7 @@ class SkillMerge:
                 if is_deleted or self._editor.library.home_folder(name) is not None:
                     own = self._editor.home / VERSIONS_FOLDER / name
                     shutil.rmtree(own, ignore_errors=True)  # an empty folder, or one without a readable version
-                    move_folder(history, own)
+                    move(history, own)
 
     def apply_usage(self) -> None:
         """Take the counters of skills that were never counted here."""

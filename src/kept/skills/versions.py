@@ -3,6 +3,7 @@
 import hashlib
 import json
 import logging
+import os
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from kept.core.errors import StorageError
 from kept.core.values import asdict, dataclass, field, replace
 from kept.skills.paths import MAIN, files_of, is_text, read_regular
-from kept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, make_folder, read_bytes, remove_stale_temps, write_atomically
 from kept.storage.texts import Texts
 
 log = logging.getLogger(__name__)
@@ -221,6 +222,8 @@ class Versions:
             return
         if dict(present.files) == dict(last.before):
             self._write(name, replace(last, voided=True))
+            if not present.files:
+                _remove_remains(self._home, self._home / last.place)
             return
         paths = {*present.files, *last.before, *last.after}
         if all(present.files.get(path) in {last.before.get(path), last.after.get(path)} for path in paths):
@@ -280,6 +283,13 @@ class Versions:
         for entry in (self._folder / name / "files").iterdir():
             if entry.name not in used:
                 entry.unlink(missing_ok=True)
+
+
+def _remove_remains(home: Path, folder: Path) -> None:
+    """Remove the temporary files and empty folders that a killed writer of a new skill left."""
+    for base, _folders, _names in os.walk(folder, topdown=False):
+        remove_stale_temps(Path(base, MAIN))
+        remove_empty(home, Path(base))
 
 
 def _with_checksums(version: Version, new: Mapping[str, str], texts: Texts) -> Version:

@@ -19,7 +19,7 @@ import json
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -216,13 +216,15 @@ def is_encrypted(path: Path) -> bool:
         return False
 
 
-def read_archive(file: BinaryIO, *, into: Path | None = None, sink: "EventSink" = ignore) -> Contents:
-    """Read a whole archive, compare all checksums, and write its files below `into`.
+def read_archive(
+    file: BinaryIO, *, into: Path | None = None, is_wanted: Callable[[str], bool] = bool, sink: "EventSink" = ignore
+) -> Contents:
+    """Read a whole archive, compare all checksums, and write its files, or those that are wanted, below `into`.
 
     Raises UsageError, or Unreadable with the name of the file that is damaged; what was written by then must not
     be used.
     """
-    reading = _Reading(file, into, sink)
+    reading = _Reading(file, into, is_wanted, sink)
     try:
         return reading.run()
     except EOFError as error:
@@ -242,9 +244,10 @@ _DAMAGED = "nothing was changed; use another backup"
 class _Reading:
     """One pass over an archive."""
 
-    def __init__(self, file: BinaryIO, into: Path | None, sink: "EventSink") -> None:
+    def __init__(self, file: BinaryIO, into: Path | None, is_wanted: Callable[[str], bool], sink: "EventSink") -> None:
         self._raw = _UpToEndMark(file)
         self._into = into
+        self._is_wanted = is_wanted
         self._sink = sink
         self._read = 0
         self.at = "its beginning"
@@ -295,7 +298,7 @@ class _Reading:
         if len(self._members) >= description.files or self._read + entry.size > description.bytes:
             raise UsageError("the archive holds more than it says", "it was not used")
         sha256 = hashlib.sha256()
-        target = None if self._into is None else self._into / entry.name
+        target = None if self._into is None or not self._is_wanted(entry.name) else self._into / entry.name
         if target is not None:
             make_folder(target.parent)
         place = Path(os.devnull) if target is None else target

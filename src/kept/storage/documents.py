@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kept.storage.files import explain_errors, hold_lock, make_folder, read_bytes, write_atomically
+from kept.storage.files import explain_errors, hold_lock, make_folder, move, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from kept.core.ports import Database
@@ -41,15 +41,13 @@ class FolderDocuments:
                 # a writer may have been killed in the middle of its line
                 is_cut = size and os.pread(descriptor, 1, size - 1) != b"\n"
                 os.write(descriptor, b"\n" + lines if is_cut else lines)
+                os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
     def move(self, name: str, new: str) -> None:
         """Give a file another name, maybe in a folder below."""
-        target = self._folder / new
-        make_folder(target.parent)
-        with explain_errors("move", self._folder / name):
-            (self._folder / name).replace(target)
+        move(self._folder / name, self._folder / new)
 
     def remove(self, name: str) -> None:
         """Remove a file, in this folder and below."""

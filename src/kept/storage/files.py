@@ -1,4 +1,9 @@
-"""Files that are replaced atomically and durably, and OS errors that say what to do next."""
+"""Files that are replaced atomically and durably, and OS errors that say what to do next.
+
+The only way in which files are written, renamed and made, because a command must not report a change that a loss of
+power would take away. A single file: `write_atomically` or `open_replacement`. A folder: build it in a scratch folder
+with any of the plain functions, then `publish` it. What is durable already: `move`.
+"""
 
 import errno
 import logging
@@ -21,8 +26,8 @@ APPLICATION_MARK = b"KEPT"
 APPLICATION_ID = int.from_bytes(APPLICATION_MARK, "big")
 
 _REMEDIES = {
-    errno.ENOSPC: "the disk is full: free some space, then try again; nothing was changed",
-    errno.EDQUOT: "the disk quota is used up: free some space, then try again; nothing was changed",
+    errno.ENOSPC: "the disk is full: free some space, then try again",
+    errno.EDQUOT: "the disk quota is used up: free some space, then try again",
     errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
     errno.EACCES: "check the owner and the permissions of the file and its folder",
     errno.EPERM: "check the owner and the permissions of the file and its folder",
@@ -51,8 +56,8 @@ def explain_errors(action: str, path: Path) -> Iterator[None]:
         raise StorageError(f"cannot {action} {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
-def make_folder(path: Path) -> None:
-    """Create `path` and its missing parents with mode 0700."""
+def make_folder(path: Path, *, mode: int = 0o700) -> None:
+    """Create `path` and its missing parents with this mode; their names survive power loss."""
     with explain_errors("create the folder", path):
         if path.is_dir():
             return
@@ -62,7 +67,8 @@ def make_folder(path: Path) -> None:
                 break
             missing.append(folder)
         for folder in reversed(missing):
-            folder.mkdir(mode=0o700, exist_ok=True)
+            folder.mkdir(mode=mode, exist_ok=True)
+            sync_folder(folder.parent)
         if not path.is_dir():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
 
@@ -193,8 +199,44 @@ def open_replacement(path: Path) -> Iterator[BinaryIO]:
         sync_folder(target.parent)
 
 
+def remove(path: Path) -> None:
+    """Remove a file, if it is there; it does not come back after a loss of power."""
+    with explain_errors("remove", path):
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            return
+        sync_folder(path.parent)
+
+
+def move(source: Path, target: Path) -> None:
+    """Give a file or folder whose bytes are durable another name; the name survives power loss, too."""
+    make_folder(target.parent)
+    with explain_errors("move", source):
+        source.replace(target)
+        for folder in {target.parent, source.parent}:
+            sync_folder(folder)
+
+
+def publish(source: Path, target: Path) -> None:
+    """Move a folder that was built elsewhere to its place; readers see all of it or nothing, also after power loss."""
+    sync_tree(source)
+    move(source, target)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make all files below a folder survive power loss."""
+    with explain_errors("write", folder):
+        for base, _folders, names in os.walk(folder, topdown=False):
+            for name in names:
+                file = Path(base, name)
+                if stat.S_ISREG(file.lstat().st_mode):  # a link is part of its folder
+                    sync_file(file)
+            sync_folder(Path(base))
+
+
 def copy_bytes(source: Path | str, target: Path | str) -> None:
-    """Write the bytes and the mode of a file to another one; raise OSError if that fails."""
+    """Write the bytes and the mode of a file to another one, not durably; raise OSError if that fails."""
     with open_regular(Path(source)) as original, Path(target).open("wb") as copy:
         shutil.copyfileobj(original, copy)
     shutil.copystat(source, target)
@@ -285,7 +327,7 @@ def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
         if time.monotonic() >= deadline:
             raise Busy(
                 f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
-                "wait for that process or end it, then try again; nothing was changed",
+                "wait for that process or end it, then try again",
             )
         time.sleep(POLL_SECONDS)
 

@@ -31,6 +31,7 @@ class SealedNote:
         key = secrets.token_bytes(_DIGEST)
         with self._database.writing() as connection:
             connection.execute(SQL.put_key, (self._row, key.hex()))
+        self._database.sync()  # without its key, a note orders nothing
         text = dumps(value).encode("utf-8", "surrogatepass")
         make_folder(self.path.parent)
         write_atomically(self.path, _crypt(sha256(key + text).digest() + text, key))
@@ -50,7 +51,8 @@ class SealedNote:
         return value
 
     def remove(self) -> None:
-        """Remove the note, then its key."""
+        """Remove the note, then its key, when everything that it orders is done and durable."""
+        self._database.sync()
         with explain_errors("remove", self.path):
             self.path.unlink(missing_ok=True)
             if self.path.parent.is_dir():

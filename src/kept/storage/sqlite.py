@@ -31,7 +31,15 @@ from kept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from kept.storage.files import APPLICATION_ID, explain_errors, lock_folder, make_folder, resolve_link
+from kept.storage.files import (
+    APPLICATION_ID,
+    explain_errors,
+    lock_folder,
+    make_folder,
+    resolve_link,
+    sync_file,
+    sync_folder,
+)
 
 if TYPE_CHECKING:
     from kept.core.ports import EventSink  # `core.ports` imports every value that it mentions
@@ -180,13 +188,28 @@ class Database:
         return float(getattr(self._local, "wait_seconds", BUSY_SECONDS))
 
     def close(self) -> None:
-        """Close every connection; SQLite checkpoints the WAL when the last one closes."""
+        """Close every connection; what was committed survives power loss after that.
+
+        SQLite checkpoints the WAL when the last connection to the file closes.
+        """
         with self._guard:
             for connection in list(self._all):
                 with suppress(apsw.Error):
                     connection.close()
             self._all.clear()
         self._local = threading.local()
+        self.sync()
+
+    def sync(self) -> None:
+        """Make every committed transaction survive power loss, which `full` does with each of them.
+
+        A log that is not there was checkpointed.
+        """
+        if self.has_written and self._durability != "full":
+            log = resolve_link(self.path).with_name(f"{self.path.name}-wal")
+            with explain_errors("write", log), suppress(FileNotFoundError):
+                sync_file(log)
+                sync_folder(log.parent)
 
     def _open_first(self) -> None:
         self._finish_repair()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kept.core.messages import Origin, Role
 from kept.importers.claude_code import ClaudeCode
-from kept.importers.port import START, Conversation, Kind, Left, Said, Spent, find_source
+from kept.importers.port import START, Conversation, Kind, Left, Said, Spent, Unusable, find_source
 
 
 def read(path):
@@ -294,3 +294,13 @@ def test_no_shape_of_a_field_raises(data):
             assert sum(isinstance(item, Said) for item in reading) > 0
             assert reading.position().offset > 0
             reading.close()
+
+
+def test_a_purpose_that_cannot_be_read_for_now_stops_the_transcript(tmp_path):
+    """A disk error or too many open files: the next import reads the conversation with its purpose."""
+    transcript = tmp_path / "agent-1.jsonl"
+    transcript.write_text("")
+    transcript.with_suffix(".meta.json").symlink_to("agent-1.meta.json")  # a loop: neither missing nor forbidden
+
+    with pytest.raises(Unusable, match=r"agent-1.meta.json"):
+        read(transcript)

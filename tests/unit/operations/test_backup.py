@@ -3,7 +3,9 @@
 import json
 import os
 import tarfile
+from contextlib import closing
 
+import apsw
 import pytest
 
 from kept.app import open_app
@@ -27,6 +29,7 @@ from kept.operations.doctor import Health, check_everything
 from kept.providers.holographic.store import FactStore
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.skills.changes import Author, Create
+from kept.storage.archive import ArchiveWriter, Description, create_archive
 from kept.storage.columns import keep_rows
 from kept.storage.connections import connect_read_only
 
@@ -282,3 +285,91 @@ def test_forget_names_the_backups_that_it_does_not_change(home, tmp_path):
 
     assert {str(taken), str(named)} <= set(plan.copies_not_touched)
     app.close()
+
+
+def overwrite_leaf(database):
+    """Overwrite one page of the messages."""
+    with closing(apsw.Connection(str(database))) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        query = "SELECT pageno, pgsize FROM dbstat WHERE name = 'messages' AND pagetype = 'leaf'"
+        ((number, size), *_) = connection.execute(query).fetchall()
+    with database.open("r+b") as file:
+        file.seek((number - 1) * size)
+        file.write(b"\xee" * size)
+
+
+def change_word(database, word, other):
+    """Change letters of a stored text, as a disk may; only a checksum shows it."""
+    data = database.read_bytes()
+    assert len(word) == len(other)
+    assert word in data
+    database.write_bytes(data.replace(word, other))
+
+
+@pytest.mark.parametrize("damage", ["a page", "a row", "the ledger"])
+def test_a_backup_of_damaged_data_says_so_and_takes_no_place_of_a_whole_one(home, damage):
+    """It is kept under a name of its own, and the rotation removes no whole backup for it."""
+    app, clock = open_scheduled(home)
+    app.owner.sessions.create(Session(id="s", source="cli", started=1.0))
+    app.owner.sessions.append("s", [NewMessage(Message(Role.USER, "the heron stands"), 2.0, Origin.PERSON)])
+    whole = []
+    for _ in range(2):
+        whole.append(take_scheduled_backup(app.caller()))
+        clock.day += 7
+    app.close()
+    match damage:
+        case "a page":
+            overwrite_leaf(home / "state.db")
+        case "a row":
+            change_word(home / "state.db", b"heron stands", b"heron sleeps")
+        case _:
+            change_word(home / "memories" / "ledger.db", b"likes tea", b"likes tee")
+    again, _ = open_scheduled(home)
+    again.clock.day = clock.day
+
+    damaged = []
+    for _ in range(3):
+        damaged.append(take_scheduled_backup(again.caller()))
+        again.clock.day += 7
+    doctor = [check for check in check_everything(again.caller()) if check.name == "backup"]
+    again.close()
+
+    assert [made.problems for made in whole] == [(), ()]
+    assert all(made.problems and "-damaged" in made.file.name for made in damaged)
+    assert [made.file.exists() for made in (*whole, *damaged)] == [True, True, False, True, True]
+    assert (doctor[0].health, "is not whole" in doctor[0].said) == (Health.WARNING, True)
+
+
+def test_a_backup_that_is_not_whole_does_not_overwrite_a_whole_one(app, home, tmp_path):
+    """It is written beside the file that was named."""
+    whole = create_backup(app.caller(), tmp_path / "a.tar.gz")
+    app.close()
+    overwrite_leaf(home / "state.db")
+    again = open_app(str(home), environ={})
+
+    made = create_backup(again.caller(), tmp_path / "a.tar.gz", overwrite=True)
+    verified = verify_backup(again.caller(), whole.file)
+    again.close()
+
+    assert made.file == tmp_path / "a-damaged.tar.gz"
+    assert verified.problems == ()
+
+
+@pytest.mark.parametrize("passphrase", [None, "a long passphrase"])
+def test_an_older_archive_with_a_damaged_database_is_not_verified(app, home, tmp_path, passphrase):
+    """Its checksums agree, because the bytes were damaged when it was made."""
+    app.close()
+    overwrite_leaf(home / "state.db")
+    size = (home / "state.db").stat().st_size
+    file = tmp_path / "old.tar.gz"
+    with create_archive(file, passphrase=passphrase) as archive:
+        writer = ArchiveWriter(archive, Description("2026-01-01T00:00:00Z", "0.1", "owner", "default", 1, size))
+        writer.add("home/state.db", home / "state.db", mode=0o600)
+        writer.finish({})
+    again = open_app(str(home), environ={})
+
+    verified = verify_backup(again.caller(), file, passphrase=passphrase)
+    again.close()
+
+    assert any(problem.startswith("state.db: ") for problem in verified.problems)
+    assert [path.name for path in home.iterdir() if path.name == ".unfinished"] == []

@@ -25,9 +25,9 @@ def root(tmp_path):
 
 def end_at_rename(monkeypatch, *, before):
     """End the process at the rename of a folder, before or after it."""
-    real = Path.rename
+    real = Path.replace
 
-    def rename(own, target):
+    def replace(own, target):
         if own.is_dir():
             if not before:
                 real(own, target)
@@ -35,7 +35,7 @@ def end_at_rename(monkeypatch, *, before):
             raise Ended
         return real(own, target)
 
-    monkeypatch.setattr(Path, "rename", rename)
+    monkeypatch.setattr(Path, "replace", replace)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
@@ -85,10 +85,14 @@ def test_a_deletion_that_ends_at_any_moment_leaves_all_or_nothing(root, monkeypa
 def test_a_refused_rename_leaves_everything(root, monkeypatch):
     """When the folder cannot be renamed, the old profile stays active."""
 
-    def refuse(own, target):
-        raise OSError(5, "Input/output error")
+    real = Path.replace
 
-    monkeypatch.setattr(Path, "rename", refuse)
+    def refuse(own, target):
+        if own.is_dir():
+            raise OSError(5, "Input/output error")
+        return real(own, target)
+
+    monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(StorageError):
         profiles.rename_profile(root, "work", "job")
     monkeypatch.undo()

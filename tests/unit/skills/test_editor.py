@@ -212,6 +212,7 @@ def test_what_is_taken_is_refused(editor, folder):
     """A name or a folder that exists is not overwritten."""
     editor.apply(Create("a-skill", TEXT), ME)
     (folder / "group" / "inner").mkdir(parents=True)
+    (folder / "group" / "inner" / "notes.md").write_text("mine")
 
     assert isinstance(editor.apply(Create("a-skill", TEXT), ME), Refused)
     assert isinstance(editor.apply(Create("a-skill", TEXT, "other"), ME), Refused)

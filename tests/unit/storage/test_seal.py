@@ -41,7 +41,7 @@ def test_a_note_without_key_file_or_integrity_reads_as_none(tmp_path):
 
 
 def test_a_removed_note_stays_removed(tmp_path, monkeypatch):
-    """The folder is on the disk before the key is gone; a note that was never there can be removed too."""
+    """What was removed, then the folder, are on the disk before the key is gone; a note that was never there can be removed too."""
     database = open_state(tmp_path / "state.db")
     note = SealedNote(tmp_path / "notes" / "owner", database)
     note.remove()
@@ -51,7 +51,7 @@ def test_a_removed_note_stays_removed(tmp_path, monkeypatch):
 
     note.remove()
 
-    assert synced[0] == note.path.parent.stat().st_ino
+    assert synced[-1] == note.path.parent.stat().st_ino
     assert not note.path.exists()
     found = database.connection.execute("SELECT count(*) FROM state_meta WHERE key GLOB 'seal:*'").fetchall()
     assert found == [(0,)]

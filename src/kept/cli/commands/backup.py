@@ -35,6 +35,10 @@ PassphraseFlag = Annotated[
 ]
 
 
+_NOT_WHOLE = "`kept doctor` names the repair; earlier backups were not replaced by this one"
+_OLDER = "use an earlier backup; this one can be restored, with what is left in it"
+
+
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.command("backup")(backup)
@@ -49,14 +53,17 @@ def backup(
     encrypt: Annotated[bool, typer.Option("--encrypt", help="Encrypt it with a passphrase (age format).")] = False,
     passphrase_env: PassphraseFlag = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    verify: Annotated[bool, typer.Option("--verify", help="Read it back and compare all checksums.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read it back, compare all checksums and check the databases.")
+    ] = False,
     if_due: Annotated[bool, typer.Option("--if-due", help="Only if a scheduled backup is due.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Write everything to one file: pages, ledger, conversations, skills, and settings without keys.
 
     It is safe while other processes write. The owner's backup contains all users, another user's only their own.
-    Without FILE it goes to the folder of scheduled backups, encrypted as `backup.passphrase_env` says.
+    Without FILE it goes to the folder of scheduled backups, encrypted as `backup.passphrase_env` says. A backup of
+    damaged data gets `-damaged` in its name, and the command ends with exit code 74.
     """
     if file is None and (encrypt or passphrase_env is not None or verify):
         raise UsageError("these options need a FILE", "name the file, or set backup.passphrase_env")
@@ -69,7 +76,7 @@ def backup(
         else:
             made = operations.backup.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
         if verify and not isinstance(made, Refused) and made is not None:
-            operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
+            made = operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
     _show_made(made, verified=verify, as_json=as_json)
 
 
@@ -79,10 +86,12 @@ def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json
     if made is None:
         print_json({"success": True, "file": None}) if as_json else say("no backup is due")
     elif as_json:
-        print_json({"success": True, "verified": verified, **made.as_json()})
+        print_json({"success": not made.problems, "verified": verified and not made.problems, **made.as_json()})
     else:
         show_backup(made)
         say(f"{'written and verified' if verified else 'written'}: {made.file} ({_show_bytes(made.archive_bytes)})")
+    if made is not None and made.problems:
+        fail(f"{str(made.file)!r} is not whole: {made.problems[0]}", _NOT_WHOLE, code=74)
 
 
 def start_if_due(app: App) -> None:
@@ -114,7 +123,9 @@ def show_backup(made: "BackupReport") -> None:
 
 def restore(
     file: Annotated[Path, typer.Argument(help="A file that `kept backup` wrote.")],
-    verify: Annotated[bool, typer.Option("--verify", help="Only read it and compare all checksums.")] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Only read it, compare all checksums and check the databases in it.")
+    ] = False,
     settings: Annotated[bool, typer.Option("--settings", help="Replace the settings of this home too.")] = False,
     include_forgotten: Annotated[
         bool,
@@ -164,10 +175,13 @@ def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
 
 def _show_verified(found: "BackupReport", *, as_json: bool) -> None:
     if as_json:
-        print_json({"success": True, "verified": True, **found.as_json()})
-        return
-    show_backup(found)
-    say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are intact")
+        print_json({"success": not found.problems, "verified": not found.problems, **found.as_json()})
+    else:
+        show_backup(found)
+    if found.problems:
+        fail(f"{str(found.file)!r} holds what was damaged when it was made: {found.problems[0]}", _OLDER, code=74)
+    if not as_json:
+        say(f"verified: all {found.files:,} files of {found.file}, made {found.created}, are intact")
 
 
 def _show_restore(report: "RestoreReport", *, as_json: bool) -> None:

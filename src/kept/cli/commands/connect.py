@@ -195,7 +195,7 @@ def _write(
     if isinstance(plan, Refused):
         _refuse(plan, as_json=how.as_json, code=2)
     if not how.dry_run:
-        plan = _carry_out(caller, plan, asked, how)
+        plan = _write_files(caller, plan, asked, how)
     if not how.as_json:
         _show(plan, done=not how.dry_run)
     past = history.offer(caller, plan, as_json=how.as_json) if history is not None and not how.dry_run else {}
@@ -207,7 +207,7 @@ def _write(
             note(f"{one.connection.client}: {one.next_step}")
 
 
-def _carry_out(
+def _write_files(
     caller: Caller, plan: "ConnectPlan", asked: "tuple[list[str], ConnectOptions] | None", how: _How
 ) -> "ConnectPlan":
     """Say what a connection does, ask, and write the files."""

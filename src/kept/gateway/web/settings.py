@@ -91,6 +91,8 @@ def back_up(caller: Admin) -> Response:
     made = backup.take_backup(caller)
     if isinstance(made, Refused):
         return refuse("/settings", made)
+    if made.problems:
+        return go("/settings#backup", Toast(f"{made.file.name} is not whole: {made.problems[0]}", is_problem=True))
     return go("/settings", Toast(f"Backup taken: {made.file.name}, {made.archive_bytes / 1e6:,.1f} MB."))
 
 

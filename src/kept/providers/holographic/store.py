@@ -73,7 +73,10 @@ class FactStore:
 
     def __init__(self, path: Path, *, user: UserId, clock: Clock, dim: int) -> None:
         self._database = Database(
-            path, application_id=APPLICATION_ID, migrations=sql_migrations("kept.providers.holographic")
+            path,
+            application_id=APPLICATION_ID,
+            migrations=sql_migrations("kept.providers.holographic"),
+            durability="full",  # a fact is stored here before the outbox counts it as delivered
         )
         self._user = user
         self._clock = clock

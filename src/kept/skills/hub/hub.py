@@ -1,13 +1,12 @@
 """Installing, updating, removing and auditing skills from other sources."""
 
-import time
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kept.core.clock import iso
 from kept.core.errors import Reason, Refused
-from kept.core.ids import random_hex
 from kept.core.text import JSON
 from kept.skills.changes import Author, Changed
 from kept.skills.document import refuse_name
@@ -24,7 +23,7 @@ from kept.skills.guard import (
     policy,
 )
 from kept.skills.hub.fetch import FetchLimits, fetch, read_index
-from kept.skills.hub.quarantine import Package, check_package, choose_skill, discard, skills_below
+from kept.skills.hub.quarantine import Package, check_package, choose_skill, skills_below
 from kept.skills.hub.sources import (
     HUB_FOLDER,
     Installed,
@@ -38,9 +37,7 @@ from kept.skills.hub.sources import (
 from kept.skills.paths import files_of, read_regular
 from kept.skills.search import terms
 from kept.skills.versions import digest
-from kept.storage.files import make_folder
-
-_STALE_SECONDS = 86_400
+from kept.storage.scratch import open_scratch, remove_unfinished
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,26 +122,20 @@ class Hub:
             if isinstance(index, Refused):
                 return index
             return [Offer(str(entry["name"]), str(entry.get("description", "")), text) for entry in index[1]]
-        quarantine = self._quarantine()
-        try:
+        with self._open_quarantine() as quarantine:
             fetched = fetch(source, quarantine, wanted=None, reach=self._reach)
             if isinstance(fetched, Refused):
                 return fetched
             packages = [check_package(folder) for folder in skills_below(fetched.folder)]
             return [Offer(item.name, item.description, text) for item in packages if isinstance(item, Package)]
-        finally:
-            discard(quarantine)
 
     def prepare(self, text: str, *, skill: str | None = None) -> Prepared | Refused:
         """Fetch a skill to quarantine, check and scan it; the quarantine is removed on return."""
         source = parse_source(text, github=self._settings.github_url)
         if isinstance(source, Refused):
             return source
-        quarantine = self._quarantine()
-        try:
+        with self._open_quarantine() as quarantine:
             return self._prepare(text, source, quarantine, skill=skill)
-        finally:
-            discard(quarantine)
 
     def _prepare(self, text: str, source: Source, quarantine: Path, *, skill: str | None) -> Prepared | Refused:
         fetched = fetch(source, quarantine, wanted=skill, reach=self._reach)
@@ -262,15 +253,11 @@ class Hub:
             rules=report.rules,
         )
 
-    def _quarantine(self) -> Path:
+    def _open_quarantine(self) -> AbstractContextManager[Path]:
+        """Give a folder for fetched files; what a killed process left there is removed first."""
         base = self._editor.home / HUB_FOLDER / "quarantine"
-        make_folder(base)
-        for old in base.iterdir():
-            if time.time() - old.stat().st_mtime > _STALE_SECONDS:
-                discard(old)
-        folder = base / random_hex(6)
-        make_folder(folder)
-        return folder
+        remove_unfinished(base)
+        return open_scratch(base)
 
 
 def _hashes(files: Mapping[str, bytes]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 import gzip
 import io
 import re
-import shutil
 import stat
 import tarfile
 import zipfile
@@ -273,8 +272,3 @@ def _read_package(folder: str, files: Mapping[str, bytes]) -> Package | Refused:
 
 def _refuse(error: str) -> Refused:
     return Refused(Reason.BLOCKED, f"stopped in quarantine: {error}", "do not use this package")
-
-
-def discard(folder: Path) -> None:
-    """Remove the fetched files."""
-    shutil.rmtree(folder, ignore_errors=True)
