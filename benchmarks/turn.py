@@ -20,7 +20,7 @@ from kept.agent.conversation import Conversation
 from kept.app import App, open_app
 from kept.core.ids import SessionId, SourceName
 from kept.core.messages import ChatRequest, Message, NewMessage, Origin, Role, Session, ToolCall
-from kept.core.taint import Context
+from kept.security.taint import Context
 from kept.llm.scripted import Says, ScriptedModel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))

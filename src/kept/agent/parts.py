@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from kept.agent.settings import LimitSettings, ReviewSettings
 from kept.agent.toolbox import Toolbox
 from kept.context.settings import CompressionSettings
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.messages import Message, Usage
 from kept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
 from kept.core.values import dataclass, field, replace
@@ -50,6 +50,10 @@ class SkillsInUse(Protocol):
 
     def record_correction(self, session_id: str, turn: int) -> None:
         """Record that the user corrected what that turn did."""
+        ...
+
+    def list_foreign(self) -> Sequence[tuple[SourceName, str]]:
+        """Return the descriptions of the skills that others wrote, with their sources."""
         ...
 
 

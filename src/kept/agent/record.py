@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
-from kept.core.ids import MessageId, SessionId
+from kept.core.ids import MessageId, SessionId, SourceName
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
 from kept.core.provenance import find_recalling_provider, least_trusted
-from kept.core.taint import Context, ContextReader
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
+from kept.security.taint import Context, ContextReader
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ class Record:
     sink: EventSink
     prompt: str | None = None
     rows: list[StoredMessage] = field(default_factory=list)
+    list_ambient: Callable[[], Sequence[tuple[SourceName, str]]] = tuple
+    """Lists the texts of others that are in the prompt, with their sources."""
     pruning: JSON = None
     """The pruning mark of the session; see `context.outcome.Pruned`."""
     exists: bool = False
@@ -40,14 +42,17 @@ class Record:
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
     """Writes that commit with the unstored messages, each with the number of those before it."""
-    _read: tuple[list[StoredMessage], int, ContextReader] = field(default_factory=lambda: ([], 0, ContextReader()))
+    _read: tuple[list[StoredMessage], int, ContextReader | None] = field(default_factory=lambda: ([], 0, None))
     """The list of rows that was read, how many of them, and the resulting context."""
 
     def read_context(self) -> Context:
         """Return what the model has in its context: texts of sources, and the person's words."""
         rows, count, reader = self._read
-        if rows is not self.rows:  # a compaction or an undo creates a new list; otherwise rows are only added
+        # a compaction or an undo creates a new list; otherwise rows are only added
+        if reader is None or rows is not self.rows:
             count, reader = 0, ContextReader()
+            for source, text in self.list_ambient():
+                reader.take(source, text, is_person=False, is_ambient=True)
         for row in self.rows[count:]:
             _read_row(row, reader)
         self._read = (self.rows, len(self.rows), reader)
@@ -96,7 +101,7 @@ class Record:
         row = self.rows[-1]
         self.rows[-1] = replace(row, api_content=text)
         if self._read[1] >= len(self.rows):
-            self._read = ([], 0, ContextReader())
+            self._read = ([], 0, None)
         if self._waiting:
             self._waiting[-1] = replace(self._waiting[-1], api_content=text)
         elif self.store is not None and row.id > 0:
@@ -247,7 +252,8 @@ def _read_row(row: StoredMessage, reader: ContextReader) -> None:
     recalled = find_recalling_provider(row.api_content.removeprefix(row.message.text)) if row.api_content else None
     if recalled is not None and row.api_content:
         reader.take(recalled, row.api_content, is_person=False)
-    reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON)
+    is_whole = row.origin is Origin.PERSON or not row.message.images
+    reader.take(row.source, row.message.text, is_person=row.origin is Origin.PERSON, is_whole=is_whole)
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

@@ -14,9 +14,10 @@ from kept.agent.settings import LimitSettings
 from kept.agent.toolbox import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
-from kept.core.ids import LedgerId, MessageId, SessionId
+from kept.core.ids import LedgerId, MessageId, SessionId, SourceName
 from kept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
+from kept.core.provenance import UNSTATED, Stated, find_prompt_source
 from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -125,20 +126,28 @@ class Turn:
     stopped_by: str = ""
     unsaved: str = ""
     images: tuple[ImagePart, ...] = ()
+    source: SourceName | None = None
+    """Where the message came from, if the person did not type all of it."""
     results: tuple[Message, ...] = ()
     """Results of the client's own tools, which continue an earlier turn; such a turn has no message."""
     client_calls: tuple[ToolCall, ...] = ()
 
 
 async def take_turn(
-    conversation: "Conversation", text: str, results: Sequence[Message] = (), images: Sequence[ImagePart] = ()
+    conversation: "Conversation",
+    text: str,
+    results: Sequence[Message] = (),
+    images: Sequence[ImagePart] = (),
+    *,
+    source: Stated = UNSTATED,
 ) -> Answer:
     """Answer one message; the message and the partial answer are stored even when the turn fails.
 
     With `results`, continue the turn that `text` began, after the client has run its own tools.
     """
     first_row = _first_row(conversation, goes_on=bool(results))
-    turn = Turn(text, time.monotonic(), first_row, results=tuple(results), images=tuple(images))
+    found = find_prompt_source(text, source, conversation.platform)
+    turn = Turn(text, time.monotonic(), first_row, results=tuple(results), images=tuple(images), source=found)
     conversation.current = turn
     failure: KeptError | None = None
     with conversation.interruptible() as scope:
@@ -210,7 +219,8 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 
 
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
-    message = NewMessage(build_user_message(turn.text, turn.images), conversation.now(), Origin.PERSON)
+    sent = build_user_message(turn.text, turn.images)
+    message = NewMessage(sent, conversation.now(), Origin.PERSON, source=turn.source)
     with anyio.CancelScope(shield=True):
         await offload(conversation.store_message, message)
         turn.is_stored = True

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from kept.agent.agent import Agent
     from kept.app import Caller
+    from kept.core.ids import SourceName
 
 COMMANDS = {
     "new": "begin a new conversation",
@@ -57,6 +58,8 @@ class Ask:
     """A text for the model to answer, in place of the message."""
 
     text: str
+    source: SourceName
+    """Whose words it contains: those of a skill."""
 
 
 def read_command(text: str) -> Command | None:
@@ -87,7 +90,7 @@ async def run_command(caller: Caller, agent: Agent, command: Command) -> str | A
 
 def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | Ask | None:
     """Return the text that uses a skill; Telegram commands cannot contain hyphens, so _ may replace them."""
-    from kept.operations.skills import invoke_skill
+    from kept.operations.skills import find_skill_source, invoke_skill
 
     runs = agent.parts.model is not None
     for name in dict.fromkeys((command.name, command.name.replace("_", "-"))):
@@ -95,7 +98,7 @@ def _use_skill(caller: Caller, agent: Agent, command: Command) -> str | Ask | No
         if isinstance(text, Refused):
             return f"{text.error} {text.remedy}"
         if text is not None:
-            return Ask(text) if runs else text
+            return Ask(text, find_skill_source(caller, name)) if runs else text
     return None
 
 

@@ -23,10 +23,11 @@ from kept.gateway.platforms import (
     Stopped,
     Undelivered,
     describe_edit,
+    find_message_source,
     join_files,
     name_speaker,
 )
-from kept.gateway.slash import read_command, run_command
+from kept.gateway.slash import Ask, read_command, run_command
 from kept.gateway.streams import run_guarded
 from kept.gateway.turns import Stopping, Wanted
 from kept.operations import conversation_keys, pairing, platform_messages
@@ -333,7 +334,8 @@ class Switchboard:
         """Return the answer to a message, which may be a command, an edit, or a message for the model."""
         message = job.entry.message
         if message.edits:
-            await offload(slot.agent.add_message, describe_edit(message))
+            text = describe_edit(message)
+            await offload(partial(slot.agent.add_message, source=find_message_source(message)), text)
             return ""
         command = read_command(message.text)
         try:
@@ -344,13 +346,14 @@ class Switchboard:
             return done
         if is_due:
             await offload(slot.agent.new, "reset")
-        return await self._talk(caller, job, slot, None if done is None else done.text)
+        return await self._talk(caller, job, slot, done)
 
     def _is_due(self, last_used: float) -> bool:
         now = self._app.clock.now().astimezone()
         return conversation_keys.is_due_for_reset(self._app.settings.serve, last_used, now)
 
-    async def _talk(self, caller: Caller, job: _Job, slot: Slot, asked: str | None) -> str:
+    async def _talk(self, caller: Caller, job: _Job, slot: Slot, ask: Ask | None) -> str:
+        asked = None if ask is None else ask.text
         if job.entry.state is State.RUNNING:  # since before a crash
             text = name_speaker(job.entry.message, asked)
             answered = await offload(slot.agent.take_up, text, job.entry.received)
@@ -358,13 +361,14 @@ class Switchboard:
                 return answered
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
+        source = find_message_source(message, contents) if ask is None else ask.source
         text, images = name_speaker(message, asked), [one.image for one in contents if one.image is not None]
         # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)
         job.entry = replace(job.entry, message=message, state=State.RUNNING, session_id=session_id)
         await offload(platform_messages.save_entry, caller, job.entry)
-        async with self._turns.stream(slot, lambda agent: agent.turn(text, images)) as turn:
+        async with self._turns.stream(slot, lambda agent: agent.turn(text, images, source=source)) as turn:
             await self._show_drafts(job.platform, self._reply(caller, job, ""), turn)
         answer = turn.result()
         return answer.text or ("Stopped." if answer.interrupted else "(no answer)")

@@ -15,6 +15,7 @@ import anyio
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
 from kept.core.errors import Busy, KeptError, StorageError
+from kept.core.provenance import UNSTATED
 from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversation_keys, conversations
 from kept.storage.leases import TURN_SECONDS, new_holder
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kept.app import Caller
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
+    from kept.core.provenance import Stated
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
 
@@ -314,9 +316,12 @@ class Turns:
         if turn.answer is not None and not turn.answer.interrupted:
             self._finish_later(slot.agent)
 
-    async def answer(self, caller: Caller, wanted: Wanted, text: str) -> Answer:
+    async def answer(self, caller: Caller, wanted: Wanted, text: str, *, source: Stated = UNSTATED) -> Answer:
         """Run a turn for a client that waits for the whole answer."""
-        async with self.slot(caller, wanted) as slot, self.stream(slot, lambda agent: agent.turn(text)) as turn:
+        async with (
+            self.slot(caller, wanted) as slot,
+            self.stream(slot, lambda agent: agent.turn(text, source=source)) as turn,
+        ):
             async for _event in turn.events:
                 continue
         return turn.result()

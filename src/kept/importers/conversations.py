@@ -12,9 +12,9 @@ from kept.core.clock import from_epoch
 from kept.core.ids import SessionId
 from kept.core.messages import Link, NewMessage, Origin, Session
 from kept.core.provenance import accept_claim
-from kept.core.taint import Flow
 from kept.importers.captures import Known, mark_of
 from kept.importers.port import Conversation, Kind
+from kept.security.taint import Flow
 from kept.storage.files import find_project
 
 if TYPE_CHECKING:

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kept.app.caller import Caller
-    from kept.core.ids import SessionId
-    from kept.core.taint import Context
+    from kept.core.ids import SessionId, SourceName
     from kept.core.text import JSON
     from kept.importers.capture import Capture, Purpose
     from kept.importers.captures import Tally
     from kept.importers.port import Source
     from kept.importers.spool import Spool, Waiting, WaitingTurn
+    from kept.security.taint import Context
 
 log = logging.getLogger(__name__)
 
@@ -180,15 +180,17 @@ _TURN_MESSAGES = 50
 def read_running_turn(caller: Caller, client: str) -> Context:
     """Return what the model of a connected agent has read in its running turn, from its transcript.
 
-    Empty if no transcript is written, or none that belongs to the folder of this process.
+    Its context holds more than a transcript shows, so whatever the person did not assert is the agent's at best.
+    Without a transcript that belongs to the folder of this process, nothing is known of what the person said.
     """
-    from kept.core.taint import Context
     from kept.importers.port import find_source
     from kept.operations.hooks import may_capture
+    from kept.security.taint import Context
 
     reader = find_source(client)
+    unknown = Context(unseen=_name_agent(client))
     if reader is None or not may_capture(caller, client):
-        return Context()
+        return unknown
     paths = [path for root in reader.find_roots(caller.app.environ) if root.exists()
              for path in reader.list_transcripts(root)]  # fmt: skip
     moments = {path: path.stat().st_mtime for path in paths if path.exists()}
@@ -197,14 +199,21 @@ def read_running_turn(caller: Caller, client: str) -> Context:
         found = _read_turn(caller, client, reader, path)
         if found is not None:
             return found
-    return Context()
+    return unknown
+
+
+def _name_agent(client: str) -> SourceName:
+    from kept.core.provenance import Kind, Source
+
+    return Source(Kind.AGENT, client).stored
 
 
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from kept.core.messages import Origin
-    from kept.core.taint import ContextReader, Flow
     from kept.importers.port import Conversation, Said, Unusable
+    from kept.importers.wording import SHORTENED
+    from kept.security.taint import ContextReader, Flow
     from kept.storage.files import find_project
 
     position = open_capture(caller, client).read_position(str(path.absolute()))
@@ -226,9 +235,11 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
         return None
     flow = Flow(folder=folder or "")
     told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
-    context = ContextReader()
+    context = ContextReader(unseen=_name_agent(client))
     for message, origin in told:
-        context.take(flow.take(message, origin), message.text, is_person=origin is Origin.PERSON)
+        is_whole = not message.images and SHORTENED not in message.text
+        is_person = origin is Origin.PERSON
+        context.take(flow.take(message, origin), message.text, is_person=is_person, is_whole=is_person or is_whole)
     return context.context()
 
 

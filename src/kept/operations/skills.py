@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from kept.app.caller import Caller
-    from kept.core.ids import SessionId
+    from kept.core.ids import SessionId, SourceName
     from kept.core.text import JSON
     from kept.skills.changes import Author, Changed
     from kept.skills.editor import SkillEditor
@@ -109,6 +109,16 @@ def invoke_skill(
     if tools.library.skill(name) is None:
         return None
     return tools.invoke(name, arguments, session_id=session_id, runs=runs)
+
+
+def find_skill_source(caller: Caller, name: str) -> SourceName:
+    """Return the source of a message that uses a skill: others, or the person's own skill."""
+    from kept.core.provenance import Kind, Source
+
+    library = caller.space.skill_tools.library
+    skill = library.skill(name)
+    found = None if skill is None else library.find_sources([skill]).get(skill.name)
+    return found or Source(Kind.MESSAGE, f"skill {name}").stored
 
 
 def draft_skill(name: str, description: str | None = None) -> str:

@@ -8,7 +8,6 @@ from kept.app.caller import Scope
 from kept.config.settings import nearest
 from kept.core.errors import Reason, Refused, UsageError
 from kept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
-from kept.core.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +35,9 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     unknown = find_unknown_argument(tools[name].schema.parameters, arguments)
     if unknown is not None:
         return unknown.as_json()
-    return tools[name].call(arguments, ToolContext(session_id=caller.session_id, user_id=caller.user))
+    # the person runs it themselves
+    context = ToolContext(session_id=caller.session_id, user_id=caller.user, find_taint=lambda _text: None)
+    return tools[name].call(arguments, context)
 
 
 def list_shared_tools(*, has_project: bool = False) -> list[ToolSchema]:
@@ -74,10 +75,15 @@ def run_shared_tool(
     tools = {tool.schema.name: tool for tool in caller.space.core_tools()}
     if name not in tools:
         return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
-    context = ToolContext(session_id=caller.session_id, user_id=caller.user, platform=client)
+    from kept.security.taint import Context
+
+    before = Context()
     if name in _WRITING:
         from kept.operations.capture import read_running_turn
 
         before = read_running_turn(caller, client)
-        context = replace(context, find_taint=before.find_taint, said="\n".join(before.said))
+    context = ToolContext(
+        session_id=caller.session_id, user_id=caller.user, platform=client,
+        find_taint=before.find_taint, said="\n".join(before.said),
+    )  # fmt: skip
     return tools[name].call(arguments, context)

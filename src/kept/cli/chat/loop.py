@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kept.cli.terminal import note
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from kept.agent.settings import Approvals
     from kept.agent.turn import Answer
     from kept.agent.workspace import Workspace
+    from kept.core.provenance import Stated
     from kept.core.tools import Tool
 
 
@@ -51,9 +53,9 @@ class Talk:
     """When Ctrl-C was last pressed, on the monotonic clock."""
     _review: "Future[Any] | None" = None
 
-    def turn(self, text: str) -> "Answer":
+    def turn(self, text: str, *, source: "Stated") -> "Answer":
         """Answer one message; pressing Ctrl-C once stops the turn, twice exits."""
-        answer: Answer = self.run(self.agent.turn, text)
+        answer: Answer = self.run(partial(self.agent.turn, source=source), text)
         return answer
 
     def _await_result(self, running: "Future[Any]") -> Any:

@@ -71,7 +71,7 @@ class Slash:
 
     def _use_skill(self, name: str, arguments: str) -> bool:
         """Load a skill for one turn; without a model, show it. False when there is no such skill."""
-        from kept.operations.skills import invoke_skill
+        from kept.operations.skills import find_skill_source, invoke_skill
 
         agent = self.talk.agent
         runs = agent.parts.model is not None
@@ -83,7 +83,7 @@ class Slash:
         elif runs:
             from kept.cli.chat.command import exchange
 
-            exchange(self, text)
+            exchange(self, text, source=find_skill_source(self.caller, name))
         else:
             say(text)
         return True
