@@ -150,6 +150,11 @@ def label(stored: SourceName) -> str:
     return f"[unverified, from {read_source(stored)}]"
 
 
+def mark_unverified(stored: SourceName, text: str) -> str:
+    """Return a text that nobody has confirmed with its marker: one line, so that no part of it stands unmarked."""
+    return f"{label(stored)} {' '.join(' '.join(text.splitlines()).split())}"
+
+
 def host_of(address: str) -> str:
     """Return the host of an address, empty for anything else."""
     found = re.match(r"(?i)[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s?#]+)", address)
@@ -309,13 +314,16 @@ def _is_below(path: str, folder: str) -> bool:
 
 # what providers recall
 
+_FRAME = r"\s*[═━─=_*#~-]{4,}\s*"
+"""A line that could look like the frame of a page."""
 _RECALLED = "Recalled by {name}; nobody has confirmed it:"
 
 
 def label_recalled(text: str, providers: Iterable[str]) -> str:
     """Return what providers recalled, with a first line that says so."""
     named = ", ".join(re.sub(_UNSAFE, "_", name) for name in providers)
-    return f"{_RECALLED.format(name=f'the provider {named}')}\n{text}" if text.strip() else ""
+    lines = [line for line in text.splitlines() if not re.fullmatch(_FRAME, line)]
+    return "\n".join([_RECALLED.format(name=f"the provider {named}"), *lines]) if text.strip() else ""
 
 
 def find_recalling_provider(text: str) -> SourceName | None:

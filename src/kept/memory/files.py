@@ -222,7 +222,7 @@ class MemoryFiles:
             return "".join(mask_threats([self._read(name, path)], lambda _text: frozenset()))
         target = _PAGES[name]
         self._read(name, path)
-        return ENTRY_DELIMITER.join(self._store.mask(target, self._store.page(target).entries))
+        return ENTRY_DELIMITER.join(self._store.mask(target, self._store.page(target).entries, is_page=True))
 
     def _write(self, name: str, place: Path, text: str) -> None:
         if name in _PAGES:

@@ -28,6 +28,9 @@ from kept.storage.files import APPLICATION_ID
 from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
+_WATCHED = "*"
+"""The row of `clean_entries` that stands for all pages: it exists once they were compared with the ledger. It goes with
+the other derived rows when texts are blanked, which happens in a write that compares them again."""
 
 
 class SqliteLedger:
@@ -150,6 +153,18 @@ class SqliteLedger:
             return frozenset()
         with self._db.reading() as unit:
             return split_digests(_first(unit, SQL.clean, (self._name(target),)))
+
+    def is_watched(self) -> bool:
+        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
+        if not self._exists:
+            return False
+        with self._db.reading() as unit:
+            return _first(unit, SQL.clean, (_WATCHED,)) is not None
+
+    def watch(self) -> None:
+        """Record that the pages agree with the rows; from now on a difference is an edit from outside."""
+        with self._db.writing() as unit:
+            unit.execute(SQL.keep_clean, (_WATCHED, b""))
 
     def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""

@@ -212,7 +212,7 @@ class MemoryTool:
 
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
         """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
-        unverified = self._store.list_unverified(request.target)
+        unverified = self._store.list_unverified(request.target, ())
         found: dict[str, Taint] = {}
         for edit in request.edits:
             text = subject_of(edit)
@@ -256,7 +256,7 @@ class MemoryTool:
             "used_chars": len(page.text),
             "char_limit": page.limit,
             "entry_count": len(page.entries),
-            "entries": self._store.mask(target, page.entries),
+            "entries": self._store.mask(target, page.entries, is_page=True),
         }
 
     def _refuse(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:

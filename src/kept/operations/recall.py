@@ -237,7 +237,7 @@ def read_question(prompt: str) -> str | None:
 
 
 def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: str) -> str:
-    from kept.sessions.recall import SHORTENED, when
+    from kept.sessions.recall import SHORTENED, find_unconfirmed, when
     from kept.sessions.search.occurrences import Marker
 
     marker = Marker(tuple(terms))
@@ -248,9 +248,10 @@ def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: st
             text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
         who = "you" if match.message.message.role.value == "user" else "assistant"
         source = message_source(who, when(match.message.timestamp), match.session.id, match.message.id)
-        if match.message.source is not None:
-            from kept.core.provenance import label  # most passages need no label
+        unconfirmed = find_unconfirmed(match.message)
+        if unconfirmed is not None:
+            from kept.core.provenance import mark_unverified  # most passages need no mark
 
-            text = f"{label(match.message.source)} {text}"
+            text = mark_unverified(unconfirmed, text)
         parts.append(quote(text, source))
     return "\n\n".join(parts)

@@ -6,46 +6,82 @@ the subject. A passage whose standing is unclear is not asserted.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
+from kept.core.ids import SourceName
+from kept.core.provenance import Kind, Source
 from kept.core.text import UNSPACED, expression
 from kept.core.values import dataclass, field
 
 _MOST_CHARS = 20_000
 
 
-def _any_word(words: str) -> re.Pattern[str]:
-    """Return an expression for words of languages with spaces, and for parts of words of the others after a bar."""
-    spaced, _, unspaced = words.partition(" | ")
-    return expression(rf"\b(?:{'|'.join(spaced.split())})\b|{'|'.join(unspaced.split())}", re.IGNORECASE)
+class _Words:
+    """Finds any of some words in a text: whole words, beginnings (`warn*`), and after a bar parts of unspaced text."""
+
+    def __init__(self, words: str) -> None:
+        spaced, _, unspaced = words.partition(" | ")
+        self._whole = frozenset(word for word in spaced.split() if not word.endswith("*"))
+        self._beginnings = tuple(word[:-1] for word in spaced.split() if word.endswith("*"))
+        self._parts = tuple(unspaced.split())
+
+    def search(self, text: str) -> bool:
+        """Whether a text contains one of the words."""
+        words = _split(text)
+        if not self._whole.isdisjoint(words) or any(word.startswith(self._beginnings) for word in words):
+            return True
+        return not text.isascii() and any(part in text for part in self._parts)
 
 
-_NEGATION = _any_word(
-    r"not no never none nobody nothing neither nor cannot without avoid stop refuse \w+n['’]t"
-    r" nicht kein\w* nie niemals ohne weder nichts niemand vermeide\w*"
-    r" ne n['’]\w+ pas jamais sans aucun\w* rien évite\w*"
-    r" nunca jamás sin ningun\w* ningún nada tampoco evita\w* | 不 没 无 別 别 勿 未 莫 非 避免 停止"
+_WORD = expression(r"[\w'’]+")
+
+
+@lru_cache(maxsize=512)
+def _split(text: str) -> frozenset[str]:
+    """Return the words of a text in lower case; `don't` is also `not`."""
+    words = [word.replace("’", "'") for word in _WORD.findall(text.lower())]
+    return frozenset(["not" if word.endswith("n't") else word.strip("'") for word in words])
+
+
+_NEGATION = _Words(
+    r"not no never none nobody nothing neither nor cannot without avoid stop refuse"
+    r" nicht kein* nie niemals ohne weder nichts niemand vermeide*"
+    r" ne n'* pas jamais sans aucun* rien évite*"
+    r" nunca jamás sin ningun* ningún nada tampoco evita* | 不 没 无 別 别 勿 未 莫 非 避免 停止"
 )
-_FIRST_PERSON = _any_word(
-    r"i i['’]\w+ my me mine we we['’]\w+ our ours us ich mein\w* mir mich wir unser\w* uns"
-    r" je j['’]\w+ mon ma mes moi m['’]\w+ nous notre nos yo mi mis nosotr\w* nuestr\w* | 我 咱"
+_FIRST_PERSON = _Words(
+    r"i i'* my me mine we we'* our ours us ich mein* mir mich wir unser* uns"
+    r" je j'* mon ma mes moi m'* nous notre nos yo mi mis nosotr* nuestr* | 我 咱"
 )
-_POSSESSIVE = _any_word(r"my our mein\w* unser\w* mon ma mes notre nos mi mis nuestr\w* | 我的 我们的")
-_KEEP_ORDER = _any_word(
-    r"remember note save store keep memori[sz]e merk\w* notier\w* speicher\w* behalt\w* retiens retenez souviens"
-    r" mémorise\w* note[zr]? enregistre\w* recuerda\w* anota\w* guarda\w* memoriza\w* | 记住 记下 记录 保存 记得"
+_POSSESSIVE = _Words(r"my our mein* unser* mon ma mes notre nos mi mis nuestr* | 我的 我们的")
+_KEEP_ORDER = _Words(
+    r"remember note save store keep memorize memorise merk* notier* speicher* behalt* retiens retenez souviens"
+    r" mémorise* notez noter enregistre* recuerda* anota* guarda* memoriza* | 记住 记下 记录 保存 记得"
 )
-_REPORT = _any_word(
-    r"says said claim\w* told tells wrote writes written reads received according allegedly supposedly apparently"
-    r" rumou?r\w* phish\w* scam\w* fake\w* fraud\w* spam hoax malicious suspicious attack\w* inject\w* trick\w* wrong"
-    r" false untrue incorrect beware careful warning warn\w* ignore disregard believe pretend\w* example"
-    r" sagt\w* gesagt behaupt\w* angeblich laut schreib\w* schrieb\w* geschrieben steht lautet betrug\w* gefälscht"
-    r" falsch vorsicht achtung glaub\w* ignorier\w* verdächtig\w* erzählt\w* beispiel\w* bekommen erhalten"
-    r" dit disait disent prétend\w* selon écri\w* affirme\w* paraît soi-disant hameçonnage arnaque\w* faux fausse"
-    r" attention méfi\w* crois croi[rtz]\w* ignore\w* exemple reçu raconte\w*"
-    r" dice\w* dijo dijeron afirma\w* según escri\w* supuest\w* fals[oa]s? estafa\w* cuidado ojo crea\w* ignora\w*"
-    r" ejemplo recib\w* | 说 称 据 写道 骗 假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 例如 比如 收到"
+_REPORT = _Words(
+    r"says said claim* told tells wrote writes written reads received according allegedly supposedly apparently"
+    r" rumor* rumour* phish* scam* fake* fraud* spam hoax malicious suspicious attack* inject* trick* wrong"
+    r" false untrue incorrect beware careful warning warn* ignore disregard believe pretend* example"
+    r" sagt* gesagt behaupt* angeblich laut schreib* schrieb* geschrieben steht lautet betrug* gefälscht"
+    r" falsch vorsicht achtung glaub* ignorier* verdächtig* erzählt* beispiel* bekommen erhalten"
+    r" dit disait disent prétend* selon écri* affirme* paraît disant hameçonnage arnaque* faux fausse"
+    r" attention méfi* crois croire croit croyez ignore* exemple reçu raconte*"
+    r" dice* dijo dijeron afirma* según escri* supuest* falso falsa falsos falsas estafa* cuidado ojo crea* ignora*"
+    r" ejemplo recib* | 说 称 据 写道 骗 假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 例如 比如 收到"
 )
-_DEMONSTRATIVE = _any_word(
+_OTHERS = _Words(
+    "they he she someone somebody people everyone man jemand sie er leute ils elle elles il on quelqu'un gens"
+    " alguien ellos ellas él ella gente | 有人 他们 人家"
+)
+_THAT = _Words("that dass daß que qu'* | 有人 他们 人家")
+_OPEN_QUESTION = expression(
+    r"(?i)^\W*(?:and |und |et |y )?(?:who|what|when|where|why|how|which|wer|was|wann|wo|warum|wieso|wie|welche\w*"
+    r"|qui|que|quoi|quand|où|pourquoi|comment|quel\w*|combien|quién|qué|cuándo|dónde|por qué|cómo|cuál\w*|cuánt\w*"
+    r"|can you|could you|would you|will you|kannst du|könntest du|peux-tu|pouvez|puedes|podrías)\b"
+    r"|谁|什么|何时|哪|为什么|怎么|如何|多少|几|能不能|可以帮"
+)
+"""Asks for something that it does not state, or for a service."""
+_DEMONSTRATIVE = _Words(
     r"this that these those it such das dies\w* so ce cela ça cette ceci celle\w* esto eso esta este así | 这 那 此"
 )
 _ASKING = expression(
@@ -77,13 +113,17 @@ class Speech:
     """What they assert, negated or not."""
     others: str
     """What they quote or report, or what follows a colon that does not announce their own words."""
+    negated: str
+    """What they negate."""
     open: str
     """What they ask, and what stands beside questions and reports without being about themselves."""
+    is_closed_question: bool
+    """Whether they ask if something is so."""
 
 
 def is_negated(text: str) -> bool:
     """Whether a text contains a negation."""
-    return _NEGATION.search(text) is not None
+    return _NEGATION.search(text)
 
 
 def read_speech(text: str) -> Speech:
@@ -101,8 +141,11 @@ def read_speech(text: str) -> Speech:
     parts.is_clear = not parts.others and not any(map(_casts_doubt, sentences))
     for sentence in sentences:
         parts.take(sentence)
-    parts.others.append(text[_MOST_CHARS:])
-    return Speech(*map("\n".join, (parts.affirmed, parts.asserted, parts.others, parts.open)))
+    parts.others += filter(None, [text[_MOST_CHARS:]])
+    is_asked = any(_is_question(one) and not _OPEN_QUESTION.search(one) for one in sentences)
+    lists = (parts.affirmed, parts.asserted, parts.others, parts.negated, parts.open)
+    affirmed, asserted, others, negated, unclear = map("\n".join, lists)
+    return Speech(affirmed, asserted, others, negated, unclear, is_closed_question=is_asked)
 
 
 def _split_at_colon(text: str) -> tuple[str, str, str]:
@@ -121,18 +164,41 @@ def _announces_own_words(lead: str) -> bool:
         return False
     if _KEEP_ORDER.search(lead):
         return True
-    return _POSSESSIVE.search(lead) is not None and len(lead.split()) <= _MOST_LABEL_WORDS
+    return _POSSESSIVE.search(lead) and len(lead.split()) <= _MOST_LABEL_WORDS
 
 
 def _casts_doubt(sentence: str) -> bool:
     """Whether a sentence makes it unclear what the person thinks of those beside it."""
-    if _is_question(sentence) or _REPORT.search(sentence):
+    if _is_question(sentence) or _is_report(sentence):
         return True
-    return is_negated(sentence) and _DEMONSTRATIVE.search(sentence) is not None and not _FIRST_PERSON.search(sentence)
+    return is_negated(sentence) and _DEMONSTRATIVE.search(sentence) and not _FIRST_PERSON.search(sentence)
+
+
+def _is_report(sentence: str) -> bool:
+    """Whether a sentence reports or doubts something, or tells what others think or want."""
+    return _REPORT.search(sentence) or (_OTHERS.search(sentence) and _THAT.search(sentence))
 
 
 def _is_question(sentence: str) -> bool:
     return "?" in sentence or "？" in sentence or "¿" in sentence or _ASKING.search(sentence) is not None
+
+
+_LEAST_STATED = 12
+"""A shorter quotation or question states nothing that could be taken for a fact."""
+_OTHERS_SIGN = expression(r"[\"“„«‹「『‘»《>|?？¿:：`~]")
+QUOTATION = Source(Kind.MESSAGE, "quotation")
+QUESTION = Source(Kind.MESSAGE, "question")
+NEGATION = Source(Kind.MESSAGE, "negation")
+
+
+def find_unasserted(text: str) -> SourceName | None:
+    """Return the source of a message of the person that quotes, reports or asks what could be taken for a fact."""
+    if not (_OTHERS_SIGN.search(text) or _is_report(text) or _ASKING.search(text)):
+        return None
+    speech = read_speech(text)
+    if len(speech.others.strip()) >= _LEAST_STATED:
+        return QUOTATION.stored
+    return QUESTION.stored if speech.is_closed_question and len(speech.open) >= _LEAST_STATED else None
 
 
 @dataclass(slots=True)
@@ -142,6 +208,7 @@ class _Parts:
     affirmed: list[str] = field(default_factory=list)
     asserted: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    negated: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     is_clear: bool = True
     """Whether nothing in the message makes it unclear what the person thinks of the rest."""
@@ -150,7 +217,7 @@ class _Parts:
         """Sort a sentence into its part."""
         if _is_question(sentence):
             self.open.append(sentence)
-        elif _REPORT.search(sentence):
+        elif _is_report(sentence):
             self.others.append(sentence)
         elif not (self.is_clear or _FIRST_PERSON.search(sentence)):
             self.open.append(sentence)
@@ -158,7 +225,7 @@ class _Parts:
             self.asserted.append(sentence)
             if is_negated(sentence):
                 self.affirmed += _affirmed_clauses(sentence)
-                self.open.append(sentence)
+                self.negated.append(sentence)
             else:
                 self.affirmed.append(sentence)
 

@@ -44,7 +44,7 @@ from kept.core.provenance import (
 )
 from kept.core.text import JSON, UNSPACED, expression, split_pairs, split_words, stop_words
 from kept.core.values import dataclass, field
-from kept.security.speech import is_negated, read_speech
+from kept.security.speech import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
 from kept.security.unicode import fold, payloads
 
 Policy: TypeAlias = Literal["hold", "mark", "allow"]
@@ -127,7 +127,7 @@ class Statements:
                 self._stems[place].append(frozenset(_find_stems(text)))
             self._others += [
                 Reading(source, text, is_ambient=True)
-                for source, text in ((_QUOTATION, speech.others), (_QUESTION, speech.open))
+                for source, text in ((QUOTATION, speech.others), (QUESTION, speech.open), (NEGATION, speech.negated))
                 if text.strip()
             ]
             self._ends.append(len(self._others))
@@ -162,10 +162,6 @@ def _find_echoes(gist: "Gist", index: TextIndex, *, end: int) -> set[int]:
         found |= {place for place, count in counts.items() if count >= disguised.least_echo}
         found = found.union(*(index.find(name, end=end) for name in disguised.names))
     return found
-
-
-_QUOTATION = Source(Kind.MESSAGE, "quotation")
-_QUESTION = Source(Kind.MESSAGE, "question")
 
 
 @dataclass(frozen=True)
@@ -375,8 +371,8 @@ _RISKS: Mapping[str, str] = {
 _CONDUCT = (
     r"(?i)\b(?:approv|confirm|permission|consent|authori[sz]|sign[- ]?off|without asking|double[- ]check"
     r"|trust(?:ed|s|worthy)?\b|security\b|scanner|sandbox|firewall|safeguard|assistants?\b|agents?\b"
-    r"|speaks? for the user|freigabe|freigegeben|genehmig|bestätig|rückfrage|nachfrage|erlaubnis|zustimm|vertrau|sicherheits|assistent"
-    r"|approuv|approbation|accord de|autoris|faire confiance|de confiance|sécurité|assistant"
+    r"|speaks? for the user|freigabe|freigegeben|genehmig|bestätig|rückfrage|nachfrage|erlaubnis|zustimm|vertrau"
+    r"|sicherheits|approuv|approbation|accord de|autoris|faire confiance|de confiance|sécurité|assistant"
     r"|aprob|confirma|autoriz|permiso|confianza|seguridad|asistente)"
     r"|批准|确认|授权|许可|同意|信任|可信|安全检查|安全策略|助手|智能体|代理"
 )
