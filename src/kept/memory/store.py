@@ -175,7 +175,7 @@ class MemoryStore:
 
         `entries` are those of the page, if the caller has read it; without any, the ledger alone is asked.
         """
-        if self.settings.untrusted == "allow":
+        if self.settings.untrusted == "allow" or target not in self.targets:
             return {}
         try:
             known = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}

@@ -61,13 +61,13 @@ _KEEP_ORDER = _Words(
 _REPORT = _Words(
     r"says said claim* told tells wrote writes written reads received according allegedly supposedly apparently"
     r" rumor* rumour* phish* scam* fake* fraud* spam hoax malicious suspicious attack* inject* trick* wrong"
-    r" false untrue incorrect beware careful warning warn* ignore disregard believe pretend* example"
+    r" false untrue incorrect beware careful warning warn* ignore disregard believe pretend*"
     r" sagt* gesagt behaupt* angeblich laut schreib* schrieb* geschrieben steht lautet betrug* gefälscht"
-    r" falsch vorsicht achtung glaub* ignorier* verdächtig* erzählt* beispiel* bekommen erhalten"
+    r" falsch vorsicht achtung glaub* ignorier* verdächtig* erzählt* bekommen erhalten"
     r" dit disait disent prétend* selon écri* affirme* paraît disant hameçonnage arnaque* faux fausse"
-    r" attention méfi* crois croire croit croyez ignore* exemple reçu raconte*"
+    r" attention méfi* crois croire croit croyez ignore* reçu raconte*"
     r" dice* dijo dijeron afirma* según escri* supuest* falso falsa falsos falsas estafa* cuidado ojo crea* ignora*"
-    r" ejemplo recib* | 说 称 据 写道 骗 假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 例如 比如 收到"
+    r" recib* | 据说 据称 所说 声称 宣称 写道 骗 是假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 收到"
 )
 _OTHERS = _Words(
     "they he she someone somebody people everyone man jemand sie er leute ils elle elles il on quelqu'un gens"
