@@ -195,7 +195,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     """Return at most three passages of which the search is confident; None without any, or without a question."""
     from kept.core.messages import Role
     from kept.core.search import SearchRequest
-    from kept.sessions.search.discovery import find_conversations
+    from kept.sessions.search.discovery import find_conversations, repeats_question
 
     begun = time.perf_counter()
     query = read_question(prompt)
@@ -213,6 +213,7 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     found = find_conversations(store, request)
     # tool output may be an attack, and nobody requested it here; a filter in the search would double its time
     matches = [match for match in found.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
+    matches = [match for match in matches if not repeats_question(match.message, query)]
     if not matches:
         return None
     scores = {hit.message_id: hit for hit in found.found.messages}
