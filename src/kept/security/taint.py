@@ -25,6 +25,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from itertools import islice
+from string import ascii_lowercase
 from typing import Literal, TypeAlias
 
 from kept.core.ids import SourceName
@@ -209,7 +211,7 @@ class Context:
         if self._current:
             is_known = all(one.is_whole for one in self._current)
             return Taint(_choose(self._current), Basis.TURN if is_known else Basis.REPEATS)
-        earlier = [one for one in self.readings if not one.is_ambient and not one.source.is_own]
+        earlier = [one for one in self.readings if _is_outside(one)]
         if earlier:
             return Taint(_choose(earlier), Basis.CONTEXT)
         return None if self.unseen is None else Taint(self.unseen, Basis.CONTEXT)
@@ -239,12 +241,12 @@ class Context:
             return _choose(self._current)
         if not self.readings:
             return None
-        sentences = [one for one in re.split(_SENTENCE_END, text[:_MOST_CHARS]) if one.strip()][:_MOST_SENTENCES]
         found = set[int]()
-        for sentence in sentences:
-            found |= self._find_echoes(Gist.of(sentence).without(self._was_said))
-        repeated = [self.readings[place] for place in sorted(found)]
-        repeated = [one for one in repeated if not one.is_ambient and not one.source.is_own]
+        if any(_is_outside(one) for one in self.readings):
+            sentences = dict.fromkeys(one for one in re.split(_SENTENCE_END, text[:_MOST_CHARS]) if one.strip())
+            for sentence in islice(sentences, _MOST_SENTENCES):
+                found |= self._find_echoes(Gist.of(sentence).without(self._was_said))
+        repeated = [one for one in (self.readings[place] for place in sorted(found)) if _is_outside(one)]
         return _choose(repeated) if repeated else self._find_named(text)
 
     def _find_named(self, text: str) -> SourceName | None:
@@ -254,6 +256,11 @@ class Context:
         places = set[int]().union(*(self._reading_index.find(name, end=len(self.readings)) for name in names))
         named = [self.readings[place] for place in sorted(places) if place >= first]
         return _choose(named) if named else None
+
+
+def _is_outside(reading: Reading) -> bool:
+    """Whether others wrote a text, and it is not always in the prompt."""
+    return not (reading.is_ambient or reading.source.is_own)
 
 
 def _choose(readings: Sequence[Reading]) -> SourceName:
@@ -272,6 +279,7 @@ _LAST_READINGS = 50
 _SENTENCE_END = r"(?<=[.!?])\s+|[。！？\n]+"
 _LEAST_SAID = 0.7
 _LEAST_ECHO = 0.5
+_ROT13 = {ord(letter): codecs.encode(letter, "rot13") for letter in ascii_lowercase}
 _STEM = 5
 """How many first letters the forms of one word share in most languages."""
 
@@ -288,7 +296,8 @@ def _find_stems(text: str) -> list[str]:
     text = text.casefold().replace(_CHINESE_FRAME, "")
     words = split_words(UNSPACED.sub(" ", text))
     known = stop_words(words) | _FRAME
-    stems = [fold(word)[:_STEM] for word in words if word not in known and len(word) > 1]
+    is_plain = text.isascii()
+    stems = [(word if is_plain else fold(word))[:_STEM] for word in words if word not in known and len(word) > 1]
     return list(dict.fromkeys([*stems, *(pair for run in UNSPACED.findall(text) for pair in split_pairs(run))]))
 
 
@@ -321,7 +330,7 @@ class Gist:
         """Yield the gist as it is, written backwards, and in rot13."""
         yield self
         yield Gist(tuple(name[::-1] for name in self.names), tuple(stem[::-1] for stem in self.stems))
-        rotated = Gist(*(tuple(codecs.encode(one, "rot13") for one in parts) for parts in (self.names, self.stems)))
+        rotated = Gist(*(tuple(one.translate(_ROT13) for one in parts) for parts in (self.names, self.stems)))
         if rotated != self:
             yield rotated
 
