@@ -15,7 +15,6 @@ import anyio
 from kept.agent.offload import offload
 from kept.agent.toolbox import deny
 from kept.core.errors import Busy, KeptError, StorageError
-from kept.core.provenance import UNSTATED
 from kept.gateway.streams import EventQueue, run_guarded
 from kept.operations import conversation_keys, conversations
 from kept.storage.leases import TURN_SECONDS, new_holder
@@ -316,7 +315,7 @@ class Turns:
         if turn.answer is not None and not turn.answer.interrupted:
             self._finish_later(slot.agent)
 
-    async def answer(self, caller: Caller, wanted: Wanted, text: str, *, source: Stated = UNSTATED) -> Answer:
+    async def answer(self, caller: Caller, wanted: Wanted, text: str, *, source: Stated) -> Answer:
         """Run a turn for a client that waits for the whole answer."""
         async with (
             self.slot(caller, wanted) as slot,
