@@ -219,7 +219,9 @@ class MemoryTool:
             taint = context.find_taint(text)
             if unverified and not isinstance(edit, Remove) and (taint is None or taint.basis is not Basis.REPEATS):
                 repeated = self._find_repeated(text, unverified, context)
-                taint = taint if repeated is None else Taint(repeated)
+                # of an agent that nobody can see into, it is not known that it read anything
+                is_seen = repeated is not None and read_source(repeated).kind is not Kind.AGENT
+                taint = Taint(repeated, Basis.REPEATS if is_seen else Basis.CONTEXT) if repeated is not None else taint
             if taint is not None and not self._is_of_project(taint, request.target):
                 found[text] = taint
         return found
