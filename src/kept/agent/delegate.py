@@ -11,7 +11,7 @@ from kept.agent.toolbox import Approve, Toolbox, deny
 from kept.agent.turn import Answer
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
-from kept.core.provenance import FROM, UNSTATED, Stated
+from kept.core.provenance import FROM, Stated
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.core.values import dataclass
@@ -71,7 +71,7 @@ class Delegation:
         agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
         try:
             taint = context.find_taint(prompt)
-            answer = anyio.run(_run_interruptible, agent, prompt, UNSTATED if taint is None else taint.source)
+            answer = anyio.run(_run_interruptible, agent, prompt, None if taint is None else taint.source)
         except KeptError as error:
             return {"success": False, "error": f"the sub-agent failed: {error.message}", "remedy": error.remedy}
         finally:

@@ -224,7 +224,11 @@ class Conversations:
     def find_sources(self, session_id: SessionId, run: Sequence[Said]) -> list[SourceName | None]:
         """Return where the texts of new messages came from; by default, from the import."""
         facts = self._facts.get(run[0].conversation)
-        flow = Flow(folder=(facts.folder if facts is not None else None) or "", imported=self._imported)
+        flow = Flow(
+            folder=(facts.folder if facts is not None else None) or "",
+            imported=self._imported,
+            program=self._captures.client if facts is not None and facts.kind is Kind.HEADLESS else "",
+        )
         for before in self._store.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
             flow.take(before.message, before.origin)
         found = [(item.provenance, flow.take(item.message, item.origin)) for item in run]

@@ -296,6 +296,10 @@ class MemoryStore:
 
     def write(self, target: Target, decide: Decide, author: Author, *, repair: bool = False) -> Outcome | Refused:
         """Run the write cycle with a decision of the caller (undo, repair, restore)."""
+        if not repair:
+            with suppress(StorageError):  # the write itself reports what is wrong with the ledger
+                if not self.ledger.is_watched():
+                    self.record_outside_edits()
         result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
         if isinstance(result, Refused):
             return self._mask_matches(target, result)

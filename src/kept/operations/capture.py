@@ -211,7 +211,7 @@ def _name_agent(client: str) -> SourceName:
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from kept.core.messages import Origin
-    from kept.importers.port import Conversation, Said, Unusable
+    from kept.importers.port import Conversation, Kind, Said, Unusable
     from kept.importers.wording import SHORTENED
     from kept.security.taint import ContextReader, Flow
     from kept.storage.files import find_project
@@ -226,14 +226,15 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
     with closing(reading):
         items = list(reading)
     said = [item for item in items if isinstance(item, Said)]
-    folder = next((item.folder for item in reversed(items) if isinstance(item, Conversation)), None)
+    facts = next((item for item in reversed(items) if isinstance(item, Conversation)), None)
+    folder = facts.folder if facts is not None else None
     session = find_session(caller, client, said[-1].conversation) if said else None
     stored = caller.space.sessions.edges(session, first=0, last=_TURN_MESSAGES)[1] if session is not None else []
     known = caller.space.sessions.session(session) if session is not None else None
     project = find_project(folder) if folder else known.project if known is not None else None
     if not said or project != find_project(str(caller.app.folder)):
         return None
-    flow = Flow(folder=folder or "")
+    flow = Flow(folder=folder or "", program=client if facts is not None and facts.kind is Kind.HEADLESS else "")
     told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
     context = ContextReader(unseen=_name_agent(client))
     for message, origin in told:
