@@ -31,6 +31,7 @@ from kept.core.provenance import UNSTATED, Stated, find_prompt_source
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
 from kept.providers.content import plain_messages
+from kept.security.taint import Surroundings
 from kept.storage.leases import new_holder
 
 if TYPE_CHECKING:
@@ -351,7 +352,7 @@ class Agent:
         opening = self.opening
         # the message of a sub-agent is ours
         given = opening.system_message if opening.parent is None else None
-        record.list_ambient = partial(list_prompt_sources, self.parts, given, opening.platform)
+        record.surroundings = Surroundings(partial(list_prompt_sources, self.parts, given, opening.platform))
         return Conversation(
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,

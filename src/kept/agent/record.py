@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from kept.context.outcome import Compaction
 from kept.core.errors import NotFound, StorageError
 from kept.core.events import Warned
-from kept.core.ids import MessageId, SessionId, SourceName
+from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
 from kept.core.provenance import find_recalling_provider, least_trusted
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
-from kept.security.taint import Context, ContextReader
+from kept.security.taint import Context, ContextReader, Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +33,8 @@ class Record:
     sink: EventSink
     prompt: str | None = None
     rows: list[StoredMessage] = field(default_factory=list)
-    list_ambient: Callable[[], Sequence[tuple[SourceName, str]]] = tuple
-    """Lists the texts of others that are in the prompt, with their sources."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    """The texts of others that are in the prompt."""
     pruning: JSON = None
     """The pruning mark of the session; see `context.outcome.Pruned`."""
     exists: bool = False
@@ -50,9 +50,7 @@ class Record:
         rows, count, reader = self._read
         # a compaction or an undo creates a new list; otherwise rows are only added
         if reader is None or rows is not self.rows:
-            count, reader = 0, ContextReader()
-            for source, text in self.list_ambient():
-                reader.take(source, text, is_person=False, is_ambient=True)
+            count, reader = 0, ContextReader(surroundings=self.surroundings)
         for row in self.rows[count:]:
             _read_row(row, reader)
         self._read = (self.rows, len(self.rows), reader)

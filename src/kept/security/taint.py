@@ -156,6 +156,23 @@ class Statements:
         return [self._others[place] for place in sorted(_find_echoes(gist, self._other_index, end=last))]
 
 
+class Surroundings:
+    """The texts of others that are in the prompt of every turn; listed when a text is first compared with them."""
+
+    def __init__(self, list_texts: Callable[[], Sequence[tuple[SourceName, str]]] = tuple) -> None:
+        self._list_texts = list_texts
+        self._readings: list[Reading] | None = None
+        self._index = TextIndex(_reveal)
+
+    def find_repeated(self, gist: "Gist") -> list[Reading]:
+        """Return those that a text repeats."""
+        if self._readings is None:
+            self._readings = [Reading(read_source(name), text, is_ambient=True) for name, text in self._list_texts()]
+            self._index.read([one.text for one in self._readings])
+        places = _find_echoes(gist, self._index, end=len(self._readings))
+        return [self._readings[place] for place in sorted(places)]
+
+
 def _find_echoes(gist: "Gist", index: TextIndex, *, end: int) -> set[int]:
     """Return the numbers of the texts that contain one of the names, or many of the words."""
     found = set[int]()
@@ -176,6 +193,7 @@ class Context:
     """Index of the first text that was read in the current turn."""
     unseen: SourceName | None = None
     """The source of all that kept cannot see: the agent, if another program runs it."""
+    surroundings: Surroundings = field(default_factory=Surroundings)
     indexes: tuple[TextIndex, Statements] = field(default_factory=lambda: (TextIndex(_reveal), Statements()))
     """The indexes of `readings` and of `said`; every context of a conversation shares them."""
 
@@ -221,7 +239,8 @@ class Context:
         places = self._find_echoes(gist.without(self._was_said)) if self.readings else set()
         ambient = {place for place in self._find_echoes(gist) if self.readings[place].is_ambient} - places
         others = self._statements.find_repeated(gist, end=len(self.said))
-        return [*(self.readings[place] for place in sorted(places | ambient)), *others]
+        read = [self.readings[place] for place in sorted(places | ambient)]
+        return [*self.surroundings.find_repeated(gist), *read, *others]
 
     def _find_echoes(self, gist: "Gist") -> set[int]:
         return _find_echoes(gist, self._reading_index, end=len(self.readings))
@@ -230,7 +249,7 @@ class Context:
         """Return the context of a review, which reads the whole conversation: only own files taint by repetition."""
         read = sorted(self.readings, key=lambda one: not (one.source.is_own or one.is_ambient))
         first = sum(one.source.is_own or one.is_ambient for one in read)
-        return Context(tuple(read), self.said, first, self.unseen)
+        return Context(tuple(read), self.said, first, self.unseen, self.surroundings)
 
     def find_message_taint(self, text: str) -> SourceName | None:
         """Return the source that taints a whole message: read in this turn, or repeated in the message.
@@ -443,7 +462,8 @@ def _read_arguments(call: ToolCall | None) -> Mapping[str, JSON]:
 class ContextReader:
     """Reads the model's context, oldest first; when a conversation grows, only its new texts are read."""
 
-    def __init__(self, *, unseen: SourceName | None = None) -> None:
+    def __init__(self, *, unseen: SourceName | None = None, surroundings: Surroundings | None = None) -> None:
+        self._surroundings = surroundings or Surroundings()
         self._sources: dict[SourceName, Source] = {}
         self._readings: list[Reading] = []
         self._said: list[str] = []
@@ -451,9 +471,7 @@ class ContextReader:
         self._unseen = unseen
         self._indexes = (TextIndex(_reveal), Statements())
 
-    def take(
-        self, source: SourceName | None, text: str, *, is_person: bool, is_whole: bool = True, is_ambient: bool = False
-    ) -> None:
+    def take(self, source: SourceName | None, text: str, *, is_person: bool, is_whole: bool = True) -> None:
         """Read a text; a message of the person begins a turn, and everything after it belongs to that turn."""
         if is_person:
             self._first_current = len(self._readings)
@@ -463,9 +481,10 @@ class ContextReader:
         if is_person and (typed := find_typed(text, known)):
             self._said.append(typed)
         if known is not None:
-            is_ambient = is_ambient or known.kind is Kind.MESSAGE
+            is_ambient = known.kind is Kind.MESSAGE
             self._readings.append(Reading(known, text, is_whole=is_whole, is_ambient=is_ambient))
 
     def context(self) -> Context:
         """Return what was read so far."""
-        return Context(tuple(self._readings), tuple(self._said), self._first_current, self._unseen, self._indexes)
+        read, said = tuple(self._readings), tuple(self._said)
+        return Context(read, said, self._first_current, self._unseen, self._surroundings, self._indexes)
