@@ -24,13 +24,12 @@ from kept.memory.edits import (
 )
 from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
-from kept.storage.files import APPLICATION_ID
+from kept.storage.files import APPLICATION_ID, explain_errors, make_folder
 from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
-_WATCHED = "*"
-"""The row of `clean_entries` that stands for all pages: it exists once they were compared with the ledger. It goes with
-the other derived rows when texts are blanked, which happens in a write that compares them again."""
+_WATCHED = ".watched"
+"""An empty file: it exists once the pages were compared with the ledger. A new home needs no database for that."""
 
 
 class SqliteLedger:
@@ -156,15 +155,14 @@ class SqliteLedger:
 
     def is_watched(self) -> bool:
         """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
-        if not self._exists:
-            return False
-        with self._db.reading() as unit:
-            return _first(unit, SQL.clean, (_WATCHED,)) is not None
+        return self._path.with_name(_WATCHED).exists()
 
     def watch(self) -> None:
         """Record that the pages agree with the rows; from now on a difference is an edit from outside."""
-        with self._db.writing() as unit:
-            unit.execute(SQL.keep_clean, (_WATCHED, b""))
+        marker = self._path.with_name(_WATCHED)
+        make_folder(marker.parent)
+        with explain_errors("create", marker):
+            marker.touch(mode=0o600)
 
     def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""
