@@ -20,8 +20,8 @@ from kept.agent.conversation import Conversation
 from kept.app import App, open_app
 from kept.core.ids import SessionId, SourceName
 from kept.core.messages import ChatRequest, Message, NewMessage, Origin, Role, Session, ToolCall
-from kept.core.taint import Context
 from kept.llm.scripted import Says, ScriptedModel
+from kept.security.taint import Context
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.baseline import reference_loop_processor_seconds, reference_loop_seconds

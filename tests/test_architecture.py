@@ -237,6 +237,31 @@ def test_a_surface_imports_values_and_no_stores(trees: dict[Path, ast.Module]) -
     assert strays == []
 
 
+def test_every_text_that_enters_a_context_states_its_source(trees: dict[Path, ast.Module]) -> None:
+    """A surface says who wrote a message, the agent stores it, and a tool is called with what taints its writes."""
+    strays = [
+        f"{_ids(path)}:{node.lineno} names no {wanted}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (wanted := _find_stated(path.relative_to(SRC).parts[0], node)) is not None
+        and wanted not in {keyword.arg for keyword in node.keywords}
+    ]
+
+    assert strays == []
+
+
+def _find_stated(package: str, call: ast.Call) -> str | None:
+    """Return the keyword with which a call states a source; None for calls that bring no text into a context."""
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if name == "ToolContext" and package != "testing":
+        return "find_taint"
+    if name == "turn" and package in SURFACES:
+        return "source"
+    is_person = any(isinstance(one, ast.Attribute) and one.attr == "PERSON" for one in call.args)
+    return "source" if name == "NewMessage" and package == "agent" and is_person else None
+
+
 def _is_of_the_app(imported: str) -> bool:
     names = {"kept.app.App", "kept.app.Caller", "kept.app.Scope", "kept.app.open_app"}
     names |= {"kept.app.caller", "kept.app.caller.TOKEN_SCOPES"}

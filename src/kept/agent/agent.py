@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -16,6 +17,7 @@ from kept.agent.dialogue import Actions
 from kept.agent.model_call import build_user_message
 from kept.agent.offload import offload
 from kept.agent.parts import Parts
+from kept.agent.prompting import list_prompt_sources
 from kept.agent.record import Record, ask_for_title
 from kept.agent.review import Review, review
 from kept.agent.toolbox import Approve, deny
@@ -26,10 +28,12 @@ from kept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from kept.core.events import Warned
 from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id, random_hex
 from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
+from kept.core.provenance import UNSTATED, Stated, find_prompt_source
 from kept.core.tools import ToolSchema
 from kept.core.values import dataclass, replace
 from kept.providers.base import ChatContext
 from kept.providers.content import plain_messages
+from kept.security.taint import Surroundings
 
 if TYPE_CHECKING:
     from kept.storage.leases import Lease
@@ -87,10 +91,12 @@ class Agent:
         """The current session."""
         return self.conversation.record.session
 
-    async def turn(self, text: str, images: Sequence[ImagePart] = (), *, loaded: str = "") -> Answer:
-        """Answer one message; `loaded` is the skill that the person loaded with it."""
+    async def turn(
+        self, text: str, images: Sequence[ImagePart] = (), *, loaded: str = "", source: Stated = UNSTATED
+    ) -> Answer:
+        """Answer one message; `source` is None if the person typed it, `loaded` is the skill they loaded with it."""
         async with self._hold_lease():
-            return await take_turn(self.conversation, text, images=images, loaded=loaded)
+            return await take_turn(self.conversation, text, images=images, loaded=loaded, source=source)
 
     @asynccontextmanager
     async def _hold_lease(self) -> AsyncIterator[None]:
@@ -172,11 +178,11 @@ class Agent:
         async with self._hold_lease():
             return await take_turn(self.conversation, text, results)
 
-    def add_message(self, text: str) -> None:
+    def add_message(self, text: str, *, source: Stated = UNSTATED) -> None:
         """Add a message of the person that needs no answer; the next turn sees it."""
         conversation = self.conversation
-        said, source = build_user_message(text, ()), conversation.parts.speaker
-        message = NewMessage(said, conversation.now(), Origin.PERSON, source=source)
+        found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON, source=found)
         conversation.store_message(message)
         self._mark_as_read()
 
@@ -411,6 +417,9 @@ class Agent:
 
     def _make_conversation(self, record: Record, *, root: SessionId) -> Conversation:
         opening = self.opening
+        # the message of a sub-agent is ours
+        given = opening.system_message if opening.parent is None else None
+        record.surroundings = Surroundings(partial(list_prompt_sources, self.parts, given, opening.platform))
         conversation = Conversation(
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,

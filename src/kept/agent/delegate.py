@@ -11,7 +11,7 @@ from kept.agent.toolbox import Approve, Toolbox, deny
 from kept.agent.turn import Answer
 from kept.core.errors import KeptError
 from kept.core.ids import SessionId
-from kept.core.provenance import FROM
+from kept.core.provenance import FROM, Stated
 from kept.core.text import JSON, resource_text
 from kept.core.tools import Tool, ToolContext, ToolSchema
 from kept.core.values import dataclass
@@ -70,7 +70,8 @@ class Delegation:
         )
         agent = Agent(self.parts(self._tools(arguments.get("toolset"))), opening)
         try:
-            answer = anyio.run(_run_interruptible, agent, prompt)
+            taint = context.find_taint(prompt)
+            answer = anyio.run(_run_interruptible, agent, prompt, None if taint is None else taint.source)
         except KeptError as error:
             return {"success": False, "error": f"the sub-agent failed: {error.message}", "remedy": error.remedy}
         finally:
@@ -94,7 +95,7 @@ class Delegation:
         return Toolbox(tools).only(chosen)
 
 
-async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
+async def _run_interruptible(agent: Agent, prompt: str, source: Stated) -> Answer:
     """Run the sub-agent's turn; interrupt it when the parent conversation is interrupted."""
 
     async def watch() -> None:
@@ -105,7 +106,7 @@ async def _run_interruptible(agent: Agent, prompt: str) -> Answer:
     try:
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
-            answer = await agent.turn(prompt)
+            answer = await agent.turn(prompt, source=source)
             group.cancel_scope.cancel()
     finally:
         # the event loop ends here; connections that stay open would leak

@@ -10,6 +10,7 @@ from kept.core.agency import refuse_decision
 from kept.core.errors import UsageError
 from kept.core.events import TextStreamed
 from kept.core.messages import Role
+from kept.core.provenance import find_typed, read_source
 from kept.core.text import JSON
 from kept.core.values import dataclass, replace
 from kept.sessions.search.corrections import begins_correction
@@ -177,7 +178,9 @@ async def answer_without_model(conversation: "Conversation", turn: "Turn") -> No
     said = [row.id for row in record.rows[: turn.first_row] if row.message.role is Role.USER]
     memo = load_memo(record.read_note(conversation.root, _NOTE), said[-1] if said else 0)
     current = record.rows[turn.first_row].id if turn.first_row < len(record.rows) else 0
-    reply = await offload(conversation.parts.assistant.reply, turn.text, record.session.id, is_stored=stored, memo=memo)
+    # it acts on what the person says, not on what they pass on
+    typed = find_typed(turn.text, None if turn.source is None else read_source(turn.source))
+    reply = await offload(conversation.parts.assistant.reply, typed, record.session.id, is_stored=stored, memo=memo)
     turn.answer = reply.text
     turn.saved += reply.saved
     turn.unsaved = reply.unsaved

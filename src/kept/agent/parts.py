@@ -52,6 +52,10 @@ class SkillsInUse(Protocol):
         """Record that the user corrected what that turn did."""
         ...
 
+    def list_foreign(self) -> Sequence[tuple[SourceName, str]]:
+        """Return the descriptions of the skills that others wrote, with their sources."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:

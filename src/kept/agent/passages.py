@@ -165,7 +165,7 @@ def _list_page(memory: MemoryStore, target: Target) -> list[Passage]:
     metadata = History(memory).metadata(target)
     entries = memory.entries(target)
     passages = []
-    for entry, shown in zip(entries, memory.mask(target, entries), strict=True):
+    for entry, shown in zip(entries, memory.mask(target, entries, is_page=True), strict=True):
         known = metadata.get(entry)
         when = f", {from_epoch(known.changed).astimezone():%Y-%m-%d}" if known else ""
         source = f"{memory.pages.name(target)}{when}"

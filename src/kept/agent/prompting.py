@@ -11,9 +11,9 @@ from kept.agent.workspace import project_root
 from kept.core.clock import from_epoch
 from kept.core.errors import StorageError, Unreadable
 from kept.core.events import Warned
-from kept.core.ids import SessionId
+from kept.core.ids import SessionId, SourceName
 from kept.core.ports import EventSink
-from kept.core.provenance import label_recalled
+from kept.core.provenance import Kind, Source, label_recalled
 from kept.core.text import JSON
 from kept.core.values import dataclass
 from kept.memory.edits import Target
@@ -72,6 +72,23 @@ def _identity(parts: Parts) -> str:
 
 def _platform_hint(platform: str) -> str:
     return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
+
+
+def list_prompt_sources(parts: Parts, system_message: str | None, platform: str) -> list[tuple[SourceName, str]]:
+    """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
+    found: list[tuple[SourceName, str]] = []
+    for kind in KINDS:
+        for place in dict.fromkeys((parts.folder, project_root(parts.folder))):
+            text = _read_text(place / kind)
+            if text is not None:
+                found.append((Source(Kind.PROJECT, kind).stored, text))
+    if system_message:
+        found.append((Source(Kind.AGENT, platform).stored, system_message))
+    if parts.providers is not None and (block := parts.providers.system_prompt_block()).strip():
+        found.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
+    if parts.skills is not None:
+        found += parts.skills.list_foreign()
+    return found
 
 
 @dataclass(slots=True)

@@ -9,11 +9,11 @@ from kept.core.events import Warned
 from kept.core.ids import MessageId, SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
 from kept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
-from kept.core.provenance import find_recalling_provider, least_trusted
-from kept.core.taint import Context, ContextReader
+from kept.core.provenance import find_loaded_skill, find_recalling_provider, least_trusted
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
 from kept.security.fence import split_blocks
+from kept.security.taint import Context, ContextReader, Surroundings
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,8 @@ class Record:
     sink: EventSink
     prompt: str | None = None
     rows: list[StoredMessage] = field(default_factory=list)
+    surroundings: Surroundings = field(default_factory=Surroundings)
+    """The texts of others that are in the prompt."""
     pruning: JSON = None
     """The pruning mark of the session; see `context.outcome.Pruned`."""
     exists: bool = False
@@ -41,14 +43,15 @@ class Record:
     _waiting: list[NewMessage] = field(default_factory=list)
     _attached: list[tuple[int, InTransaction]] = field(default_factory=list)
     """Writes that commit with the unstored messages, each with the number of those before it."""
-    _read: tuple[list[StoredMessage], int, ContextReader] = field(default_factory=lambda: ([], 0, ContextReader()))
+    _read: tuple[list[StoredMessage], int, ContextReader | None] = field(default_factory=lambda: ([], 0, None))
     """The list of rows that was read, how many of them, and the resulting context."""
 
     def read_context(self) -> Context:
         """Return what the model has in its context: texts of sources, and the person's words."""
         rows, count, reader = self._read
-        if rows is not self.rows:  # a compaction or an undo creates a new list; otherwise rows are only added
-            count, reader = 0, ContextReader()
+        # a compaction or an undo creates a new list; otherwise rows are only added
+        if reader is None or rows is not self.rows:
+            count, reader = 0, ContextReader(surroundings=self.surroundings)
         for row in self.rows[count:]:
             _read_row(row, reader)
         self._read = (self.rows, len(self.rows), reader)
@@ -97,7 +100,7 @@ class Record:
         row = self.rows[-1]
         self.rows[-1] = replace(row, api_content=text)
         if self._read[1] >= len(self.rows):
-            self._read = ([], 0, ContextReader())
+            self._read = ([], 0, None)
         if self._waiting:
             self._waiting[-1] = replace(self._waiting[-1], api_content=text)
         elif self.store is not None and row.id > 0:
@@ -245,11 +248,12 @@ class Record:
 
 def _read_row(row: StoredMessage, reader: ContextReader) -> None:
     """Add the text of a message to the context; recalled memory comes before the message for which it was recalled."""
-    for piece, fenced in split_blocks(row.api_content or ""):
-        provider = find_recalling_provider(piece) if fenced else None
-        if provider is not None:
-            reader.take(provider, piece, is_person=False)
-    reader.take(row.source, row.message.text, is_person=row.origin.is_person(row.message.role))
+    for piece, fenced in split_blocks((row.api_content or "").removeprefix(row.message.text)):
+        source = find_recalling_provider(piece) if fenced else find_loaded_skill(piece)
+        if source is not None:
+            reader.take(source, piece, is_person=False)
+    is_person = row.origin.is_person(row.message.role)
+    reader.take(row.source, row.message.text, is_person=is_person, is_whole=is_person or not row.message.images)
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

@@ -14,9 +14,10 @@ from kept.agent.settings import LimitSettings
 from kept.agent.toolbox import ToolEnvironment, run_tools
 from kept.core.errors import ContextOverflow, KeptError
 from kept.core.events import TextStreamed
-from kept.core.ids import LedgerId, MessageId, SessionId
+from kept.core.ids import LedgerId, MessageId, SessionId, SourceName
 from kept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from kept.core.ports import UnitOfWork
+from kept.core.provenance import UNSTATED, Stated, find_prompt_source
 from kept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
@@ -127,6 +128,8 @@ class Turn:
     images: tuple[ImagePart, ...] = ()
     loaded: str = ""
     """The skill that the person loaded for this message; the model gets it, but it is not part of the message."""
+    source: SourceName | None = None
+    """Where the message came from, if the person did not type all of it."""
     results: tuple[Message, ...] = ()
     """Results of the client's own tools, which continue an earlier turn; such a turn has no message."""
     client_calls: tuple[ToolCall, ...] = ()
@@ -139,6 +142,7 @@ async def take_turn(
     *,
     images: Sequence[ImagePart] = (),
     loaded: str = "",
+    source: Stated = UNSTATED,
 ) -> Answer:
     """Answer one message; the message and the partial answer are stored even when the turn fails.
 
@@ -146,7 +150,10 @@ async def take_turn(
     that the person loaded with the message.
     """
     first_row = _first_row(conversation, goes_on=bool(results))
-    turn = Turn(text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, results=tuple(results))
+    found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+    turn = Turn(
+        text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, source=found, results=tuple(results)
+    )
     conversation.current = turn
     failure: KeptError | None = None
     with conversation.interruptible() as scope:
@@ -223,8 +230,8 @@ async def _store_message(conversation: "Conversation", turn: Turn) -> None:
         from kept.agent.passages import asks_memory
 
         origin = Origin.LOOKUP if asks_memory(turn.text, conversation.now()) else origin
-    said, source = build_user_message(turn.text, turn.images), conversation.parts.speaker
-    message = NewMessage(said, conversation.now(), origin, source=source)
+    sent = build_user_message(turn.text, turn.images)
+    message = NewMessage(sent, conversation.now(), origin, source=turn.source)
     with anyio.CancelScope(shield=True):
         await offload(conversation.store_message, message)
         turn.is_stored = True

@@ -1,11 +1,12 @@
 """Provenance: where a text came from, as values, as they are stored, and as people read them.
 
-What follows from it, that is the rules of taint and policy, is in `core/taint.py`.
+What follows from it, that is the rules of taint and policy, is in `security/taint.py`.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from enum import StrEnum
+from enum import Enum, StrEnum
+from typing import Final, Literal, TypeAlias
 
 from kept.core.ids import SourceName
 from kept.core.text import JSON
@@ -15,10 +16,14 @@ from kept.core.values import dataclass
 class Kind(StrEnum):
     """The kinds of sources, the least trusted last."""
 
+    MESSAGE = "message"
+    """What the person quoted, reported or asked in a message, which is not their own statement."""
     PROJECT = "project"
     """A file of the project that the agent works in."""
     AGENT = "agent"
     """What a connected agent reported by itself; nobody knows what it had read."""
+    OUTSIDE = "outside"
+    """A page that was changed without kept."""
     TOOL = "tool"
     PROVIDER = "provider"
     IMPORT = "import"
@@ -32,8 +37,10 @@ COMMAND_SOURCE = SourceName(f"{Kind.TOOL}:kept")
 RANK = {kind: place for place, kind in enumerate(Kind)}
 """The larger, the less trusted."""
 _WORDS = {
+    Kind.MESSAGE: "the user's",
     Kind.PROJECT: "the project file",
     Kind.AGENT: "the agent",
+    Kind.OUTSIDE: "an edit of the file",
     Kind.TOOL: "the tool",
     Kind.PROVIDER: "the provider",
     Kind.IMPORT: "the import",
@@ -60,8 +67,8 @@ class Source:
 
     @property
     def is_own(self) -> bool:
-        """Whether the source is the project itself, so that nothing that came from it has to wait."""
-        return self.kind is Kind.PROJECT or (self.kind is Kind.TOOL and self.name == _TERMINAL)
+        """Whether the source is the project or the person's message, so that nothing that came from it has to wait."""
+        return self.kind in {Kind.PROJECT, Kind.MESSAGE} or (self.kind is Kind.TOOL and self.name == _TERMINAL)
 
     def __str__(self) -> str:
         """Return it in words for a person or a model: one line without anything that could be read as a sentence."""
@@ -70,6 +77,63 @@ class Source:
         if len(shown) > _MOST_SHOWN_CHARS:
             shown = f"…{shown[-_MOST_SHOWN_CHARS:]}"
         return f"{_WORDS[self.kind]} {shown}".strip()
+
+
+class Basis(StrEnum):
+    """Why a text is tainted."""
+
+    REPEATS = "repeats"
+    """It repeats a source, or may: not all of the source is known."""
+    TURN = "turn"
+    """A source was read in the same turn."""
+    CONTEXT = "context"
+    """A source was read earlier, or may have been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """The source that taints what a model writes, and why; `security/taint.py` finds it."""
+
+    source: SourceName
+    basis: Basis = Basis.REPEATS
+    is_ambient: bool = False
+    """Whether the source accompanies every turn."""
+
+
+class Unstated(Enum):
+    """The source of a message about which a surface says nothing: only the text shows who may have written it."""
+
+    UNSTATED = "unstated"
+
+
+UNSTATED: Final = Unstated.UNSTATED
+Stated: TypeAlias = SourceName | Literal[Unstated.UNSTATED] | None
+"""The source of a message of the user role: None only if a surface knows that the person typed it."""
+
+
+def find_prompt_source(text: str, stated: Stated, program: str) -> SourceName | None:
+    """Return the source of a message: a text of several lines that nobody is known to have typed is the program's."""
+    if stated is not UNSTATED:
+        return stated
+    return Source(Kind.AGENT, program).stored if len(text.strip().splitlines()) > 1 else None
+
+
+ATTACHED = "\n\n["
+"""Begins what was attached to a person's message; their own words come before it."""
+_ATTACHMENT = "attachment "
+
+
+def attached_source(name: str) -> SourceName:
+    """Return the source of a message with a text that the person attached, after `ATTACHED`."""
+    return Source(Kind.FILE, f"{_ATTACHMENT}{name}").stored
+
+
+def find_typed(text: str, source: Source | None) -> str:
+    """Return what the person typed of a message that has this source."""
+    if source is None:
+        return text
+    is_attachment = source.kind is Kind.FILE and source.name.startswith(_ATTACHMENT)
+    return f"\n\n{text}".partition(ATTACHED)[0].strip() if is_attachment else ""
 
 
 def read_source(stored: str) -> Source:
@@ -86,6 +150,11 @@ def describe(stored: SourceName | None) -> str:
 def label(stored: SourceName) -> str:
     """Return the marker that precedes a text that nobody has confirmed."""
     return f"[unverified, from {read_source(stored)}]"
+
+
+def mark_unverified(stored: SourceName, text: str) -> str:
+    """Return a text that nobody has confirmed with its marker: one line, so that no part of it stands unmarked."""
+    return f"{label(stored)} {' '.join(' '.join(text.splitlines()).split())}"
 
 
 def host_of(address: str) -> str:
@@ -134,9 +203,9 @@ _REMOTE = (
     r"(?:view|info|show|search|index|download|pull)\b"
 )
 """Commands whose output other machines write."""
-OWN_TOOLS = frozenset({"memory", "skills_list", "skill_view", "skill_manage", "todo", "write_file", "edit_file"})
+OWN_TOOLS = frozenset({"memory", "skill_manage", "todo", "write_file", "edit_file"})
 """Tools that print only what the person or the agent wrote."""
-_RELAYS = frozenset({"session_search", "delegate_task"})
+_RELAYS = frozenset({"session_search", "delegate_task", "skills_list", "skill_view"})
 """Tools that pass on what others wrote, and name it in their answer."""
 _FILE_TOOLS = frozenset({"read_file", "list_files", "search_files"})
 _CLIENT_NAMES: Mapping[str, str] = {
@@ -188,7 +257,7 @@ def find_call_sources(
     if tool in OWN_TOOLS:
         return ()
     if tool in _RELAYS:
-        return _find_named(answer)
+        return _find_named(answer) if answer else (Source(Kind.TOOL, tool),)
     if tool in _FILE_TOOLS:
         # a file that was read is named without links
         path = answer.get("path") if isinstance(answer, Mapping) else None
@@ -247,16 +316,39 @@ def _is_below(path: str, folder: str) -> bool:
 
 # what providers recall
 
+_FRAME = r"\s*[═━─=_*#~-]{4,}\s*"
+"""A line that could look like the frame of a page."""
 _RECALLED = "Recalled by {name}; nobody has confirmed it:"
 
 
 def label_recalled(text: str, providers: Iterable[str]) -> str:
     """Return what providers recalled, with a first line that says so."""
     named = ", ".join(re.sub(_UNSAFE, "_", name) for name in providers)
-    return f"{_RECALLED.format(name=f'the provider {named}')}\n{text}" if text.strip() else ""
+    lines = [line for line in text.splitlines() if not re.fullmatch(_FRAME, line)]
+    return "\n".join([_RECALLED.format(name=f"the provider {named}"), *lines]) if text.strip() else ""
 
 
 def find_recalling_provider(text: str) -> SourceName | None:
     """Return the provider that recalled a text, None if none did."""
     found = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
     return None if found is None else Source(Kind.PROVIDER, found[1]).stored
+
+
+# skills that the person loads with a message
+
+_LOADED = '[The person loaded the skill "{name}"{source} with this message. Follow it:]'
+
+
+def label_skill(name: str, source: SourceName | None, text: str) -> str:
+    """Return the text of a skill with a first line that names it, and its source if others wrote it."""
+    written = "" if source is None else f" (from {source})"
+    return f"{_LOADED.format(name=name, source=written)}\n\n{text}"
+
+
+def find_loaded_skill(text: str) -> SourceName | None:
+    """Return the source of a skill that was loaded with a message: others, or the person's own; None without one."""
+    pattern = re.escape(_LOADED).replace(r"\{name\}", r"([^\"\n]+)").replace(r"\{source\}", r"(?: \(from (\S.*?)\))?")
+    found = re.search(pattern, text)
+    if found is None:
+        return None
+    return SourceName(found[2]) if found[2] else Source(Kind.MESSAGE, f"skill {found[1]}").stored

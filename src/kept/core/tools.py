@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import cast
 
-from kept.core.ids import OWNER, SessionId, SourceName, UserId
+from kept.core.ids import OWNER, SessionId, UserId
+from kept.core.provenance import Taint
 from kept.core.settings import Toolset
 from kept.core.text import JSON, resource_text
 from kept.core.values import dataclass, field, replace
@@ -68,8 +69,8 @@ class ToolContext:
     active_message_ids: tuple[int, ...] = ()
     """The messages in the model's context now; search excludes exactly these."""
     incognito: bool = False
-    find_taint: Callable[[str], SourceName | None] = field(default=lambda _text: None)
-    """Returns the source that taints a text which the model writes now; see `core/taint.py`."""
+    find_taint: Callable[[str], Taint | None] = field(default=lambda _text: None)
+    """Returns what taints a text which the model writes now; see `security/taint.py`."""
     said: str = ""
     """What the person said in this conversation."""
     extras: Mapping[str, JSON] = field(default_factory=dict)

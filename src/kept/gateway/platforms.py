@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import anyio
 
 from kept.core.errors import ConfigError, KeptError
+from kept.core.provenance import ATTACHED, Kind, Source, attached_source
 from kept.operations.platform_messages import PlatformMessage
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kept.core.ids import SessionId
+    from kept.core.ids import SessionId, SourceName
     from kept.core.messages import ImagePart
     from kept.core.text import JSON
     from kept.operations.conversation_keys import Chat
@@ -225,6 +226,20 @@ def describe_chat(message: PlatformMessage, key: str) -> ChatContext:
 def describe_edit(message: PlatformMessage) -> str:
     """Return the text of an edit as it is added to a conversation."""
     return f"[An earlier message was edited. It now reads:] {name_speaker(message)}"
+
+
+FORWARDED = "[forwarded] "
+"""Begins a message that the person passed on."""
+
+
+def find_message_source(message: PlatformMessage, contents: Sequence[FileContent] = ()) -> SourceName | None:
+    """Return the source of a message that was passed on, or has a text file or a quotation at its end; else None."""
+    if message.text.startswith(FORWARDED):
+        return Source(Kind.FILE, "forwarded message").stored
+    texts = [one.file.name or one.file.kind for one in contents if one.text is not None]
+    if texts:
+        return attached_source(texts[0])
+    return attached_source("quotation") if ATTACHED in message.text else None
 
 
 def join_files(message: PlatformMessage, contents: Sequence[FileContent]) -> PlatformMessage:

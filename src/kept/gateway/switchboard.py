@@ -25,6 +25,7 @@ from kept.gateway.platforms import (
     Undelivered,
     describe_chat,
     describe_edit,
+    find_message_source,
     join_files,
     name_speaker,
 )
@@ -342,7 +343,8 @@ class Switchboard:
         """Return the answer to a message, which may be a command, an edit, or a message for the model."""
         message = job.entry.message
         if message.edits:
-            await offload(slot.agent.add_message, describe_edit(message))
+            text = describe_edit(message)
+            await offload(partial(slot.agent.add_message, source=find_message_source(message)), text)
             return ""
         command = read_command(message.text)
         try:
@@ -368,12 +370,15 @@ class Switchboard:
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
         text, images = name_speaker(message), [one.image for one in contents if one.image is not None]
+        source = find_message_source(message, contents)
         # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)
         job.entry = replace(job.entry, message=message, state=State.RUNNING, session_id=session_id)
         await offload(platform_messages.save_entry, caller, job.entry)
-        async with self._turns.stream(slot, lambda agent: agent.turn(text, images, loaded=loaded)) as turn:
+        async with self._turns.stream(
+            slot, lambda agent: agent.turn(text, images, loaded=loaded, source=source)
+        ) as turn:
             await self._show_drafts(job.platform, self._reply(caller, job, ""), turn)
         answer = turn.result()
         return answer.text or ("Stopped." if answer.interrupted else "(no answer)")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kept.app import Caller, Scope
     from kept.core.events import Event
     from kept.core.ids import SessionId, UserId
+    from kept.core.provenance import Stated
     from kept.gateway.metrics import Metrics
     from kept.operations.conversation_keys import TurnLease
     from kept.operations.models import OfferedModel
@@ -321,9 +322,12 @@ class Turns:
         if turn.answer is not None and not turn.answer.interrupted:
             self._finish_later(slot.agent)
 
-    async def answer(self, caller: Caller, wanted: Wanted, text: str) -> Answer:
+    async def answer(self, caller: Caller, wanted: Wanted, text: str, *, source: Stated) -> Answer:
         """Run a turn for a client that waits for the whole answer."""
-        async with self.slot(caller, wanted) as slot, self.stream(slot, lambda agent: agent.turn(text)) as turn:
+        async with (
+            self.slot(caller, wanted) as slot,
+            self.stream(slot, lambda agent: agent.turn(text, source=source)) as turn,
+        ):
             async for _event in turn.events:
                 continue
         return turn.result()

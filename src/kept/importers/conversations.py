@@ -12,9 +12,9 @@ from kept.core.clock import from_epoch
 from kept.core.ids import SessionId
 from kept.core.messages import Link, NewMessage, Origin, Session
 from kept.core.provenance import accept_claim
-from kept.core.taint import Flow
 from kept.importers.captures import Known, mark_of
 from kept.importers.port import Conversation, Kind
+from kept.security.taint import Flow
 from kept.storage.files import find_project
 
 if TYPE_CHECKING:
@@ -224,7 +224,11 @@ class Conversations:
     def find_sources(self, session_id: SessionId, run: Sequence[Said]) -> list[SourceName | None]:
         """Return where the texts of new messages came from; by default, from the import."""
         facts = self._facts.get(run[0].conversation)
-        flow = Flow(folder=(facts.folder if facts is not None else None) or "", imported=self._imported)
+        flow = Flow(
+            folder=(facts.folder if facts is not None else None) or "",
+            imported=self._imported,
+            program=self._captures.client if facts is not None and facts.kind is Kind.HEADLESS else "",
+        )
         for before in self._store.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
             flow.take(before.message, before.origin)
         found = [(item.provenance, flow.take(item.message, item.origin)) for item in run]

@@ -22,6 +22,8 @@ MOST_CHARS = 100_000
 MOST_TOOL_CHARS = 20_000
 """The longest tool result, argument or thought that is stored whole; transcripts consist mostly of tool output."""
 _TAIL_SHARE = 4
+SHORTENED = "characters left out …]"
+"""Ends the mark of what a shortened text lacks."""
 
 _IMAGES = frozenset(("image", "input_image", "image_url", "localImage", "local_image"))
 _FILES = frozenset(("document", "file", "input_file"))
@@ -161,7 +163,7 @@ def shorten(text: str, most: int) -> str:
         return text
     tail = most // _TAIL_SHARE
     head = most - tail
-    return f"{text[:head]}\n[… {len(text) - most:,} characters left out …]\n{text[-tail:]}"
+    return f"{text[:head]}\n[… {len(text) - most:,} {SHORTENED}\n{text[-tail:]}"
 
 
 def clean_answer(text: str) -> str:

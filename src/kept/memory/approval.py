@@ -264,8 +264,8 @@ def write_memory(
 
 def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author) -> Refused | None:
     """Return why edits must wait for a person because of what their author had read; None if they need not."""
-    from kept.core.provenance import describe, read_source
-    from kept.core.taint import Verdict, find_risks, judge
+    from kept.core.provenance import Basis, Taint, describe, read_source
+    from kept.security.taint import Verdict, find_risks, judge
 
     policy = store.settings.untrusted
     for edit in request.edits:
@@ -273,8 +273,11 @@ def _refuse_untrusted(store: MemoryStore, request: WriteRequest, author: Author)
         source = author.sources.get(text)
         # a verified entry must not be changed because of what a page or a tool said
         takes_away = not isinstance(edit, Add) and policy == "hold" and _is_verified(store, request.target, edit.needle)
-        is_held = judge(text, source, policy) is Verdict.HOLD
-        if source is None or not (is_held or (takes_away and not read_source(source).is_own)):
+        if source is None:
+            continue
+        taint = Taint(source, Basis.CONTEXT if text in author.unrelated else Basis.REPEATS)
+        is_held = judge(text, taint, policy) is Verdict.HOLD
+        if not (is_held or (takes_away and not read_source(source).is_own)):
             continue
         named = ", ".join(find_risks(text)) if is_held else "a change of an entry"
         return Refused(

@@ -158,6 +158,8 @@ class Author:
     """By entry: the untrusted source that a model had read before it wrote the entry."""
     source: SourceName | None = None
     """The import that all other entries come from."""
+    unrelated: frozenset[str] = frozenset()
+    """The entries that repeat nothing of their source."""
 
     def find_source(self, step: Step) -> SourceName | None:
         """Return where the text of a step came from."""
@@ -268,7 +270,7 @@ def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
 
 PERSON = frozenset(("user", "approval"))
 """The origins of edits in which a person wrote or confirmed an entry."""
-_OUTSIDE = ("web:", "file:", "tool:", "provider:", "agent:", "project:")
+_OUTSIDE = ("web:", "file:", "tool:", "provider:", "agent:", "project:", "message:", "outside:")
 """An import runs at a person's command, who chooses what is read; what it brings from elsewhere stays unverified."""
 
 

@@ -216,7 +216,8 @@ class MemoryFiles:
         text = self._read(path)
         if path.page is None:
             return "".join(mask_threats([text], lambda _text: frozenset()))
-        return ENTRY_DELIMITER.join(self._store.mask(path.page, self._store.page(path.page).entries))
+        entries = self._store.page(path.page).entries
+        return ENTRY_DELIMITER.join(self._store.mask(path.page, entries, is_page=True))
 
     def _write(self, path: _Path, text: str) -> None:
         if path.page is not None:

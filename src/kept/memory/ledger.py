@@ -25,10 +25,12 @@ from kept.memory.edits import (
 )
 from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
-from kept.storage.files import APPLICATION_ID
+from kept.storage.files import APPLICATION_ID, make_folder
 from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
+_WATCHED = ".watched"
+"""An empty file: it exists once the pages were compared with the ledger. A new home needs no database for that."""
 
 
 def check_copied_ledger(path: Path) -> list[str]:
@@ -162,6 +164,16 @@ class SqliteLedger:
             return frozenset()
         with self._db.reading() as unit:
             return split_digests(_first(unit, SQL.clean, (self._name(target),)))
+
+    def is_watched(self) -> bool:
+        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
+        return self._path.with_name(_WATCHED).exists()
+
+    def watch(self) -> None:
+        """Record that the pages agree with the rows; from now on a difference is an edit from outside."""
+        marker = self._path.with_name(_WATCHED)
+        make_folder(marker.parent)
+        write_atomically(marker, b"")
 
     def _seal(self, unit: UnitOfWork, numbers: Iterable[int]) -> None:
         """Compute the checksums of rows that were changed, or that an older version wrote."""

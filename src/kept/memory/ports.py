@@ -88,6 +88,12 @@ class Ledger(Protocol):
         Derived data, which may be missing at any time.
         """
 
+    def is_watched(self) -> bool:
+        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
+
+    def watch(self) -> None:
+        """Record that the pages agree with the rows; from now on a difference is an edit from outside."""
+
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
         """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
 

@@ -123,6 +123,13 @@ class PostgresLedger(SqliteLedger):
         newest, write_id = next(iter(numbers))
         return int(newest) - count + 1, int(write_id)
 
+    def is_watched(self) -> bool:
+        """Whether a difference is an edit from outside: always, because pages of a server are no files."""
+        return True
+
+    def watch(self) -> None:
+        """Do nothing: see `is_watched`."""
+
     def purge(self) -> bool:
         """Do nothing: the server's own vacuum removes old versions of rows."""
         return True

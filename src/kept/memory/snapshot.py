@@ -34,10 +34,10 @@ def mask_threats(
     masked = [_mask(entry, unsafe[entry], allowed) if entry in unsafe else entry for entry in entries]
     if not unverified:
         return masked
-    from kept.core.provenance import label  # most pages hold nothing unverified
+    from kept.core.provenance import mark_unverified  # most pages hold nothing unverified
 
     return [
-        f"{label(unverified[entry])} {shown}" if entry in unverified else shown
+        mark_unverified(unverified[entry], shown) if entry in unverified else shown
         for entry, shown in zip(entries, masked, strict=True)
     ]
 
@@ -71,7 +71,8 @@ def render(target: Target, page: Page, shown_entries: Sequence[str]) -> str | No
         return None
     shown = ENTRY_DELIMITER.join(shown_entries)
     pairs = zip(page.entries, shown_entries, strict=True)
-    note = f"{UNVERIFIED}\n" if any(entry != text and text.endswith(entry) for entry, text in pairs) else ""
+    is_marked = any(entry != text and text.startswith("[unverified, ") for entry, text in pairs)
+    note = f"{UNVERIFIED}\n" if is_marked else ""
     return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{note}{shown}"
 
 

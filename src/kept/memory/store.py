@@ -12,11 +12,23 @@ from kept.core.ids import OWNER, LedgerId, UserId
 from kept.core.ports import ignore
 from kept.core.text import JSON
 from kept.core.values import dataclass, field, replace
-from kept.memory.edits import PERSON, Add, Author, Change, Edit, Replace, Step, Target, find_unverified, undone_ids
-from kept.memory.page import Page, apply_edits, clean, find_verdict, preview, refuse_batch, refuse_too_long
+from kept.memory.edits import (
+    PERSON,
+    Add,
+    Author,
+    Change,
+    Edit,
+    Replace,
+    Step,
+    Target,
+    find_unverified,
+    replay,
+    undone_ids,
+)
+from kept.memory.page import Page, apply_edits, clean, find_verdict, page_hash, preview, refuse_batch, refuse_too_long
 from kept.memory.settings import MemorySettings
 from kept.memory.snapshot import mask_threats, render
-from kept.memory.writer import Decide, PageWriter, WrittenPage
+from kept.memory.writer import Decide, PageWriter, WrittenPage, find_outside
 
 if TYPE_CHECKING:
     from kept.core.ids import SourceName
@@ -146,23 +158,53 @@ class MemoryStore:
         """Return the live entries of a page."""
         return list(self.page(target).entries)
 
-    def mask(self, target: Target, entries: Sequence[str]) -> list[str]:
-        """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source."""
+    def mask(self, target: Target, entries: Sequence[str], *, is_page: bool = False) -> list[str]:
+        """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source.
+
+        `is_page` means that they are all of the page as it is now, so that the ledger must know each of them.
+        """
         return mask_threats(
             entries,
             partial(self.allowed_rules, target),
-            unverified=self.list_unverified(target),
+            unverified=self.list_unverified(target, entries if is_page else ()),
             clean=partial(self._read_clean, target),
         )
 
-    def list_unverified(self, target: Target) -> "Mapping[str, SourceName]":
-        """Return the entries of a page that came from a source and that no person confirmed, each with its source."""
-        if self.settings.untrusted == "allow":
+    def list_unverified(self, target: Target, entries: Sequence[str] | None = None) -> "Mapping[str, SourceName]":
+        """Return the entries of a page that came from a source and that no person confirmed, each with its source.
+
+        `entries` are those of the page, if the caller has read it; without any, the ledger alone is asked.
+        """
+        if self.settings.untrusted == "allow" or target not in self.targets:
             return {}
         try:
-            return find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+            known = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+            live = self.pages.read(target).entries if entries is None else tuple(entries)
+            return {**known, **self._find_unrecorded(target, live)}
         except StorageError:
             return {}
+
+    def _find_unrecorded(self, target: Target, entries: tuple[str, ...]) -> "Mapping[str, SourceName]":
+        """Return the entries that were put on a page without kept since the last write."""
+        newest = self.ledger.newest(target) if entries else None
+        if not entries or page_hash(entries) == (newest.page_after if newest is not None else ""):
+            return {}
+        return find_outside(target, replay(self.ledger.rows(target)), entries) if self.ledger.is_watched() else {}
+
+    def record_outside_edits(self) -> None:
+        """Record what was changed on the pages without kept; the first time, take them as the person's own set-up."""
+        is_watched = self.ledger.is_watched()
+        stores = [self] if is_watched else [self, *self.projects()]
+        for store in stores:
+            for target in store.targets:
+                store._record_page(target)  # noqa: SLF001 - the same memory, of another project
+        if not is_watched:
+            self.ledger.watch()
+
+    def _record_page(self, target: Target) -> None:
+        newest = self.ledger.newest(target)
+        if page_hash(self.pages.read(target).entries) != (newest.page_after if newest is not None else page_hash(())):
+            self._writer.record_outside_edits(target)
 
     def _read_clean(self, target: Target) -> Collection[bytes]:
         """Return the digests of entries in which the scanner found nothing when they were written."""
@@ -175,6 +217,7 @@ class MemoryStore:
         """Read the pages and freeze their blocks until the next call."""
         with suppress(StorageError):  # a home that cannot be written can still be read
             self.pages.prepare()
+            self.record_outside_edits()
         self._frozen = {target: self._render(target) for target in self.targets}
         return self._frozen
 
@@ -193,7 +236,7 @@ class MemoryStore:
 
             self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
             return None
-        return render(target, page, self.mask(target, page.entries))
+        return render(target, page, self.mask(target, page.entries, is_page=True))
 
     def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
         """Return the scanner rules that a person allowed for this entry and did not undo."""
@@ -253,6 +296,10 @@ class MemoryStore:
 
     def write(self, target: Target, decide: Decide, author: Author, *, repair: bool = False) -> Outcome | Refused:
         """Run the write cycle with a decision of the caller (undo, repair, restore)."""
+        if not repair:
+            with suppress(StorageError):  # the write itself reports what is wrong with the ledger
+                if not self.ledger.is_watched():
+                    self.record_outside_edits()
         result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
         if isinstance(result, Refused):
             return self._mask_matches(target, result)

@@ -6,6 +6,7 @@ from typing import TypeAlias, cast
 
 from kept.core.errors import KeptError, Reason, Refused
 from kept.core.ids import SourceName, new_group_id
+from kept.core.provenance import Basis, Kind, Taint, read_source
 from kept.core.text import JSON
 from kept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
 from kept.core.values import dataclass, replace
@@ -193,11 +194,13 @@ class MemoryTool:
 
     def _write(self, request: WriteRequest, context: ToolContext) -> Mapping[str, JSON]:
         # the user is the store's; a context cannot name another one
+        taints = self._find_taints(request, context)
         author = Author(
             origin=context.origin,
             session_id=context.session_id,
             group_id=context.group_id or new_group_id(),
-            sources=self._find_sources(request, context),
+            sources={text: taint.source for text, taint in taints.items()},
+            unrelated=frozenset(text for text, taint in taints.items() if taint.basis is not Basis.REPEATS),
         )
         result = write_memory(self._store, self._approvals, request, author)
         if isinstance(result, Refused):
@@ -207,24 +210,32 @@ class MemoryTool:
         self._failed = 0
         return self._confirm(result.outcome)
 
-    def _find_sources(self, request: WriteRequest, context: ToolContext) -> dict[str, SourceName]:
+    def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
         """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
-        unverified = self._store.list_unverified(request.target)
-        found: dict[str, SourceName] = {}
+        unverified = self._store.list_unverified(request.target, ())
+        found: dict[str, Taint] = {}
         for edit in request.edits:
             text = subject_of(edit)
-            source = context.find_taint(text)
-            if source is None and unverified and not isinstance(edit, Remove):
-                source = self._find_repeated(text, unverified, context)
-            if source is not None:
-                found[text] = source
+            taint = context.find_taint(text)
+            if unverified and not isinstance(edit, Remove) and (taint is None or taint.basis is not Basis.REPEATS):
+                repeated = self._find_repeated(text, unverified, context)
+                # of an agent that nobody can see into, it is not known that it read anything
+                is_seen = repeated is not None and read_source(repeated).kind is not Kind.AGENT
+                taint = Taint(repeated, Basis.REPEATS if is_seen else Basis.CONTEXT) if repeated is not None else taint
+            if taint is not None and not self._is_of_project(taint, request.target):
+                found[text] = taint
         return found
+
+    @staticmethod
+    def _is_of_project(taint: Taint, target: Target) -> bool:
+        """Whether a text repeats the instructions of the project, and is for its own page."""
+        return target is Target.PROJECT and taint.is_ambient and read_source(taint.source).kind is Kind.PROJECT
 
     def _find_repeated(
         self, text: str, unverified: Mapping[str, SourceName], context: ToolContext
     ) -> SourceName | None:
         """Return the source of an unverified entry that a text repeats in other words."""
-        from kept.core.taint import echoes
+        from kept.security.taint import echoes
 
         said = context.said.casefold()
         return next((source for entry, source in unverified.items() if echoes(text, entry, said)), None)
@@ -247,7 +258,7 @@ class MemoryTool:
             "used_chars": len(page.text),
             "char_limit": page.limit,
             "entry_count": len(page.entries),
-            "entries": self._store.mask(target, page.entries),
+            "entries": self._store.mask(target, page.entries, is_page=True),
         }
 
     def _refuse(self, refused: Refused, target: Target | None) -> Mapping[str, JSON]:

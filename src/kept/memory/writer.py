@@ -4,13 +4,14 @@ import hashlib
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import Busy, Reason, Refused, StorageError, UsageError
-from kept.core.ids import LedgerId
+from kept.core.ids import LedgerId, SourceName
+from kept.core.provenance import Kind, Source
 from kept.core.values import dataclass
 from kept.memory.edits import Author, Change, Target, replay, steps_between
 from kept.memory.page import Page, StoredPage, find_drift, page_hash
@@ -91,6 +92,12 @@ class PageWriter:
         self._report(target, change, ids, author)
         return WrittenPage(after, change, tuple(ids), self._warn(trouble))
 
+    def record_outside_edits(self, target: Target) -> None:
+        """Record what was changed on a page without kept."""
+        with self._pages.lock(target, timeout_seconds=self._timeout_seconds):
+            stored = self._pages.read(target)
+            settle(self._ledger, target, stored.entries, now=self._clock.now().timestamp(), stamp=stored.stamp)
+
     def _replay(self, target: Target, limit: int) -> tuple[Page, str]:
         try:
             return Page(replay(self._ledger.rows(target)), limit), ""
@@ -170,7 +177,15 @@ def settle(ledger: "Ledger", target: Target, entries: tuple[str, ...], *, now: f
         return
     known = replay(ledger.rows(target))
     change = Change(entries, steps_between(known, entries))
-    ledger.append(target, change, known, author=Author(origin="outside"), now=now)
+    # what is there when kept first looks at a home is the person's own set-up
+    sources = find_outside(target, known, entries) if ledger.is_watched() else {}
+    ledger.append(target, change, known, author=Author(origin="outside", sources=sources), now=now)
+
+
+def find_outside(target: Target, known: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
+    """Return the entries that no write of kept put on a page, each with that as its source."""
+    source = Source(Kind.OUTSIDE, FILE_NAMES.get(target, "MEMORY.md")).stored
+    return {entry: source for entry in entries if entry not in known}
 
 
 FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kept.app.caller import Caller
-    from kept.core.ids import SessionId
-    from kept.core.taint import Context
+    from kept.core.ids import SessionId, SourceName
     from kept.core.text import JSON
     from kept.importers.capture import Capture, Purpose
     from kept.importers.captures import Tally
     from kept.importers.port import Source
     from kept.importers.spool import Spool, Waiting, WaitingTurn
+    from kept.security.taint import Context
 
 log = logging.getLogger(__name__)
 
@@ -180,15 +180,17 @@ _TURN_MESSAGES = 50
 def read_running_turn(caller: Caller, client: str) -> Context:
     """Return what the model of a connected agent has read in its running turn, from its transcript.
 
-    Empty if no transcript is written, or none that belongs to the folder of this process.
+    Its context holds more than a transcript shows, so whatever the person did not assert is the agent's at best.
+    Without a transcript that belongs to the folder of this process, nothing is known of what the person said.
     """
-    from kept.core.taint import Context
     from kept.importers.port import find_source
     from kept.operations.hooks import may_capture
+    from kept.security.taint import Context
 
     reader = find_source(client)
+    unknown = Context(unseen=_name_agent(client))
     if reader is None or not may_capture(caller, client):
-        return Context()
+        return unknown
     paths = [path for root in reader.find_roots(caller.app.environ) if root.exists()
              for path in reader.list_transcripts(root)]  # fmt: skip
     moments = {path: path.stat().st_mtime for path in paths if path.exists()}
@@ -197,14 +199,21 @@ def read_running_turn(caller: Caller, client: str) -> Context:
         found = _read_turn(caller, client, reader, path)
         if found is not None:
             return found
-    return Context()
+    return unknown
+
+
+def _name_agent(client: str) -> SourceName:
+    from kept.core.provenance import Kind, Source
+
+    return Source(Kind.AGENT, client).stored
 
 
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from kept.core.messages import Origin
-    from kept.core.taint import ContextReader, Flow
-    from kept.importers.port import Conversation, Said, Unusable
+    from kept.importers.port import Conversation, Kind, Said, Unusable
+    from kept.importers.wording import SHORTENED
+    from kept.security.taint import ContextReader, Flow
     from kept.storage.files import find_project
 
     position = open_capture(caller, client).read_position(str(path.absolute()))
@@ -217,18 +226,21 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
     with closing(reading):
         items = list(reading)
     said = [item for item in items if isinstance(item, Said)]
-    folder = next((item.folder for item in reversed(items) if isinstance(item, Conversation)), None)
+    facts = next((item for item in reversed(items) if isinstance(item, Conversation)), None)
+    folder = facts.folder if facts is not None else None
     session = find_session(caller, client, said[-1].conversation) if said else None
     stored = caller.space.sessions.edges(session, first=0, last=_TURN_MESSAGES)[1] if session is not None else []
     known = caller.space.sessions.session(session) if session is not None else None
     project = find_project(folder) if folder else known.project if known is not None else None
     if not said or project != find_project(str(caller.app.folder)):
         return None
-    flow = Flow(folder=folder or "")
+    flow = Flow(folder=folder or "", program=client if facts is not None and facts.kind is Kind.HEADLESS else "")
     told = [(one.message, one.origin) for one in stored] + [(one.message, one.origin) for one in said]
-    context = ContextReader()
+    context = ContextReader(unseen=_name_agent(client))
     for message, origin in told:
-        context.take(flow.take(message, origin), message.text, is_person=origin is Origin.PERSON)
+        is_whole = not message.images and SHORTENED not in message.text
+        is_person = origin is Origin.PERSON
+        context.take(flow.take(message, origin), message.text, is_person=is_person, is_whole=is_person or is_whole)
     return context.context()
 
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 from kept.app.caller import Scope
 from kept.core.ids import MessageId, SessionId, new_session_id
 from kept.core.messages import Link, Message, NewMessage, Origin, Role, Session
-from kept.core.taint import Flow
 from kept.core.text import dumps
 from kept.operations.conversation_keys import find_session, set_session
+from kept.security.taint import Flow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -310,7 +310,7 @@ def append_messages(
     """Append what is `stored` of messages that follow those of `after`; return the messages with their rows."""
     moment = caller.app.clock.now().timestamp()
     last = len(stored) - 1
-    flow = Flow()
+    flow = Flow(program="api")
     for before in caller.space.sessions.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
         flow.take(before.message, before.origin)
     new = [

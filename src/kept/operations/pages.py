@@ -51,7 +51,11 @@ def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: b
 
     store = caller.space.memory
     views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(store, target))
-    masked = {one.target: tuple(store.mask(one.target, one.page.entries)) for one in views if one.page is not None}
+    masked = {
+        one.target: tuple(store.mask(one.target, one.page.entries, is_page=True))
+        for one in views
+        if one.page is not None
+    }
     # most homes have no pending writes: do not load what reads them
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
     return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0)

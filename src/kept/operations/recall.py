@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kept.core.messages import Session
     from kept.core.search import FoundMessage
     from kept.sessions.search.discovery import Match
+    from kept.sessions.search.occurrences import Marker
 
 BLOCK_CHARS = 8_000
 """The whole block. Claude Code cuts above 10,000 characters, Codex above about 2,500 tokens."""
@@ -196,7 +197,8 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     """Return at most three passages of which the search is confident; None without any, or without a question."""
     from kept.core.messages import Role
     from kept.core.search import SearchRequest
-    from kept.sessions.search.discovery import find_conversations
+    from kept.sessions.search.discovery import find_conversations, repeats_question
+    from kept.sessions.search.occurrences import Marker
 
     begun = time.perf_counter()
     query = read_question(prompt)
@@ -213,13 +215,17 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
     )
     found = find_conversations(store, request)
     # tool output may be an attack, and nobody requested it here; a filter in the search would double its time
+    marker = Marker(tuple(found.found.terms))
     matches = [match for match in found.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
+    # what an agent wrote into a call may be the text of others, and it has no source of its own
+    matches = [match for match in matches if marker.is_said(match.message.message)]
+    matches = [match for match in matches if not repeats_question(match.message, query)]
     if not matches:
         return None
     scores = {hit.message_id: hit for hit in found.found.messages}
     shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
     opening = "prompt_passages.md" if recipient.has_tools else "proxy_passages.md"
-    text = build_memory_context_block(_render_passages(matches, found.found.terms, opening))
+    text = build_memory_context_block(_render_passages(matches, marker, opening))
     spent = (time.perf_counter() - begun) * 1_000
     return PromptRecall(text, shown, len(found.found.messages), spent, query)
 
@@ -237,21 +243,20 @@ def read_question(prompt: str) -> str | None:
     return query if len(telling) + len(pairs) >= _LEAST_WORDS else None
 
 
-def _render_passages(matches: Sequence[Match], terms: Sequence[str], opening: str) -> str:
-    from kept.sessions.recall import SHORTENED, when
-    from kept.sessions.search.occurrences import Marker
+def _render_passages(matches: Sequence[Match], marker: Marker, opening: str) -> str:
+    from kept.sessions.recall import SHORTENED, find_unconfirmed, when
 
-    marker = Marker(tuple(terms))
     parts = [resource_text("kept.operations", opening).strip()]
     for match in matches:
-        text = marker.show(match.message.message)
+        text = match.message.message.display_text
         if len(text) > PASSAGE_CHARS:
             text = marker.around(text, width=PASSAGE_CHARS) + SHORTENED
         who = "you" if match.message.message.role.value == "user" else "assistant"
         source = message_source(who, when(match.message.timestamp), match.session.id, match.message.id)
-        if match.message.source is not None:
-            from kept.core.provenance import label  # most passages need no label
+        unconfirmed = find_unconfirmed(match.message)
+        if unconfirmed is not None:
+            from kept.core.provenance import mark_unverified  # most passages need no mark
 
-            text = f"{label(match.message.source)} {text}"
+            text = mark_unverified(unconfirmed, text)
         parts.append(quote(text, source))
     return "\n\n".join(parts)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, cast
 from kept.app.caller import Scope
 from kept.config.settings import nearest
 from kept.core.errors import Reason, Refused, UsageError
-from kept.core.provenance import COMMAND_SOURCE
+from kept.core.provenance import COMMAND_SOURCE, Taint
 from kept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
-from kept.core.values import replace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +36,9 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
     unknown = find_unknown_argument(tools[name].schema.parameters, arguments)
     if unknown is not None:
         return unknown.as_json()
-    context = ToolContext(session_id=caller.session_id, user_id=caller.user)
-    if caller.why_no_person:  # an agent in another program runs it, and nobody knows what it had read
-        context = replace(context, find_taint=lambda _text: COMMAND_SOURCE)
+    # an agent in another program runs it, and nobody knows what it had read; else the person runs it themselves
+    taint = Taint(COMMAND_SOURCE) if caller.why_no_person else None
+    context = ToolContext(session_id=caller.session_id, user_id=caller.user, find_taint=lambda _text: taint)
     return tools[name].call(arguments, context)
 
 
@@ -78,10 +77,15 @@ def run_shared_tool(
     tools = {tool.schema.name: tool for tool in caller.space.core_tools()}
     if name not in tools:
         return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
-    context = ToolContext(session_id=caller.session_id, user_id=caller.user, platform=client)
+    from kept.security.taint import Context
+
+    before = Context()
     if name in _WRITING:
         from kept.operations.capture import read_running_turn
 
         before = read_running_turn(caller, client)
-        context = replace(context, find_taint=before.find_taint, said="\n".join(before.said))
+    context = ToolContext(
+        session_id=caller.session_id, user_id=caller.user, platform=client,
+        find_taint=before.find_taint, said="\n".join(before.said),
+    )  # fmt: skip
     return tools[name].call(arguments, context)

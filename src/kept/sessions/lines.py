@@ -21,7 +21,7 @@ from kept.core.messages import (
 )
 from kept.core.provenance import accept_claim
 from kept.core.text import JSON
-from kept.core.values import dataclass, field
+from kept.core.values import dataclass, field, replace
 from kept.security.fence import shown_thinking
 from kept.sessions.moments import from_program
 from kept.sessions.records import storable
@@ -90,6 +90,31 @@ def parse_all(
             yield read_line(value, source=source, imported=imported)
         except BadLine as bad:
             yield bad
+
+
+_OWN_CHATS = frozenset(("cli", "chat"))
+"""The sources of conversations in this terminal, which `kept chat -c` continues."""
+
+
+def distrust(line: Line, *, source: str, now: float) -> Line:
+    """Return a line of a file that this home did not write, without what would act unseen when it is continued.
+
+    The prompt, the notes and the text that was sent in place of a message are read by a model only. Nothing in the
+    file is newer than now, and no conversation in it is one of this terminal.
+    """
+    session = line.session
+    moments = {name: min(moment, now) for name in ("started", "ended", "last_active")
+               if (moment := getattr(session, name)) is not None}  # fmt: skip
+    if session.source in _OWN_CHATS or any(getattr(session, name) != moment for name, moment in moments.items()):
+        session = replace(session, source=source if session.source in _OWN_CHATS else session.source, **moments)
+    if isinstance(line, SessionLine):
+        return replace(line, session=session, system_prompt=None, notes={})
+    new, state = line.new, line.state
+    if new.api_content is not None or new.timestamp > now:
+        new = replace(new, api_content=None, timestamp=min(new.timestamp, now))
+    if new.message.role is Role.SYSTEM and state is State.ACTIVE:
+        state = State.COMPACTED  # it is shown and found, and no model takes it for a message of the person
+    return replace(line, session=session, new=new, state=state)
 
 
 def _load(raw: bytes) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import StorageError
-from kept.core.ids import MessageId
-from kept.core.messages import Passage, Role, Session, StoredMessage
+from kept.core.ids import MessageId, SourceName
+from kept.core.messages import Origin, Passage, Role, Session, StoredMessage
 from kept.core.text import JSON, Written, dumps
 from kept.core.values import dataclass, replace, unguarded
 
@@ -190,15 +190,24 @@ def shown(
     }
     if is_anchor:
         value["anchor"] = True
-    if message.source is not None or said.role is Role.TOOL:
-        value |= describe_source(message)
+    value |= describe_source(message)
     return value
+
+
+def find_unconfirmed(message: StoredMessage) -> SourceName | None:
+    """Return where a text came from that is not its author's own statement, None for one that is."""
+    if message.source is not None or message.origin is not Origin.PERSON:
+        return message.source
+    from kept.security.speech import find_unasserted  # its expressions take time to load
+
+    return find_unasserted(message.message.text)
 
 
 def describe_source(message: StoredMessage) -> dict[str, JSON]:
     """Return where the text of a message came from, as an answer names it; empty for its author's own words."""
-    if message.source is not None:
-        return {"from": message.source}
+    source = find_unconfirmed(message)
+    if source is not None:
+        return {"from": source}
     if message.message.role is not Role.TOOL:
         return {}
     from kept.core.provenance import OWN_TOOLS  # most passages hold no output of tools

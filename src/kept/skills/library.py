@@ -5,7 +5,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from kept.core.clock import SystemClock
+from kept.core.errors import StorageError
+from kept.core.ids import SourceName
 from kept.core.ports import Clock, Documents
+from kept.core.provenance import Kind as SourceKind
+from kept.core.provenance import Source
 from kept.core.text import resource_text
 from kept.core.values import dataclass
 from kept.skills.document import Document, read_skill
@@ -19,6 +23,8 @@ from kept.skills.usage import OutcomeLog, UsageFile, Use
 from kept.skills.versions import Versions, fingerprint, state_of
 
 _LINE_CHARS = 140
+_OWN = frozenset({Kind.HOME, Kind.OWNER, Kind.BUNDLED})
+"""The folders whose skills nobody else wrote, unless they were installed from a source."""
 _GENERAL = "general"
 _LEAST_LINE_TOKENS = 3
 
@@ -102,6 +108,16 @@ def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
     return groups
 
 
+def _list_installed(home: Path) -> frozenset[str] | None:
+    """Return the folders of skills that were installed from a source; None if that cannot be read."""
+    from kept.skills.hub.sources import LockFile  # most uses of a library ask for no sources
+
+    try:
+        return frozenset(str(home / row.place) for row in LockFile(home).read().values())
+    except StorageError:
+        return None
+
+
 def _shorten(description: str) -> str:
     text = " ".join(description.split())
     return text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1].rstrip() + "…"
@@ -179,6 +195,18 @@ class SkillLibrary:
         if self.path.is_dir():
             self._index.save()
         return Contents(skills, tuple(problems), tuple(collisions))
+
+    def find_sources(self, skills: Sequence[Skill]) -> dict[str, SourceName]:
+        """Return the sources of the skills that others wrote: not the user, the owner or kept itself."""
+        homes = {skill.root.path for skill in skills if skill.root.kind in {Kind.HOME, Kind.OWNER}}
+        installed = {home: _list_installed(home) for home in homes}
+        found: dict[str, SourceName] = {}
+        for skill in skills:
+            places = installed.get(skill.root.path, frozenset())
+            if skill.root.kind not in _OWN or places is None or skill.where in places:
+                kind = SourceKind.PROJECT if skill.root.kind is Kind.PROJECT else SourceKind.FILE
+                found[skill.name] = Source(kind, f"skills/{skill.name}").stored
+        return found
 
     def skills(self) -> list[Skill]:
         """Return every skill that is not disabled, sorted by name."""

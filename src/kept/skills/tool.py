@@ -1,15 +1,17 @@
 """The three skill tools of the agent, and the parsing of their arguments."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
 from kept.core.errors import Reason, Refused, StorageError
+from kept.core.ids import SourceName
 from kept.core.ports import Documents
-from kept.core.provenance import read_source
+from kept.core.provenance import FROM, Basis, Taint, read_source
 from kept.core.text import JSON, is_encodable
 from kept.core.tools import Tool, ToolContext, skill_schemas
+from kept.core.values import replace
 from kept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from kept.skills.document import compose
 from kept.skills.editor import SkillEditor
@@ -158,7 +160,7 @@ class SkillTools:
             self.library.usage.record_view(name, used=True)
         except StorageError as error:
             log.warning("use of %s not counted: %s", name, error.message)
-        return invocation(shown)
+        return invocation(shown, self.library.find_sources([shown.skill]).get(shown.skill.name))
 
     def settle(self, session_id: str, *, turn: int, tool_errors: int, finished: bool) -> list[str]:
         """Write an outcome row for every skill that the turn used, and return their names."""
@@ -175,6 +177,12 @@ class SkillTools:
         """Record that the person corrected this turn, against the skills that it used."""
         self.library.outcomes.correct(session_id, turn)
 
+    def list_foreign(self) -> Sequence[tuple[SourceName, str]]:
+        """Return the descriptions of the skills that others wrote, with their sources."""
+        skills = self.library.usable()
+        sources = self.library.find_sources(skills)
+        return [(sources[skill.name], skill.description) for skill in skills if skill.name in sources]
+
     def _list(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = check_arguments(arguments, ("category", "query"), required=())
         if refused is not None:
@@ -190,7 +198,7 @@ class SkillTools:
             chosen = [ranked.skill for ranked in rank(query[:2_000], chosen)]
         answer: dict[str, JSON] = {
             "success": True,
-            "skills": [_row(skill) for skill in chosen[:MOST_LISTED]],
+            "skills": self._describe(chosen[:MOST_LISTED]),
             "count": min(len(chosen), MOST_LISTED),
             "total": len(chosen),
             "categories": counts,
@@ -202,6 +210,10 @@ class SkillTools:
         elif query.strip() and not chosen:
             answer["hint"] = "No skill shares a word with the query. Try other words, or work without one."
         return answer
+
+    def _describe(self, skills: list[Skill]) -> list[JSON]:
+        sources = self.library.find_sources(skills)
+        return [_row(skill) | ({FROM: sources[skill.name]} if skill.name in sources else {}) for skill in skills]
 
     def _view(self, arguments: Arguments, context: ToolContext) -> Mapping[str, JSON]:
         refused = check_arguments(arguments, ("name", "file_path"), required=("name",))
@@ -215,6 +227,9 @@ class SkillTools:
             shown = view(self.library, name, session_id=context.session_id)
         if isinstance(shown, Refused):
             return shown.as_json()
+        source = self.library.find_sources([shown.skill]).get(shown.skill.name)
+        if source is not None:
+            shown = replace(shown, answer={**shown.answer, FROM: source})
         if context.incognito:
             return shown.answer
         self.note_used(context.session_id, shown.skill.name, shown.version)
@@ -308,8 +323,10 @@ class SkillTools:
         return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
 
 
-def _author(context: ToolContext, source: str | None) -> Author:
-    return Author(context.origin, context.session_id, trust=Trust.AGENT, source=source or "")
+def _author(context: ToolContext, taint: Taint | None) -> Author:
+    # what was read in earlier turns and is not repeated did not teach the skill
+    source = "" if taint is None or taint.basis is Basis.CONTEXT else taint.source
+    return Author(context.origin, context.session_id, trust=Trust.AGENT, source=source)
 
 
 def _written(change: Change) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kept.core.errors import Reason, Refused
+from kept.core.ids import SourceName
+from kept.core.provenance import label_skill
 from kept.core.text import JSON
 from kept.core.values import dataclass
 from kept.skills.document import Document, list_items
@@ -161,10 +163,9 @@ def _hint(name: str, linked: Mapping[str, list[str]], *, ready: bool) -> str:
     return " ".join(hints)
 
 
-def invocation(shown: View) -> str:
-    """Return what the model gets with the message `/skill-name REQUEST`."""
-    body = str(shown.answer["content"]).strip()
-    return f'[The person loaded the skill "{shown.skill.name}" with this message. Follow it:]\n\n{body}'
+def invocation(shown: View, source: SourceName | None) -> str:
+    """Return what the model gets with the message `/skill-name REQUEST`; `source` is whose skill it is."""
+    return label_skill(shown.skill.name, source, str(shown.answer["content"]).strip())
 
 
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

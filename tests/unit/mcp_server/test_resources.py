@@ -27,7 +27,8 @@ def test_pages_ledger_sessions_and_skills_can_be_attached(wire):
     assert "Prefers green tea." in texts["kept://memory/USER.md"]
     assert texts["kept://memory/MEMORY.md"] == "# MEMORY.md (empty)"
     (edit,) = json.loads(texts["kept://memory/ledger"])
-    assert (edit["after"], edit["origin"], edit["undone"]) == ("Prefers green tea.", "agent", False)
+    shown = "[unverified, from the agent claude-code] Prefers green tea."
+    assert (edit["after"], edit["origin"], edit["undone"]) == (shown, "agent", False)
     assert json.loads(texts["kept://sessions/recent"])[0]["session_id"] == session_id
     assert "greenhouse" in read(wire, f"kept://sessions/{session_id}")
     assert any(uri.startswith("kept://skills/") for uri in texts)

@@ -61,9 +61,11 @@ def test_memory_saves_and_memory_read_shows(wire):
     saved = wire.value("memory", target="user", action="add", content="Prefers green tea.")
     page = wire.text("memory_read", target="user")
 
-    assert saved["entries"] == ["Prefers green tea."]
+    # nobody knows what the client's model has read
+    shown = "[unverified, from the agent claude-code] Prefers green tea."
+    assert saved["entries"] == [shown]
     assert page.startswith("# USER.md (1 entries")
-    assert page.endswith("\n\nPrefers green tea.")
+    assert page.endswith(f"\n\n{shown}")
     assert "# MEMORY.md (empty)" in wire.text("memory_read")
     assert "use memory, user" in wire.failure("memory_read", target="nobody")
     assert "next:" in wire.failure("memory", target="x")

@@ -218,6 +218,8 @@ def test_an_edit_reads_its_page_once(folder, tmp_path):
     pages = CountedPages(folder)
     store = MemoryStore(Storage(pages, SqliteLedger(folder / "ledger.db")))
     tool = MemoryTool(store, Approvals(tmp_path / "pending", store)).tool()
+    store.load()
+    pages.reads = 0
 
     answer = tool.call({"action": "add", "target": "memory", "content": "the staging server is heron"}, ToolContext())
 

@@ -96,7 +96,7 @@ def read_files(home, *folders):
     found = {}
     for folder in folders:
         for path in sorted((home / folder).rglob("*")):
-            if path.is_file() and not path.name.endswith((".lock", "-wal", "-shm", ".cache.json", ".db")):
+            if path.is_file() and not path.name.endswith((".lock", "-wal", "-shm", ".cache.json", ".db", ".watched")):
                 found[path.relative_to(home).as_posix()] = path.read_bytes()
     return found
 

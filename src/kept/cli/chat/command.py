@@ -22,6 +22,7 @@ from kept.cli.terminal import (
     wrap,
 )
 from kept.core.errors import KeptError, StorageError, Unreadable
+from kept.core.provenance import UNSTATED
 from kept.core.text import JSON
 from kept.memory.writer import FILE_NAMES
 from kept.operations import pages
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from kept.agent.turn import Answer, SavedEntry
     from kept.app import Caller
     from kept.cli.chat.slash import Slash
+    from kept.core.provenance import Stated
 
 
 CONNECT = (
@@ -90,14 +92,14 @@ def chat(
                     break
 
 
-def exchange(slash: "Slash", line: str, *, loaded: str = "") -> None:
+def exchange(slash: "Slash", line: str, *, loaded: str = "", source: "Stated" = None) -> None:
     """Send one message, show the answer and what was saved, and start a review if one is due.
 
     `loaded` is the skill that the person loaded with the message.
     """
     slash.screen.begin()
     slash.screen.is_verbatim = slash.talk.agent.parts.model is None
-    answer = slash.talk.turn(line, loaded=loaded)
+    answer = slash.talk.turn(line, loaded=loaded, source=source)
     slash.screen.end()
     if answer.interrupted:
         note("(interrupted; the answer so far is stored)")
@@ -228,7 +230,7 @@ def run(
         )
         wait = app.settings.review.exit_wait_seconds
         with run_curator_after(caller, incognito=incognito), open_talk(agent, exit_wait_seconds=wait) as talk:
-            answer = talk.turn(text)
+            answer = talk.turn(text, source=UNSTATED)
             if as_json:
                 print_json(_as_json(answer))
             else:

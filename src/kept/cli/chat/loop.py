@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kept.agent.settings import Approvals
     from kept.agent.turn import Answer
     from kept.agent.workspace import Workspace
+    from kept.core.provenance import Stated
     from kept.core.tools import Tool
 
 
@@ -52,9 +53,9 @@ class Talk:
     """When Ctrl-C was last pressed, on the monotonic clock."""
     _review: "Future[Any] | None" = None
 
-    def turn(self, text: str, *, loaded: str = "") -> "Answer":
+    def turn(self, text: str, *, loaded: str = "", source: "Stated") -> "Answer":
         """Answer one message; pressing Ctrl-C once stops the turn, twice exits."""
-        answer: Answer = self.run(partial(self.agent.turn, text, loaded=loaded))
+        answer: Answer = self.run(partial(self.agent.turn, text, loaded=loaded, source=source))
         return answer
 
     def _await_result(self, running: "Future[Any]") -> Any:

@@ -10,6 +10,7 @@ from kept.agent.offload import offload
 from kept.core.events import TextStreamed, ToolFinished
 from kept.core.ids import random_hex
 from kept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, Role, TextDelta, ToolCall, Usage
+from kept.core.provenance import UNSTATED
 from kept.gateway.turns import Slot, Turns, Wanted
 from kept.operations import client_histories, models
 from kept.operations.client_histories import ClientMessage, hash_message
@@ -109,7 +110,7 @@ async def _run_turn(
     async def run(agent: Agent) -> Answer:
         if new[0].role is Role.TOOL:
             return await agent.continue_turn(new)
-        return await agent.turn(new[0].text or new[0].display_text, new[0].images)
+        return await agent.turn(new[0].text or new[0].display_text, new[0].images, source=UNSTATED)
 
     shown: list[str] = []
     is_apart = False

@@ -14,6 +14,7 @@ from kept.app import Caller
 from kept.core.errors import KeptError
 from kept.core.events import Event
 from kept.core.ids import random_hex
+from kept.core.provenance import UNSTATED
 from kept.core.text import JSON
 from kept.gateway.answers import json_response
 from kept.gateway.requests import Writer, get_turns
@@ -56,7 +57,7 @@ async def chat(request: Request, caller: Writer, body: ChatRequest) -> Response:
     wanted = await offload(partial(choose, caller, body.session, model=body.model, incognito=body.incognito))
     if body.stream:
         return StreamedAnswer(lambda write: _stream(turns, caller, wanted, body, write))
-    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.message))
+    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, body.message, source=UNSTATED))
     return Response(status_code=499) if answer is None else json_response(answer_json(answer))
 
 
@@ -76,7 +77,7 @@ async def _stream(turns: Turns, caller: Caller, wanted: Wanted, body: ChatReques
     try:
         async with (
             turns.slot(caller, wanted) as slot,
-            turns.stream(slot, lambda agent: agent.turn(body.message)) as turn,
+            turns.stream(slot, lambda agent: agent.turn(body.message, source=UNSTATED)) as turn,
         ):
             await write(sse("session", {"session_id": slot.agent.session.id}))
             async for event in turn.events:

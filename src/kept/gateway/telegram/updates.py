@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from kept.core.errors import UsageError
-from kept.gateway.platforms import Moved
+from kept.core.provenance import ATTACHED
+from kept.gateway.platforms import FORWARDED, Moved
 from kept.gateway.slash import COMMANDS, read_command
 from kept.operations.conversation_keys import Chat
 from kept.operations.platform_messages import File, PlatformMessage
@@ -162,26 +163,25 @@ class Reader:
         name = f"@{self.bot.username}"
         if text.lower().startswith(f"{name} ".lower()):
             text = text[len(name) :].strip()
-        is_forwarded = isinstance(message.get("forward_origin"), Mapping)
-        if text.startswith("/"):
-            if _text(message, "text") and not is_forwarded:
+        if isinstance(message.get("forward_origin"), Mapping) and text:
+            text = f"{FORWARDED}{text}"  # first, so that no forwarded text is a command
+        elif text.startswith("/"):
+            if _text(message, "text"):
                 return text
-            # what the person passes on or writes below a file is no command of theirs
-            text = text if is_forwarded else f"[caption] {text}"
-        forwarded = "[forwarded] " if is_forwarded and text else ""
-        return f"{self._read_quote(message)}{forwarded}{text}" if text else ""
+            text = f"[caption] {text}"  # what the person writes below a file is no command
+        return f"{text}{self._read_quote(message)}" if text else ""
 
     def _read_quote(self, message: Fields) -> str:
         """Return what a message replies to; the bot's own words are already in the conversation."""
         quote, replied = message.get("quote"), message.get("reply_to_message")
         if isinstance(quote, Mapping) and _text(quote, "text"):
-            return f'[in reply to "{_text(quote, "text")[:_MOST_QUOTE]}"]\n'
+            return f'{ATTACHED}in reply to "{_text(quote, "text")[:_MOST_QUOTE]}"]'
         if not isinstance(replied, Mapping) or _id_of(replied.get("from")) == self.bot.id:
             return ""
         said = _text(replied, "text") or _text(replied, "caption")
         if not said:
             return ""
-        return f'[in reply to {_read_person(replied) or "somebody"}: "{said[:_MOST_QUOTE]}"]\n'
+        return f'{ATTACHED}in reply to {_read_person(replied) or "somebody"}: "{said[:_MOST_QUOTE]}"]'
 
 
 def _read_person_id(message: Fields) -> str:

@@ -58,7 +58,7 @@ async def send(request: Request, caller: Writer, message: Text = "", session: Na
         return go(f"/chat?session={session}" if session else "/chat")
     turns = get_turns(request)
     wanted = await offload(choose, caller, session or None)
-    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, message))
+    answer = await finish_or_abandon(request, lambda: turns.answer(caller, wanted, message, source=None))
     if answer is None:
         return Response(status_code=499)
     return go(f"/chat?session={answer.session_id}#end", _tell_saved(answer))
@@ -83,7 +83,10 @@ async def stream(request: Request, caller: Writer, message: Text, session: Name 
 
 async def _stream(turns: Turns, caller: Caller, wanted: Wanted, message: str, token: str, write: Write) -> None:
     try:
-        async with turns.slot(caller, wanted) as slot, turns.stream(slot, lambda agent: agent.turn(message)) as turn:
+        async with (
+            turns.slot(caller, wanted) as slot,
+            turns.stream(slot, lambda agent: agent.turn(message, source=None)) as turn,
+        ):
             await write(sse("session", {"session_id": slot.agent.session.id, "key": wanted.key}))
             async for event in turn.events:
                 name, fields = event_json(event)

@@ -21,6 +21,7 @@ from kept.sessions.lines import (
     MessageLine,
     NoConversation,
     SessionLine,
+    distrust,
     message_line,
     parse,
     parse_all,
@@ -109,7 +110,7 @@ class Importing:
     def _parse(self, number: int, now: float, raw: bytes) -> Iterator[tuple[int, Line]]:
         for line in parse_all(raw, source=self._source, now=now, imported=self._provenance):
             if not isinstance(line, BadLine):
-                yield number, line
+                yield number, line if self._provenance is None else distrust(line, source=self._source, now=now)
             elif not isinstance(line, NoConversation):
                 self.report.refuse(number, str(line))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kept.core.dates import find_impossible_date
 from kept.core.search import FoundSession, SearchRequest
-from kept.core.text import dumps, one_line
+from kept.core.text import dumps, one_line, split_words
 from kept.core.values import dataclass, field, replace, unguarded
 from kept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from kept.sessions.search.answers import Answers, find_answers
@@ -113,6 +113,8 @@ def find_conversations(
         answers, ranked = Answers(found), _one_per_lineage(store, found.sessions)
     best = ranked[: request.limit]
     matches = () if found.abstained else _matches(_Passages(store, window), answers, ranked, request, sort=sort)
+    if is_asked and sort is None:
+        matches = tuple(sorted(matches, key=lambda match: repeats_question(match.message, request.query)))
     if matches:
         more = len(ranked) - len(matches) + max(0, found.candidates - len(found.sessions))
         more = more if found.period is not None else 0
@@ -123,6 +125,23 @@ def find_conversations(
     if found.sessions:
         return Conversations((), found, best, tuple(_nearest(store, ranked[:NEAREST])), _NOT_GOOD_ENOUGH)
     return Conversations((), found, best, (), why(store, request, found))
+
+
+_REPEATED_WORDS = 6
+_LEAST_REPEATED = 3
+
+
+def repeats_question(message: StoredMessage, query: str) -> bool:
+    """Whether a text of others repeats the question word for word: it was written to be found, not to answer."""
+    if message.source is None:
+        return False
+    words = split_words(query)
+    length = min(_REPEATED_WORDS, len(words))
+    if length < _LEAST_REPEATED:
+        return False
+    text = f" {' '.join(split_words(message.message.text))} "
+    runs = (" ".join(words[place : place + length]) for place in range(len(words) - length + 1))
+    return any(f" {run} " in text for run in runs)
 
 
 def _ranking_limit(limit: int, sort: Sort | None, *, is_asked: bool) -> int:

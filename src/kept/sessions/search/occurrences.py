@@ -374,10 +374,14 @@ class Marker:
         self._terms = terms
         self._places: dict[str, list[tuple[int, str]]] = {}
 
+    def is_said(self, message: Message) -> bool:
+        """Whether the text of a match was found, and not only the arguments of its calls."""
+        return not message.tool_calls or bool(self._hits(message.text))
+
     def show(self, message: Message) -> str:
         """Return the text of a match, with the calls whose arguments were found and not the text itself."""
         text = message.display_text
-        if not message.tool_calls or self._hits(message.text):
+        if self.is_said(message):
             return text
         calls = [f"[called {call.name}({call.arguments})]" for call in message.tool_calls if self._hits(call.arguments)]
         return "\n".join([*filter(None, [message.text]), *calls]) if calls else text
