@@ -25,7 +25,7 @@ from kept.memory.edits import (
 )
 from kept.memory.page import digest, list_clean, page_hash, split_digests
 from kept.storage.connections import sql_migrations, statements
-from kept.storage.files import APPLICATION_ID, make_folder
+from kept.storage.files import APPLICATION_ID, make_folder, write_atomically
 from kept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("kept.memory", "ledger.sql")
