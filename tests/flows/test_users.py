@@ -66,7 +66,7 @@ MARKS = {OWNER: ("ownqz", "東京塔"), ANN: ("annqz", "大阪城"), BOB: ("bobq
 """What every text of a person contains: the beginning of a word, and a word of a script without spaces."""
 SHARED = "pubqz"
 """The mark of the owner's skills, which every user may read."""
-NOBODYS = {"session": "nobodys-session", "word": "zzzunknown", "pending": "0badf00d", "number": 987_654_321}
+NOBODYS = {"session": "nobodys-session", "word": "qqqunheard", "pending": "0badf00d", "number": 987_654_321}
 CONFIG = """
 memory: {provider: holographic, write_approval: background, read_action: true}
 skills: {write_approval: background}
