@@ -88,7 +88,8 @@ def list_variables() -> tuple[str, ...]:
 def _find_agent_above() -> str:
     signs = tuple(f"{name}=".encode() for name in list_variables())
     for folder in _list_ancestors():
-        if _is_agent(_read_words(folder / "cmdline") or [b""]):
+        # the first process adopts whatever has lost its parent: below a server in a container that is anybody's
+        if folder.name != "1" and _is_agent(_read_words(folder / "cmdline") or [b""]):
             return f"it runs below `kept`, process {folder.name}"
         for variable in _read_words(folder / "environ"):
             if variable.startswith(signs) and not variable.endswith(b"="):

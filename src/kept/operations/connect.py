@@ -196,6 +196,8 @@ def disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = N
 def set_paused(caller: Caller, *, paused: bool) -> bool:
     """Stop or resume capture and recall of every connected agent; return whether that changed anything."""
     caller.require(Scope.ADMIN)
+    if not paused:
+        caller.require_person("`kept connect resume`")
     folder = caller.space.home.connections
     with hold_lock(folder / "record.lock"):
         record = load_record(folder)

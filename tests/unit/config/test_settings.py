@@ -432,11 +432,9 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
 
 
 UNGUARDED = {
-    "model.default", "model.fallbacks", "skills.pinned_by_schedule", "backup.every",
-    "memory.overflow", "sessions.durability", "prompt_caching.enabled", "prompt_caching.cache_ttl", "connect.recall",
-    "serve.reset", "serve.proxy.recall", "display.memory_notifications",
-    *(f"auxiliary.{task}.{name}" for task in ("compression", "review", "title", "search_summary")
-      for name in ("provider", "model")),
+    "skills.pinned_by_schedule", "memory.overflow", "sessions.durability",
+    "prompt_caching.enabled", "prompt_caching.cache_ttl", "serve.reset", "display.memory_notifications",
+    *(f"auxiliary.{task}.model" for task in ("compression", "review", "title", "search_summary")),
 }  # fmt: skip
 """Settings with a text or a choice of words that protect nobody: an agent may change them for the person."""
 
