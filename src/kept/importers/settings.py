@@ -32,9 +32,9 @@ class ConnectSettings:
 class BackupSettings:
     """The section `backup:` of the configuration: backups that kept takes by itself."""
 
-    every: Annotated[
-        str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w"), Guarded()
-    ] = "off"
+    every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w"), Guarded()] = (
+        "off"
+    )
     """How often a backup is taken, such as `7d`, by the next command that runs when it is due; `off` takes none."""
     keep: Annotated[int, Between(1, 1_000), Guarded()] = 4
     """How many scheduled backups stay, and how many that were taken before an import or a restore."""

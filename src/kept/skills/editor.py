@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from kept.core.clock import iso
 from kept.core.agency import refuse_decision
+from kept.core.clock import iso
 from kept.core.errors import Reason, Refused, StorageError
 from kept.core.values import replace
 from kept.skills.changes import (

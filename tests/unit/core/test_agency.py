@@ -84,6 +84,22 @@ def test_a_process_below_an_agent_of_kept_is_the_agents(tmp_path):
     assert run("memory") == ""
 
 
+@LINUX
+def test_an_orphan_in_the_container_of_a_server_is_anybodys(tmp_path):
+    """The first process of a container adopts what has lost its parent, such as a window of a person's tmux."""
+    program, answer = tmp_path / "kept", tmp_path / "answer"
+    orphan = f"import os, time\nwhile os.getppid() != 1: time.sleep(0.01)\n{LOOK}"
+    lines = ["import subprocess, sys, time", f"code = {orphan!r}"]
+    lines += [f"subprocess.run(['sh', '-c', '\"$@\" > {answer} &', 'sh', sys.executable, '-c', code], check=True)"]
+    program.write_text("\n".join([*lines, "time.sleep(3)"]))
+    container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system gives no process namespaces to programs")
+    subprocess.run([*container, sys.executable, program, "serve"], check=True, timeout=60)
+
+    assert answer.read_text().strip() == ""
+
+
 def test_the_mark_is_added_to_an_environment():
     """Everything else stays."""
     assert mark_environment({"A": "b"}) == {"A": "b", MARK: "1"}
