@@ -214,6 +214,19 @@ def test_an_agent_does_not_redo_a_skill_that_a_person_undid(kept, work):
     assert "Wait 3 minutes" in kept("skills", "show", "brew-tea").out
 
 
+def test_an_agent_does_not_bring_back_a_skill_that_a_person_deleted(kept, work):
+    """Neither from the archive nor by rolling all skills back."""
+    (work / "tea.md").write_text("---\nname: brew-tea\ndescription: How tea is made here.\n---\nWait.\n")
+    kept("skills", "create", "brew-tea", "--file", "tea.md")
+    kept("curator", "backup")
+    kept("skills", "delete", "brew-tea")
+
+    assert kept("curator", "restore", "brew-tea", env=AGENT).code == 77
+    assert kept("curator", "rollback", "--yes", env=AGENT).code == 77
+    assert kept("skills", "show", "brew-tea").code != 0
+    assert kept("curator", "restore", "brew-tea").code == 0
+
+
 def test_nothing_is_called_confirmed_after_a_forget(kept):
     """A forgotten text is no earlier version of the entries that stay."""
     kept("memory", "add", "The moon office opens at nine.", env=AGENT)
