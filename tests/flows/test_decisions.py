@@ -181,7 +181,10 @@ def test_an_agent_does_not_end_what_a_person_limited(kept, key, of_person, loose
 
 
 def test_an_agent_does_not_resume_what_a_person_paused(kept):
-    """It may pause."""
+    """It may pause, and connect a client with the person's settings."""
+    assert kept("connect", "claude-code", "--yes", env=AGENT).code == 0
+    assert kept("connect", "claude-code", "--capture", "--yes", env=AGENT).code == 77
+    assert kept("connect", "claude-code", "--no-capture", "--yes", env=AGENT).code == 0
     assert kept("connect", "pause", env=AGENT).code == 0
     assert kept("connect", "resume", env=AGENT).code == 77
     assert kept("connect", "resume").code == 0
