@@ -71,6 +71,19 @@ def test_a_marked_limit_outlives_variables_and_parents(tmp_path):
 
 
 @LINUX
+def test_a_lower_limit_in_namespaces_of_its_own_is_the_mark():
+    """There the process can be the first one itself, so that there is nothing higher to compare with."""
+    container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system gives no process namespaces to programs")
+    lower = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1000, 1000)); "
+    lower += "os.execvp(sys.argv[1], sys.argv[1:])"
+
+    assert "the limits of a command" in look(sys.executable, "-c", lower, *container)
+    assert look(*container) == ""
+
+
+@LINUX
 def test_a_process_below_an_agent_of_kept_is_the_agents(tmp_path):
     """Whatever its environment says: a program named kept that runs a model is above it."""
     program = tmp_path / "kept"
