@@ -471,6 +471,8 @@ DECIDING = (
     r"^Forgetter\(caller\)\.carry_out$|^_carry_out$",
     r"^(?:replace_exactly|edit_page|restore_text|reset|import_text)$",
     r"^(?:un)?set_secret$",
+    r"^_write_seen$|^mark_seen$",
+    r"^_writable\(caller\)\.restore$|\bcurator\.roll_back$",
 )
 """The calls that carry out what only a person may decide."""
 DECIDING_STATEMENTS = r"\b(?:INSERT INTO|DELETE FROM|UPDATE) (?:tokens|platform_people)\b"
@@ -478,9 +480,12 @@ WITHOUT_GATE = {
     "operations/forget.py:_carry_out": "its callers ask",
     "operations/forget.py:_finish": "continues what a person had decided before the process was killed",
     "operations/import_undo.py:_remove_value": "its only caller asks",
+    "operations/changes.py:mark_seen": "its callers ask, or fill an empty home",
+    "operations/demo.py:_write_entries": "fills an empty home",
     "operations/tokens.py:_note_use": "notes when a token was used",
     "operations/tokens.py:_store": "its callers ask",
     "operations/tokens.py:sign_out": "removes the token of the browser that asks",
+    "cli/commands/curator.py:rollback": "calls the operation, which asks",
     "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
     "cli/commands/curator.py:run": "the same",
     "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",

@@ -106,6 +106,7 @@ def test_no_token_decides(served):
         client.post("/api/memory/pending/abc/approve"),
         client.post("/api/memory/pending/abc/reject"),
         client.post("/api/memory/archive/1/restore"),
+        client.post("/api/memory/changes/abc/keep"),
         client.put("/api/memory/memory", json={"text": "x"}, headers={"If-Match": "*"}),
         client.post("/api/skills/pending/abc/approve"),
         client.post("/api/skills/abc/accept"),

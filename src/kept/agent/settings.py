@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from kept.core.settings import Above, Between
+from kept.core.settings import Above, Between, Guarded
 from kept.core.values import dataclass
 
 Approvals = Literal["ask", "auto", "deny"]
@@ -12,13 +12,13 @@ Approvals = Literal["ask", "auto", "deny"]
 class LimitSettings:
     """The `limits:` section: when a turn is stopped."""
 
-    iterations: Annotated[int, Above(0)] = 90
+    iterations: Annotated[int, Above(0), Guarded()] = 90
     """How many model calls one turn may make."""
-    tokens: Annotated[int, Above(0)] | None = None
+    tokens: Annotated[Annotated[int, Above(0)] | None, Guarded()] = None
     """How many tokens one turn may use, sent and received; null is no limit."""
-    cost: Annotated[float, Above(0)] | None = None
+    cost: Annotated[Annotated[float, Above(0)] | None, Guarded()] = None
     """How much one turn may cost in dollars; null is no limit."""
-    seconds: Annotated[float, Above(0)] | None = None
+    seconds: Annotated[Annotated[float, Above(0)] | None, Guarded()] = None
     """How long one turn may take; null is no limit."""
     tool_seconds: Annotated[float, Above(0)] = 120.0
     """How long one tool call may take."""
@@ -30,7 +30,7 @@ class ReviewSettings:
 
     enabled: bool = True
     """Whether conversations are reviewed in the background for facts and procedures worth keeping."""
-    max_tokens_per_day: Annotated[int, Between(0)] = 200_000
+    max_tokens_per_day: Annotated[int, Between(0), Guarded()] = 200_000
     """How many tokens reviews may use per day."""
     exit_wait_seconds: Annotated[float, Between(0)] = 60.0
     """How many seconds `kept run` waits for a review that is due."""

@@ -123,10 +123,11 @@ class App:
     ) -> Caller:
         """Return a caller for operations; without `scopes` the owner may do everything, others use their own data.
 
-        Without `scopes` the caller is whoever started this process: an agent cannot take the decisions of a person.
+        Without `scopes` the caller is whoever started this process. In a process of an agent nobody takes the
+        decisions of a person, whatever is asked for.
         """
         granted = scopes if scopes is not None else OWNER_SCOPES if user == OWNER else USER_SCOPES
-        if scopes is None and self.why_no_person:
+        if self.agent_sign or (scopes is None and self.why_no_person):
             granted -= {Scope.DECIDE}
         return Caller(self, self.space(user), session_id, sink, granted)
 

@@ -159,7 +159,9 @@ def _is_loosened(values: Any, key: str, value: Any) -> bool:
     for name in key.split("."):
         node = node.get(name) if isinstance(node, Mapping) else None
     return (
-        guard is not None and bool(guard.values) and guard.loosens(find_default(key) if node is None else node, value)
+        guard is not None
+        and bool(guard.values or guard.forbids)
+        and guard.loosens(find_default(key) if node is None else node, value)
     )
 
 

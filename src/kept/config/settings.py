@@ -23,9 +23,9 @@ class ProxySettings:
     """Whether `kept serve` forwards requests below `/proxy`, as with `--proxy`."""
     upstreams: Annotated[dict[str, str], Guarded()] = field(default_factory=dict)
     """Endpoints by the name in the path, besides `anthropic` and `openai`, whose addresses can be changed here."""
-    recall: Literal["start", "sure", "off"] = "sure"
+    recall: Annotated[Literal["start", "sure", "off"], Guarded(("off", "start", "sure"))] = "sure"
     """What is added to requests: `start` the pages, `sure` also passages relevant to a message, `off` nothing."""
-    capture: bool = True
+    capture: Annotated[bool, Guarded((False, True))] = True
     """Whether conversations are stored."""
     wait_milliseconds: Annotated[int, Between(10, 10_000)] = 200
     """How long a request waits for memory; after that it is forwarded unchanged, within 300 ms in all."""

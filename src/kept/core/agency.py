@@ -22,6 +22,8 @@ _MARK_BYTES = 700_001
 _AGENT_COMMANDS = frozenset({b"chat", b"hook", b"mcp", b"run", b"serve", b"tool"})
 """The commands of kept in which a model runs, or which an agent starts: what is below them is not a person's."""
 _MOST_ANCESTORS = 64
+_ALL_USERS = [b"0", b"0", b"4294967295"]
+"""The line of `/proc/self/uid_map` of a process that shares the users of the system."""
 _LIMIT_WORDS = ("Max", "msgqueue", "size", "SOFT", "HARD")
 """The words of a line of `/proc/PID/limits`."""
 
@@ -48,7 +50,11 @@ def mark_process(process: int) -> None:
 def _has_marked_limit() -> bool:
     """Whether this process, but not the whole system, has the limit of the mark or a lower one."""
     own, whole = _read_limit("/proc/self/limits"), _read_limit("/proc/1/limits")
-    return own == _MARK_BYTES or 0 <= own < _MARK_BYTES < whole
+    if not 0 <= own < _MARK_BYTES:
+        return own == _MARK_BYTES
+    # in a namespace of its own users, the process may have made itself the first one that is seen
+    users = b"".join(_read_words(Path("/proc/self/uid_map"))).split()
+    return whole < 0 or own < whole or (bool(users) and users != _ALL_USERS)
 
 
 def _read_limit(path: str) -> float:
@@ -88,7 +94,8 @@ def list_variables() -> tuple[str, ...]:
 def _find_agent_above() -> str:
     signs = tuple(f"{name}=".encode() for name in list_variables())
     for folder in _list_ancestors():
-        if _is_agent(_read_words(folder / "cmdline") or [b""]):
+        # the first process adopts whatever has lost its parent: below a server in a container that is anybody's
+        if folder.name != "1" and _is_agent(_read_words(folder / "cmdline") or [b""]):
             return f"it runs below `kept`, process {folder.name}"
         for variable in _read_words(folder / "environ"):
             if variable.startswith(signs) and not variable.endswith(b"="):

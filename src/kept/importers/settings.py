@@ -10,9 +10,9 @@ from kept.core.values import dataclass, field
 class ConnectSettings:
     """The section `connect:` of the configuration: what other agents are given, and what of theirs is stored."""
 
-    recall: Literal["start", "sure", "off"] = "sure"
+    recall: Annotated[Literal["start", "sure", "off"], Guarded(("off", "start", "sure"))] = "sure"
     """What a connected agent is given: `start` the block of a session, `sure` also passages at a prompt, or nothing."""
-    capture: bool = True
+    capture: Annotated[bool, Guarded((False, True))] = True
     """Whether the conversations of connected agents are stored."""
     exclude: Annotated[list[str], Guarded(forbids=True)] = field(default_factory=list)
     """Projects that are neither stored nor given any memory: folders, or patterns like `*/secret/*`."""
@@ -32,9 +32,11 @@ class ConnectSettings:
 class BackupSettings:
     """The section `backup:` of the configuration: backups that kept takes by itself."""
 
-    every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w")] = "off"
+    every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w"), Guarded()] = (
+        "off"
+    )
     """How often a backup is taken, such as `7d`, by the next command that runs when it is due; `off` takes none."""
-    keep: Annotated[int, Between(1, 1_000)] = 4
+    keep: Annotated[int, Between(1, 1_000), Guarded()] = 4
     """How many scheduled backups stay, and how many that were taken before an import or a restore."""
     folder: Annotated[str | None, Guarded()] = None
     """Where they go; null is the folder `backups` of the home. Another disk is better."""

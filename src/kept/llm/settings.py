@@ -10,9 +10,9 @@ from kept.core.values import dataclass, field
 class ModelSettings:
     """The `model:` section."""
 
-    default: str | None = None
+    default: Annotated[str | None, Guarded()] = None
     """The model to use, as `provider/name`; null uses the first that a key or a local server makes available."""
-    fallbacks: list[str] = field(default_factory=list)
+    fallbacks: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Models to try, in order, when the previous one is overloaded or unreachable."""
     base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint of `model.default`; null uses the provider's variable or its default address."""
@@ -40,7 +40,7 @@ class ModelSettings:
 class AuxiliaryTask:
     """One task of the `auxiliary:` section."""
 
-    provider: Literal["auto", "main", "openai", "anthropic", "openrouter", "local"] = "auto"
+    provider: Annotated[Literal["auto", "main", "openai", "anthropic", "openrouter", "local"], Guarded()] = "auto"
     """The provider for this task; `auto` and `main` use the main model."""
     model: str | None = None
     """The model's name at that provider; null uses the provider's default."""

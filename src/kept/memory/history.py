@@ -109,7 +109,8 @@ class History:
         for row in rows:
             if row.step.after is None:
                 continue
-            earlier = found.get(row.step.before or "") or found.get(row.step.after)
+            before = row.step.before or row.step.after  # forgotten texts are empty, and not versions of each other
+            earlier = found.get(before) or found.get(row.step.after)
             created = earlier.created if earlier and row.step.action == "replace" else row.time
             source = row.source or (earlier.source if earlier else None)
             is_verified = row.step.after not in unverified

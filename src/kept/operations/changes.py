@@ -122,6 +122,7 @@ class Kept:
 
 def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
     """Remove a group from the list of changes, or put it back; the pages do not change."""
+    caller.require_person("the web app, on its start page")
     caller.require(Scope.WRITE)
     seen = _read_seen(caller)
     others = tuple(one for one in seen.kept if one != group_id)
@@ -131,9 +132,14 @@ def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
 
 def keep_all(caller: Caller, up_to: int) -> Kept:
     """Remove everything up to one edit of the ledger from the list; later edits stay in it."""
+    caller.require_person("the web app, on its start page")
     caller.require(Scope.WRITE)
-    seen = _read_seen(caller)
-    return _write_seen(caller, _Seen(max(up_to, seen.ledger_id)))
+    return mark_seen(caller, up_to)
+
+
+def mark_seen(caller: Caller, up_to: int) -> Kept:
+    """Note that a person has seen everything up to one edit, without asking who the caller is."""
+    return _write_seen(caller, _Seen(max(up_to, _read_seen(caller).ledger_id)))
 
 
 def _read_seen(caller: Caller) -> _Seen:

@@ -115,6 +115,8 @@ def plan_connect(caller: Caller, names: Sequence[str], options: ConnectOptions |
 def connect(caller: Caller, names: Sequence[str], options: ConnectOptions | None = None) -> ConnectPlan | Refused:
     """Write the files of each client, with backups; return what was changed. A second call changes nothing."""
     caller.require(Scope.ADMIN)
+    if options is not None and (options.capture or options.recall not in {None, "off"}):
+        caller.require_person("`kept connect` with --recall or --capture")  # may undo what the person had restricted
     folder = caller.space.home.connections
     with hold_lock(folder / "record.lock"):
         plan = plan_connect(caller, names, options)
@@ -220,6 +222,8 @@ def find_history(caller: Caller, names: Sequence[str]) -> list[FoundSource]:
 def set_paused(caller: Caller, *, paused: bool) -> bool:
     """Stop or resume capture and recall of every connected agent; return whether that changed anything."""
     caller.require(Scope.ADMIN)
+    if not paused:
+        caller.require_person("`kept connect resume`")
     folder = caller.space.home.connections
     with hold_lock(folder / "record.lock"):
         record = load_record(folder)

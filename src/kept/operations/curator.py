@@ -100,6 +100,7 @@ def carry_out_plan(caller: Caller, plan: Plan) -> Merged | Refused:
     """Make the merges of a plan that a person agreed to, after a backup."""
     from kept.curation.consolidate import apply
 
+    caller.require_person("`kept curator run`")
     done = apply(caller.space.skill_tools.editor, plan, _writable(caller).backups)
     return done if isinstance(done, Refused) else Merged(tuple(done))
 
@@ -126,6 +127,7 @@ def archive_skill(caller: Caller, name: str) -> Changed | Refused:
 
 def restore_skill(caller: Caller, name: str) -> Changed | Refused:
     """Restore one skill from the archive."""
+    caller.require_person(f"`kept curator restore {name}`")
     return _writable(caller).restore(name)
 
 
@@ -140,6 +142,7 @@ def roll_back(caller: Caller, backup: str | None = None) -> RollbackResult:
     If the same rollback was interrupted before, opening the skills has just completed it; rolling back again would
     undo it.
     """
+    caller.require_person("`kept curator rollback`")
     curator = _writable(caller)
     finished, caller.space.finished_rollback = caller.space.finished_rollback, None
     return finished if finished is not None and backup in {None, finished.backup} else curator.roll_back(backup)

@@ -196,7 +196,7 @@ def _count_usage(caller: Caller, chance: random.Random, lines: list[dict[str, JS
 def _write_entries(
     caller: Caller, clock: FixedClock, plan: Mapping[str, Any], begin: datetime, sessions: list[str]
 ) -> int:
-    from kept.operations.changes import keep_all, list_changes
+    from kept.operations.changes import list_changes, mark_seen
 
     count = 0
     for place, row in enumerate(plan["entries"]):
@@ -208,7 +208,7 @@ def _write_entries(
         caller.space.memory.apply(Target(row["page"]), edit, author)
         count += 1
         if int(row["day"]) <= _LOOKED_THROUGH:
-            keep_all(caller, list_changes(caller).newest)
+            mark_seen(caller, list_changes(caller).newest)
     return count
 
 

@@ -184,6 +184,7 @@ class AssetImport:
 
         if asset.path.is_relative_to(self.caller.app.home.path):
             self.caller.require(Scope.ADMIN)
+        self.caller.require_person("`kept import`")  # SOUL.md and AGENTS.md are instructions in every prompt
         raw = read_bytes(asset.path)
         current = None if raw is None else raw.decode("utf-8", "replace")
 

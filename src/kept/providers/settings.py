@@ -28,9 +28,9 @@ class ProviderSettings:
     """After how many failures in a row a provider is paused."""
     breaker_pause_seconds: Annotated[float, Above(0)] = 120.0
     """How long it is paused."""
-    outbox_limit: Annotated[int, Between(1)] = 10_000
+    outbox_limit: Annotated[int, Between(1), Guarded()] = 10_000
     """How many writes may wait per provider; beyond that the oldest are dropped, with a warning and a count."""
     isolate: Annotated[Isolate, Guarded(("on", "auto", "off"))] = "auto"
     """Whether providers that are not bundled run in a process of their own; `auto` does so where it is cheap."""
-    audit_days: Annotated[int, Between(1)] = 90
+    audit_days: Annotated[int, Between(1), Guarded()] = 90
     """How long the record of provider calls is kept."""

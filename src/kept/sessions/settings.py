@@ -40,15 +40,15 @@ class SessionSettings:
     """Whether credentials are replaced by `[redacted:<rule>]` before a message is stored."""
     answer_tokens: Annotated[int, Between(500)] = 4_000
     """How many tokens one answer of `session_search` may take."""
-    retention_days: Annotated[int, Between(1)] | None = None
+    retention_days: Annotated[Annotated[int, Between(1)] | None, Guarded()] = None
     """After how many days without a message `kept sessions prune` moves a session to the trash; null keeps all."""
     trash_days: Annotated[int, Between(0), Guarded()] = 30
     """How long a deleted session can be restored."""
-    receipt_days: Annotated[int, Between(0, 36_500)] = 90
+    receipt_days: Annotated[int, Between(0, 36_500), Guarded()] = 90
     """How many days the receipts of what models were shown (`kept receipts`) are kept; 0 records nothing."""
-    capture_days: Annotated[int, Between(1)] | None = None
+    capture_days: Annotated[Annotated[int, Between(1)] | None, Guarded()] = None
     """After how many idle days a conversation captured from another program goes to the trash; null keeps all."""
-    capture_bytes: Annotated[int, Between(1_000_000)] | None = None
+    capture_bytes: Annotated[Annotated[int, Between(1_000_000)] | None, Guarded()] = None
     """How many bytes of text captured conversations may take; the oldest go to the trash first; null is no limit."""
     embeddings: EmbeddingSettings = field(default_factory=EmbeddingSettings)
     """Semantic search; off unless a provider is named."""

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from kept.core.agency import refuse_decision
 from kept.core.clock import iso
 from kept.core.errors import Reason, Refused, StorageError
 from kept.core.values import replace
@@ -352,6 +353,8 @@ def undo(editor: SkillEditor, name: str, author: Author, *, number: int | None =
         refused = _refuse_forgotten(editor, name, chosen)
         if refused is not None:
             return refused
+        if author.trust is not None and chosen.is_of_person:
+            raise refuse_decision("a person made this change", f"`kept skills undo {name} {chosen.number}`")
         present = state_of(editor.home / versions[-1].place)
         moved_on = [path for path in chosen.touched if present.files.get(path) != chosen.after.get(path)]
         if moved_on:

@@ -27,7 +27,7 @@ class SkillSettings:
     files of the project and what commands print locally do not count."""
     pending_days: Annotated[int, Between(1)] = 30
     """After how many days a waiting change expires."""
-    versions_kept: Annotated[int, Between(2)] = 100
+    versions_kept: Annotated[int, Between(2), Guarded()] = 100
     """How many versions of each skill are kept for `kept skills log`, `diff` and `undo`."""
     similar_threshold: Annotated[float, Between(0, 1)] = 0.55
     """How similar (0 to 1) a new skill may be to an existing one; above that, the agent must patch the existing one."""
@@ -63,5 +63,5 @@ class CuratorSettings:
     """After how many days without use a skill is stale."""
     archive_days: Annotated[float, Above(0)] = 90.0
     """After how many days without use a skill is archived."""
-    backups_kept: Annotated[int, Between(1)] = 5
+    backups_kept: Annotated[int, Between(1), Guarded()] = 5
     """How many backups are kept."""

@@ -58,6 +58,11 @@ class Version:
         return self.origin in _PEOPLE and self.action not in {"outside", "undo"}
 
     @property
+    def is_of_person(self) -> bool:
+        """Tell whether the change is a person's in any way; an agent cannot undo it."""
+        return self.origin in _PEOPLE
+
+    @property
     def touched(self) -> tuple[str, ...]:
         """Return the paths that differ before and after."""
         paths = sorted({*self.before, *self.after})

@@ -422,21 +422,22 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
     """A process that an agent started ignores variables that protect less, but not those of the person's `.env`."""
     home = Home(tmp_path)
     of_agent = {"KEPT_AGENT": "1", "KEPT_MEMORY__UNTRUSTED": "allow", "KEPT_MEMORY__OVERFLOW": "archive"}
+    of_agent |= {"KEPT_CONNECT__EXCLUDE": "[]"}
+    home.config_file.write_text("connect: {exclude: ['*/secret/*']}\n")
     ignored = load(home, of_agent)
     home.env_file.write_text('KEPT_MEMORY__UNTRUSTED="allow"\n')
 
     assert (ignored.settings.memory.untrusted, ignored.settings.memory.overflow) == ("hold", "archive")
-    assert "only a person" in ignored.warnings[0]
+    assert ignored.settings.connect.exclude == ["*/secret/*"]
+    assert all("only a person" in warning for warning in ignored.warnings)
     assert load(home, of_agent).settings.memory.untrusted == "allow"
     assert load(home, {"KEPT_MEMORY__UNTRUSTED": "mark"}).settings.memory.untrusted == "mark"
 
 
 UNGUARDED = {
-    "model.default", "model.fallbacks", "skills.pinned_by_schedule", "backup.every",
-    "memory.overflow", "sessions.durability", "prompt_caching.enabled", "prompt_caching.cache_ttl", "connect.recall",
-    "serve.reset", "serve.proxy.recall", "display.memory_notifications",
-    *(f"auxiliary.{task}.{name}" for task in ("compression", "review", "title", "search_summary")
-      for name in ("provider", "model")),
+    "skills.pinned_by_schedule", "memory.overflow", "sessions.durability",
+    "prompt_caching.enabled", "prompt_caching.cache_ttl", "serve.reset", "display.memory_notifications",
+    *(f"auxiliary.{task}.model" for task in ("compression", "review", "title", "search_summary")),
 }  # fmt: skip
 """Settings with a text or a choice of words that protect nobody: an agent may change them for the person."""
 

@@ -71,6 +71,19 @@ def test_a_marked_limit_outlives_variables_and_parents(tmp_path):
 
 
 @LINUX
+def test_a_lower_limit_in_namespaces_of_its_own_is_the_mark():
+    """There the process can be the first one itself, so that there is nothing higher to compare with."""
+    container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system gives no process namespaces to programs")
+    lower = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_MSGQUEUE, (1000, 1000)); "
+    lower += "os.execvp(sys.argv[1], sys.argv[1:])"
+
+    assert "the limits of a command" in look(sys.executable, "-c", lower, *container)
+    assert look(*container) == ""
+
+
+@LINUX
 def test_a_process_below_an_agent_of_kept_is_the_agents(tmp_path):
     """Whatever its environment says: a program named kept that runs a model is above it."""
     program = tmp_path / "kept"
@@ -82,6 +95,22 @@ def test_a_process_below_an_agent_of_kept_is_the_agents(tmp_path):
 
     assert "below `kept`" in run("run")
     assert run("memory") == ""
+
+
+@LINUX
+def test_an_orphan_in_the_container_of_a_server_is_anybodys(tmp_path):
+    """The first process of a container adopts what has lost its parent, such as a window of a person's tmux."""
+    program, answer = tmp_path / "kept", tmp_path / "answer"
+    orphan = f"import os, time\nwhile os.getppid() != 1: time.sleep(0.01)\n{LOOK}"
+    lines = ["import subprocess, sys, time", f"code = {orphan!r}"]
+    lines += [f"subprocess.run(['sh', '-c', '\"$@\" > {answer} &', 'sh', sys.executable, '-c', code], check=True)"]
+    program.write_text("\n".join([*lines, "time.sleep(3)"]))
+    container = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("this system gives no process namespaces to programs")
+    subprocess.run([*container, sys.executable, program, "serve"], check=True, timeout=60)
+
+    assert answer.read_text().strip() == ""
 
 
 def test_the_mark_is_added_to_an_environment():
