@@ -315,3 +315,14 @@ def test_a_new_user_cannot_look_like_another(served, name):
     """Invisible and wide characters are refused, and whatever a person would read as the owner."""
     assert served.client().post("/api/users", json={"user_id": name}).status_code == 400
     assert served.client().post("/api/users", json={"user_id": "müller@example.org"}).status_code == 201
+
+
+def test_the_start_up_token_does_not_speak_for_the_person(served):
+    """Every program of the account can read it; a token that the person created is for a program in which they type."""
+    for name, client in (("Jule", served.client()), ("Mara", served.client(served.token()))):
+        body = {"message": f"Remember that my sister is {name}", "stream": False, "model": "extractive"}
+        assert client.post("/api/chat", json=body).status_code == 200
+
+    entries = "\n".join(text for text in served.owner.space.memory.load().values() if text).split("\n§\n")
+    assert [entry for entry in entries if "Mara" in entry and "[unverified" not in entry]
+    assert not [entry for entry in entries if "Jule" in entry and "[unverified" not in entry]

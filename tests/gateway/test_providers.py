@@ -48,7 +48,7 @@ def test_an_idle_agent_is_closed_and_its_session_goes_on(home, rec):
     async def talk(app):
         turns, caller = Turns(Metrics(), idle_seconds=0.0), app.caller()
         async with turns.serve():
-            session = (await turns.answer(caller, Wanted("k"), "one")).session_id
+            session = (await turns.answer(caller, Wanted("k"), "one", source=None)).session_id
             for text in ("two", "three"):
                 await turns.close_idle()
                 assert turns.open == 0

@@ -70,7 +70,8 @@ def test_a_session_continues_by_its_id(served):
 
 def test_the_stream_ends_with_the_whole_answer(served):
     """Events first, then `done`."""
-    with served.client().stream("POST", "/api/chat", json={"message": "Remember that I like tea"}) as answer:
+    client = served.client(served.token())  # what has the start-up token may be no person
+    with client.stream("POST", "/api/chat", json={"message": "Remember that I like tea"}) as answer:
         text = "".join(answer.iter_text())
     names = [line.removeprefix("event: ") for line in text.splitlines() if line.startswith("event: ")]
     assert names[0] == "session"

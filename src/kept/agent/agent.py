@@ -26,7 +26,7 @@ from kept.agent.workspace import project_root
 from kept.context.outcome import Outcome, Unchanged, Why
 from kept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from kept.core.events import Warned
-from kept.core.ids import OWNER, MessageId, SessionId, UserId, new_session_id, random_hex
+from kept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId, new_session_id, random_hex
 from kept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from kept.core.provenance import UNSTATED, Stated, find_prompt_source
 from kept.core.tools import ToolSchema
@@ -66,6 +66,8 @@ class Opening:
     """What the assistant without a model may do for the person; None: only changes to the pages."""
     chat: ChatContext = ChatContext()
     """The chat on a platform, for providers."""
+    speaker: SourceName | None = None
+    """The source of the messages, if nobody knows that the person wrote them."""
     defers_plugins: bool = False
     """Whether plugins are loaded with the first turn, after its message is stored; else before the first turn."""
 

@@ -171,9 +171,7 @@ class AgentBuilder:
             providers=providers,
             model=model,
             engine=engine,
-            assistant=self._make_assistant(
-                opening, sessions or self._space.sessions_or_none()
-            ),  # incognito reads, and stores nothing
+            assistant=self._make_assistant(opening, sessions),
             speaker=self._find_speaker(opening),
             toolbox=box,
             gauge=gauge,
@@ -204,8 +202,8 @@ class AgentBuilder:
         )
 
     def _find_speaker(self, opening: Opening) -> SourceName | None:
-        """Return the source of the messages on the command line of an agent: nobody knows who wrote them."""
-        return COMMAND_SOURCE if self._app.agent_sign and opening.platform == "cli" else None
+        """Return the source of messages of which nobody knows who wrote them, as on the command line of an agent."""
+        return COMMAND_SOURCE if self._app.agent_sign and opening.platform == "cli" else opening.speaker
 
     def _open_lease(self, root: SessionId, agent_name: str) -> Lease:
         return self._space.open_lease(f"session:{root}", agent_name)

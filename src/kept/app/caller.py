@@ -48,11 +48,13 @@ class Scope(StrEnum):
     """Name the user of each request, as a front end with its own users does."""
     DECIDE = "decide"
     """Take the decisions of a person: approve, confirm, forget, loosen a setting. No token can have it."""
+    SPEAK = "speak"
+    """Send messages as the person's own words. The start-up token lacks it: any program of the account can read it."""
 
 
 OWNER_SCOPES = frozenset(Scope)
-USER_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.DECIDE})
-TOKEN_SCOPES = frozenset(Scope) - {Scope.DECIDE}
+USER_SCOPES = frozenset({Scope.READ, Scope.WRITE, Scope.DECIDE, Scope.SPEAK})
+TOKEN_SCOPES = frozenset(Scope) - {Scope.DECIDE, Scope.SPEAK}
 """What a token can grant: an agent that reads a token must not become a person by it."""
 
 

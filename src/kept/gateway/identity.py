@@ -175,7 +175,7 @@ class Gate:
         if cookie is not None:
             token = self._look_up(tokens.find_browser, cookie, address)
             if token is not None:
-                return self._act_as(Principal(token.user, token.scopes, token.id), headers)
+                return self._act_as(Principal(token.user, token.rights, token.id), headers)
         return self._act_as(self._identify(secret, headers, address), headers)
 
     def identify_proxied(self, headers: Mapping[str, str], *, address: str = "") -> Principal:
@@ -210,7 +210,7 @@ class Gate:
         token = self.find_token(secret, address) if secret else None
         if token is None or not self._exists(token.user):
             raise Unauthorized("a valid token is needed", f"send it as {ways}; {START_HINT}")
-        return Principal(token.user, token.scopes, token.id)
+        return Principal(token.user, token.rights, token.id)
 
     def _is_open(self) -> bool:
         """Whether this machine may call without a token."""
@@ -255,7 +255,7 @@ class Gate:
         if user == OWNER:  # a user of the front end may have chosen this name
             raise Forbidden("nobody can act for the owner", "use a token of the owner")
         self._ensure_user(user)
-        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE}, base.token_id)
+        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE, Scope.SPEAK}, base.token_id)
 
     def _ensure_user(self, user: UserId) -> None:
         """Create a user of a front end at their first request."""

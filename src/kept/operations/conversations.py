@@ -70,6 +70,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     """
     from kept.agent.agent import Opening
     from kept.core.ports import ignore
+    from kept.core.provenance import Kind, Source
     from kept.operations.spoken_orders import SpokenOrders
     from kept.providers.base import ChatContext
 
@@ -81,6 +82,7 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
         approve=approve,
         actions=SpokenOrders(caller),
         chat=chat or ChatContext(),
+        speaker=None if Scope.SPEAK in caller.scopes else Source(Kind.AGENT, platform).stored,
         defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink

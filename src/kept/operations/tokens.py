@@ -59,6 +59,11 @@ class Token:
     last_used: float | None
 
     @property
+    def rights(self) -> frozenset[Scope]:
+        """What a request with it may do: its scopes, and to speak as the user if it was created for a program."""
+        return self.scopes if self.is_browser or self.id == START else self.scopes | {Scope.SPEAK}
+
+    @property
     def is_browser(self) -> bool:
         """Whether it belongs to a signed-in browser."""
         return self.name == BROWSER
@@ -247,7 +252,7 @@ def sign_in(app: App, known: Token) -> NewToken | None:
     days = BROWSER_DAYS
     if known.expires is not None:
         days = min(days, (known.expires - app.clock.now().timestamp()) / _DAY)
-    return _store(app, known.user, BROWSER, known.scopes & START_SCOPES, days=days)
+    return _store(app, known.user, BROWSER, known.rights - {Scope.ACT_AS}, days=days)
 
 
 def sign_out(app: App, secret: str) -> None:
