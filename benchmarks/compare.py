@@ -76,7 +76,7 @@ def _run(python: str, home: Path, arguments: list[str]) -> float:
     """Run one command and return its processor seconds."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
-        [python, "-m", "kept", *arguments],
+        [python, "-m", "wellkept", *arguments],
         env={"PATH": os.environ["PATH"], "HOME": str(home.parent), "KEPT_HOME": str(home)},
         stdin=subprocess.DEVNULL,
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Makes src/kept/security/confusables.txt from Unicode's confusables as `confusable-homoglyphs` carries them.
+"""Makes src/wellkept/security/confusables.txt from Unicode's confusables as `confusable-homoglyphs` carries them.
 
     pip install confusable-homoglyphs && python benchmarks/confusables.py
 
@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from string import ascii_letters
 
-FILE = Path(__file__).parent.parent / "src" / "kept" / "security" / "confusables.txt"
+FILE = Path(__file__).parent.parent / "src" / "wellkept" / "security" / "confusables.txt"
 HEAD = """\
 # Letters that look like a Latin letter, by Unicode's confusables. Made by benchmarks/confusables.py; do not edit.
 # Each row is a Latin letter, a tab, and its look-alikes. Row I holds those of both a capital I and a small l.

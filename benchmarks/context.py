@@ -24,26 +24,26 @@ from benchmarks.context_cache import Cache
 from benchmarks.context_chart import chart
 from benchmarks.context_talk import SYSTEM_TOKENS, TOOL_TOKENS, conversation, facts
 
-from kept.context.engine import ContextEngine, Setup
-from kept.context.lossless import Lossless
-from kept.context.outcome import Compaction, Pruned
-from kept.context.prune import prune_as_marked
-from kept.context.repair import faults, request_messages
-from kept.context.sections import is_summary
-from kept.context.settings import CompressionSettings
-from kept.context.summarising import Compressor
-from kept.context.transcript import find_citations
-from kept.context.window import Window
-from kept.core.clock import FixedClock
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
-from kept.core.search import SearchRequest
-from kept.core.text import dumps
-from kept.core.tools import ToolContext
-from kept.llm.tokens import message_tokens, price_of, text_tokens
-from kept.security.secrets import redact
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.context.engine import ContextEngine, Setup
+from wellkept.context.lossless import Lossless
+from wellkept.context.outcome import Compaction, Pruned
+from wellkept.context.prune import prune_as_marked
+from wellkept.context.repair import faults, request_messages
+from wellkept.context.sections import is_summary
+from wellkept.context.settings import CompressionSettings
+from wellkept.context.summarising import Compressor
+from wellkept.context.transcript import find_citations
+from wellkept.context.window import Window
+from wellkept.core.clock import FixedClock
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage, Usage
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import dumps
+from wellkept.core.tools import ToolContext
+from wellkept.llm.tokens import message_tokens, price_of, text_tokens
+from wellkept.security.secrets import redact
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 START = datetime(2026, 11, 2, 9, 0, tzinfo=UTC)
 WINDOW = 200_000

@@ -8,7 +8,7 @@ minutes and every read renews it. Prefixes under 1,024 tokens are not cached.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kept.core.messages import Message, Role, Usage
+from wellkept.core.messages import Message, Role, Usage
 
 LOOK_BACK = 20
 LIFE_SECONDS = 300.0

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kept.core.messages import Message, Role, ToolCall
+from wellkept.core.messages import Message, Role, ToolCall
 
 SYSTEM_TOKENS = 3_200
 """The system prompt: identity, guidance, memory, project files."""

@@ -32,11 +32,11 @@ from benchmarks.features import Recording, record
 from benchmarks.recall import Pool, Question, fill, locomo, pooled
 from numpy.typing import NDArray
 
-from kept.core.search import SearchRequest
-from kept.sessions.search.ranking import ANSWERS, WEIGHTS
-from kept.sessions.sqlite.postings import find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.ranking import ANSWERS, WEIGHTS
+from wellkept.sessions.sqlite.postings import find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 FIGURES = ("hit@1", "all@5", "turn@10")
 FOLDS = 5

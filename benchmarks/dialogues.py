@@ -29,10 +29,10 @@ from typing import Any
 
 import anyio
 
-from kept.agent.language import detect
-from kept.agent.toolbox import deny
-from kept.app import open_app
-from kept.operations.conversations import open_conversation
+from wellkept.agent.language import detect
+from wellkept.agent.toolbox import deny
+from wellkept.app import open_app
+from wellkept.operations.conversations import open_conversation
 
 SOURCE = re.compile(r"^.*\n  — .*$", re.MULTILINE)
 """A quotation with its source: it is in the language of whoever said it."""

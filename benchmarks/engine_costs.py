@@ -21,16 +21,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from kept.core.ids import OWNER, MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.search.analysis import prepare
-from kept.sessions.search.engine import search
-from kept.sessions.search.postings import Word
-from kept.sessions.sqlite.index import texts
-from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import OWNER, MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.analysis import prepare
+from wellkept.sessions.search.engine import search
+from wellkept.sessions.search.postings import Word
+from wellkept.sessions.sqlite.index import texts
+from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import Corpus

@@ -33,16 +33,16 @@ from statistics import mean, median
 from typing import Any, cast
 from unittest.mock import patch
 
-from kept.core.ids import OWNER, MessageId
-from kept.core.search import SearchRequest
-from kept.sessions.search import engine
-from kept.sessions.search.candidates import find_candidates
-from kept.sessions.search.postings import Postings
-from kept.sessions.search.query import parse
-from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.connections import Snapshot
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import OWNER, MessageId
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search import engine
+from wellkept.sessions.search.candidates import find_candidates
+from wellkept.sessions.search.postings import Postings
+from wellkept.sessions.search.query import parse
+from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.connections import Snapshot
+from wellkept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import SECONDS_BETWEEN, START
@@ -70,11 +70,11 @@ import json, sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from benchmarks.scale import build
-from kept.core.ids import MessageId
-from kept.core.search import SearchRequest
-from kept.sessions.sqlite.indexing import catch_up
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import MessageId
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.sqlite.indexing import catch_up
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 store = SqliteSessionStore(open_state(Path(sys.argv[2])))
 if store.message(MessageId(int(sys.argv[3]))) is None:
     build(store, int(sys.argv[3]))

@@ -14,16 +14,16 @@ import numpy as np
 from benchmarks.recall import LIMIT, Pool, Question, compare, fill, metrics, plain
 from numpy.typing import NDArray
 
-from kept.core.ids import OWNER
-from kept.core.search import SearchRequest
-from kept.sessions.search.engine import _Search
-from kept.sessions.search.filters import EXHAUSTIVE, Filters
-from kept.sessions.search.query import parse
-from kept.sessions.search.ranking import Line, Ranking, SessionLines
-from kept.sessions.search.terms import WordForms, look_up_terms
-from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings, find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import Connection, open_state
+from wellkept.core.ids import OWNER
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.engine import _Search
+from wellkept.sessions.search.filters import EXHAUSTIVE, Filters
+from wellkept.sessions.search.query import parse
+from wellkept.sessions.search.ranking import Line, Ranking, SessionLines
+from wellkept.sessions.search.terms import WordForms, look_up_terms
+from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings, find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import Connection, open_state
 
 TEXTS = 200
 """Messages per question whose text is read; the search itself reads 48 to 100."""

@@ -23,16 +23,16 @@ from pathlib import Path
 import Stemmer
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from kept.core.ids import OWNER, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.core.text import WORD, stop_words_by_language
-from kept.sessions.search.engine import search
-from kept.sessions.search.terms import WordForms
-from kept.sessions.search.word_forms import STEMMERS
-from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import OWNER, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import WORD, stop_words_by_language
+from wellkept.sessions.search.engine import search
+from wellkept.sessions.search.terms import WordForms
+from wellkept.sessions.search.word_forms import STEMMERS
+from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 SEED = 7
 ASKED = 300

@@ -16,11 +16,11 @@ from statistics import quantiles
 import anyio
 import httpx2
 
-from kept.app import open_app
-from kept.llm.scripted import Says
-from kept.operations import tokens, users
-from kept.testing.loopback import API_KEY
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.llm.scripted import Says
+from wellkept.operations import tokens, users
+from wellkept.testing.loopback import API_KEY
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 ANSWER = Says("all is well " * 10, piece_length=12, delay_seconds=0.1)
 """Some ten pieces, a second in all, as a quick model streams."""
@@ -66,7 +66,7 @@ def run_server(home: str, model: LoopbackOpenAI, *, people: int, at_once: int) -
         "KEPT_SERVE__REQUESTS_AT_ONCE": str(at_once), "KEPT_SERVE__REQUESTS_PER_MINUTE": "100000",
         "KEPT_SERVE__CONNECTIONS": "2000", "KEPT_SERVE__CONNECTIONS_PER_ADDRESS": "2000",
     }  # fmt: skip
-    command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wellkept", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(command, env=environ, cwd="/", stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

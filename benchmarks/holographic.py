@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from kept.core.search import SearchRequest
-from kept.core.text import JSON
-from kept.providers.holographic import HolographicProvider
-from kept.sessions.sqlite.postings import find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import JSON
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.sessions.sqlite.postings import find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.recall import Pool, fill, locomo, pooled

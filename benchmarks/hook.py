@@ -23,8 +23,8 @@ from benchmarks.baseline import reference_loop_processor_seconds
 from benchmarks.corpus import Corpus
 from benchmarks.scale import build
 
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 KEPT = str(Path(sys.executable).with_name("kept"))
 PATIENT = {**os.environ, **{f"KEPT_CONNECT__{name}_SECONDS": "20" for name in ("START", "PROMPT", "STOP")}}

@@ -30,18 +30,18 @@ from typing import Literal
 import anyio
 import httpx2
 
-from kept.app import open_app
-from kept.app.caller import Caller
-from kept.core.errors import Refused
-from kept.core.ids import UserId
-from kept.core.messages import Role
-from kept.llm.scripted import Says
-from kept.memory.edits import Add, Replace, Target, replay
-from kept.memory.store import MemoryStore
-from kept.operations import conversation_keys, tokens, users
-from kept.storage.leases import TURN_SECONDS
-from kept.testing.loopback_servers import LoopbackOpenAI
-from kept.testing.postgres_server import EmbeddedServer
+from wellkept.app import open_app
+from wellkept.app.caller import Caller
+from wellkept.core.errors import Refused
+from wellkept.core.ids import UserId
+from wellkept.core.messages import Role
+from wellkept.llm.scripted import Says
+from wellkept.memory.edits import Add, Replace, Target, replay
+from wellkept.memory.store import MemoryStore
+from wellkept.operations import conversation_keys, tokens, users
+from wellkept.storage.leases import TURN_SECONDS
+from wellkept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.testing.postgres_server import EmbeddedServer
 
 MOST_MESSAGES = 12
 """A chat of this length is followed by a new one."""
@@ -71,7 +71,7 @@ class Gateway:
 @contextmanager
 def run_gateway(home: Path, environ: dict[str, str]) -> Iterator[Gateway]:
     """Run `kept serve` on a home of its own until the end of the block."""
-    command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wellkept", "serve", "--port", "0", "--json"]
     own = {**os.environ, **environ, "KEPT_HOME": str(home), "HOME": str(home)}
     with (home.parent / f"{home.name}.log").open("wb") as log:
         process = subprocess.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, stderr=log, text=True)

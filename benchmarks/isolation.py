@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from kept.providers.loading import PluginPolicy, load
-from kept.providers.settings import Isolate
-from kept.testing.provider_contract import Bench
+from wellkept.providers.loading import PluginPolicy, load
+from wellkept.providers.settings import Isolate
+from wellkept.testing.provider_contract import Bench
 
 PLUGIN = """
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Measured(MemoryProvider):
     name = "measured"
     def is_available(self): return True

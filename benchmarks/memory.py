@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kept.memory.edits import Add, Replace
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.memory.edits import Add, Replace
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.baseline import reference_loop_seconds

@@ -19,12 +19,12 @@ import time
 from itertools import groupby
 from pathlib import Path
 
-from kept.app import open_app
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Replace
-from kept.operations import users
-from kept.testing.postgres_server import EmbeddedServer
+from wellkept.app import open_app
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Replace
+from wellkept.operations import users
+from wellkept.testing.postgres_server import EmbeddedServer
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import Corpus
@@ -64,7 +64,7 @@ class Home:
 
     def start(self, *arguments: str, stdout: int = subprocess.DEVNULL) -> "subprocess.Popen[bytes]":
         """Start a command of kept."""
-        command = [sys.executable, "-m", "kept", *arguments]
+        command = [sys.executable, "-m", "wellkept", *arguments]
         return subprocess.Popen(command, env=self._environ, cwd="/", stdout=stdout, stderr=subprocess.PIPE)
 
     def run(self, *arguments: str) -> bytes:

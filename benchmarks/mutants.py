@@ -37,9 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.mutations import ROOT, Mutant, diff, find_unaffected, sample
 
 PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "memory": (("src/kept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
+    "memory": (("src/wellkept/memory/*.py",), ("tests/contract/test_memory.py", "tests/unit/memory")),
     "storage": (
-        ("src/kept/storage/**/*.py",),
+        ("src/wellkept/storage/**/*.py",),
         (
             "tests/unit/storage",
             "tests/unit/sessions/sqlite/test_row_checksums.py",
@@ -48,16 +48,16 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             # not the repairs of tests/faults: they notice much, and take longer than all of the others together
         ),
     ),
-    "security": (("src/kept/security/fence.py", "src/kept/security/secrets.py"), ("tests/unit/security",)),
+    "security": (("src/wellkept/security/fence.py", "src/wellkept/security/secrets.py"), ("tests/unit/security",)),
     "providers": (
-        ("src/kept/providers/outbox.py", "src/kept/providers/manager.py"),
+        ("src/wellkept/providers/outbox.py", "src/wellkept/providers/manager.py"),
         ("tests/unit/providers", "tests/faults/test_manager.py"),
     ),
     "sessions": (
         (
-            "src/kept/sessions/rows/upkeep.py",
-            "src/kept/sessions/rows/removal.py",
-            "src/kept/sessions/rows/store.py",
+            "src/wellkept/sessions/rows/upkeep.py",
+            "src/wellkept/sessions/rows/removal.py",
+            "src/wellkept/sessions/rows/store.py",
         ),
         (
             "tests/unit/sessions/sqlite/test_upkeep.py",
@@ -65,7 +65,7 @@ PACKAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "tests/contract/test_session_store.py",
         ),
     ),
-    "context": (("src/kept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
+    "context": (("src/wellkept/context/**/*.py",), ("tests/unit/context", "tests/contract/test_context_engines.py")),
 }
 """Package → source globs → test paths."""
 

@@ -183,11 +183,13 @@ def find_unaffected(folder: Path, modules: Iterable[str], sources: Iterable[str]
     Imports in functions do not count: they take place after the fork.
     """
     mutated = {name_module(path.relative_to(folder)) for pattern in sources for path in folder.glob(pattern)}
-    imports = {name_module(path.relative_to(folder)): read_imports(path) for path in folder.glob("src/kept/**/*.py")}
+    imports = {
+        name_module(path.relative_to(folder)): read_imports(path) for path in folder.glob("src/wellkept/**/*.py")
+    }
     affected = set(mutated)
     while found := {name for name, used in imports.items() if name not in affected and used & affected}:
         affected |= found
-    return [name for name in modules if name not in affected and not name.startswith("kept.testing")]
+    return [name for name in modules if name not in affected and not name.startswith("wellkept.testing")]
 
 
 def name_module(path: Path) -> str:

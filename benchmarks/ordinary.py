@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from kept.security.scan import scan
-from kept.security.secrets import redact
+from wellkept.security.scan import scan
+from wellkept.security.secrets import redact
 
 
 def main() -> None:

@@ -59,11 +59,11 @@ def open_kept(folder: Path) -> Side:
     """Return this program on the home `folder`."""
     from benchmarks.scale import build
 
-    from kept import Message, NewMessage, Origin, Role, Session, SessionStore, ToolContext, open_app
-    from kept.core.clock import SystemClock
-    from kept.core.ids import SessionId
-    from kept.core.text import dumps
-    from kept.sessions.tool import session_search
+    from wellkept import Message, NewMessage, Origin, Role, Session, SessionStore, ToolContext, open_app
+    from wellkept.core.clock import SystemClock
+    from wellkept.core.ids import SessionId
+    from wellkept.core.text import dumps
+    from wellkept.sessions.tool import session_search
 
     def open_store(environ: Mapping[str, str]) -> tuple[Any, SessionStore]:
         app = open_app(str(folder), environ=environ)

@@ -23,22 +23,22 @@ from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.ports import Embeds, ignore
-from kept.core.search import Found, SearchRequest
-from kept.core.text import STOP_WORDS
-from kept.sessions.embedding.local import local_model
-from kept.sessions.postgres.semantic import ServerVectors
-from kept.sessions.postgres.store import PostgresSessionStore
-from kept.sessions.rows.store import RowStore
-from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.postgres.database import PostgresServer
-from kept.storage.postgres.schema import describe_server, migrate
-from kept.storage.sqlite import open_state
-from kept.testing.postgres_server import OWNER_ROLE, EmbeddedServer
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.ports import Embeds, ignore
+from wellkept.core.search import Found, SearchRequest
+from wellkept.core.text import STOP_WORDS
+from wellkept.sessions.embedding.local import local_model
+from wellkept.sessions.postgres.semantic import ServerVectors
+from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.sessions.rows.store import RowStore
+from wellkept.sessions.settings import EmbeddingSettings
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.postgres.database import PostgresServer
+from wellkept.storage.postgres.schema import describe_server, migrate
+from wellkept.storage.sqlite import open_state
+from wellkept.testing.postgres_server import OWNER_ROLE, EmbeddedServer
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import Corpus, Made

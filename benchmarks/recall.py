@@ -18,19 +18,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.core.text import STOP_WORDS
-from kept.sessions.rows.store import RowStore
-from kept.sessions.sqlite.postings import find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import Connection, Database, open_state
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import STOP_WORDS
+from wellkept.sessions.rows.store import RowStore
+from wellkept.sessions.sqlite.postings import find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import Connection, Database, open_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kept.sessions.search.postings import Similarity
+    from wellkept.sessions.search.postings import Similarity
 
 LIMIT = 50
 WHOLE_SESSIONS = "BM25 of whole sessions"
@@ -204,9 +204,9 @@ def _embed(database: Database, model: str | None) -> "Callable[[str], Similarity
     """Give every message its vectors, and return what holds a question against them."""
     if model is None:
         return None
-    from kept.sessions.embedding.local import local_model
-    from kept.sessions.settings import EmbeddingSettings
-    from kept.sessions.sqlite.semantic import FileVectors
+    from wellkept.sessions.embedding.local import local_model
+    from wellkept.sessions.settings import EmbeddingSettings
+    from wellkept.sessions.sqlite.semantic import FileVectors
 
     settings = EmbeddingSettings(provider="local", background=False)
     chosen = None if model == "auto" else model

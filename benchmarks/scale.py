@@ -28,14 +28,14 @@ from itertools import groupby, islice, pairwise
 from multiprocessing import get_context
 from pathlib import Path
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.core.text import STOP_WORDS
-from kept.sessions.search.filters import EXHAUSTIVE, LARGE
-from kept.sessions.sqlite.postings import SqlitePostings, find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import STOP_WORDS
+from wellkept.sessions.search.filters import EXHAUSTIVE, LARGE
+from wellkept.sessions.sqlite.postings import SqlitePostings, find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.baseline import reference_loop_processor_seconds

@@ -4,7 +4,7 @@ import time
 
 from benchmarks.baseline import reference_loop_seconds
 
-from kept.security.fence import StreamingContextScrubber
+from wellkept.security.fence import StreamingContextScrubber
 
 FLOOR_MB_PER_SECOND = 20.0
 TEXTS = {

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kept.core.tools import ToolContext
-from kept.skills.library import SkillLibrary, catalogue, estimate_tokens
-from kept.skills.settings import SkillSettings
-from kept.skills.tool import SkillTools
+from wellkept.core.tools import ToolContext
+from wellkept.skills.library import SkillLibrary, catalogue, estimate_tokens
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.tool import SkillTools
 
 VERBS = ["deploy", "rotate", "review", "migrate", "profile", "debug", "release", "audit", "translate", "monitor"]
 NOUNS = ["service", "database", "key", "queue", "cache", "report", "invoice", "image", "cluster", "website"]

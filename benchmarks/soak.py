@@ -11,12 +11,12 @@ from pathlib import Path
 
 import anyio
 
-from kept.agent.agent import Agent, Opening
-from kept.app import App, open_app
-from kept.core.errors import KeptError
-from kept.core.events import Compacted, Event, Reviewed, Warned
-from kept.core.ids import SessionId
-from kept.core.threads import share_one_heap
+from wellkept.agent.agent import Agent, Opening
+from wellkept.app import App, open_app
+from wellkept.core.errors import KeptError
+from wellkept.core.events import Compacted, Event, Reviewed, Warned
+from wellkept.core.ids import SessionId
+from wellkept.core.threads import share_one_heap
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.soak_gauge import Bounds, Sample, sample, table, verdict

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.testing.loopback import Drops, Loopback, Status, Step
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback import Drops, Loopback, Status, Step
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 TURN = "Turn "
 REVIEW = "[Background review."

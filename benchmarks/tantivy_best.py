@@ -9,11 +9,11 @@ from pathlib import Path
 import tantivy
 from benchmarks.tantivy_index import BLOCK_BITS, IMPORT_BATCH, IMPORT_HEAP_BYTES, TantivyIndex, TantivyPostings
 
-from kept.sessions.search.analysis import prepare
-from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Word
-from kept.sessions.search.query import Any, Kind, Query
-from kept.sessions.sqlite import index as fts5_index
-from kept.storage.sqlite import Connection
+from wellkept.sessions.search.analysis import prepare
+from wellkept.sessions.search.postings import AllOf, AnyOf, Lookup, Word
+from wellkept.sessions.search.query import Any, Kind, Query
+from wellkept.sessions.sqlite import index as fts5_index
+from wellkept.storage.sqlite import Connection
 
 MOST_TERMS = 20
 """Terms whose bits fit the score of a hit."""

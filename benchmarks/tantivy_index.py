@@ -15,14 +15,14 @@ from pathlib import Path
 
 import tantivy
 
-from kept.sessions.records import Row
-from kept.sessions.search.analysis import prepare
-from kept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word, substring_pattern
-from kept.sessions.search.query import All, Any, Kind, Node, Not, Query, Term
-from kept.sessions.sqlite import index as fts5_index
-from kept.sessions.sqlite.fts5 import Fts5Analyzer
-from kept.sessions.sqlite.postings import SqlitePostings
-from kept.storage.sqlite import Connection
+from wellkept.sessions.records import Row
+from wellkept.sessions.search.analysis import prepare
+from wellkept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word, substring_pattern
+from wellkept.sessions.search.query import All, Any, Kind, Node, Not, Query, Term
+from wellkept.sessions.sqlite import index as fts5_index
+from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
+from wellkept.sessions.sqlite.postings import SqlitePostings
+from wellkept.storage.sqlite import Connection
 
 HEAP_BYTES = 15_000_000
 """The least that a writer accepts; more is of use for imports only."""

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 class Touched:
     """Observes function calls, also in threads that start later."""
 
-    def __init__(self, package: str = "kept") -> None:
+    def __init__(self, package: str = "wellkept") -> None:
         self.package = package
         self.modules: set[str] = set()
         self.depth = 0
@@ -47,7 +47,7 @@ def _is_function(code: CodeType) -> bool:
 
 def count(arguments: list[str]) -> Touched:
     """Run one command of kept in this process and return what it touched."""
-    from kept.cli.main import main
+    from wellkept.cli.main import main
 
     touched = Touched()
     sys.argv = ["kept", *arguments]

@@ -15,13 +15,13 @@ from typing import Any
 
 import anyio
 
-from kept.agent.agent import Agent, Opening
-from kept.agent.conversation import Conversation
-from kept.app import App, open_app
-from kept.core.ids import SessionId, SourceName
-from kept.core.messages import ChatRequest, Message, NewMessage, Origin, Role, Session, ToolCall
-from kept.llm.scripted import Says, ScriptedModel
-from kept.security.taint import Context
+from wellkept.agent.agent import Agent, Opening
+from wellkept.agent.conversation import Conversation
+from wellkept.app import App, open_app
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.messages import ChatRequest, Message, NewMessage, Origin, Role, Session, ToolCall
+from wellkept.llm.scripted import Says, ScriptedModel
+from wellkept.security.taint import Context
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.baseline import reference_loop_processor_seconds, reference_loop_seconds

@@ -18,13 +18,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kept.core.search import SearchRequest
-from kept.sessions.rows import vectors
-from kept.sessions.rows.vector_cache import compare
-from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import Connection, open_state
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.rows import vectors
+from wellkept.sessions.rows.vector_cache import compare
+from wellkept.sessions.settings import EmbeddingSettings
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import Connection, open_state
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
@@ -137,7 +137,7 @@ def main() -> None:
         store.meaning = meaning
         timed("search with vectors", lambda number: store.search(SearchRequest(QUESTION.format(number))))
         if options.model:
-            from kept.sessions.embedding.local import local_model
+            from wellkept.sessions.embedding.local import local_model
 
             local = local_model(None if options.model == "auto" else options.model, os.environ)
             timed("vector of a question", lambda number: local.embed([QUESTION.format(number)]))

@@ -27,13 +27,13 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import Corpus
 from benchmarks.scale import new
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Session
-from kept.memory.edits import Add, Replace
-from kept.operations import pages
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Session
+from wellkept.memory.edits import Add, Replace
+from wellkept.operations import pages
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 BAR = 0.1
 """Seconds to the first byte, p50."""
@@ -100,7 +100,7 @@ def serve(home: Path) -> Iterator[tuple[str, int]]:
     """Run the server as a process of its own; this machine needs no token."""
     environ = {**os.environ, "KEPT_HOME": str(home), "HOME": str(home), "KEPT_SERVE__REQUESTS_PER_MINUTE": "100000"}
     environ["KEPT_SERVE__REQUIRE_TOKEN"] = "false"
-    command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wellkept", "serve", "--port", "0", "--json"]
     with subprocess.Popen(command, env=environ, cwd="/", stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())

@@ -1,4 +1,4 @@
-"""Learns the weights of src/kept/security/wording.tsv from the texts in this repository; needs scikit-learn.
+"""Learns the weights of src/wellkept/security/wording.tsv from the texts in this repository; needs scikit-learn.
 
     pip install scikit-learn && python benchmarks/wording.py [--write] [--chat FILE.jsonl...]
 
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kept.security import scan as scanner
-from kept.security.scan import Severity, read, scan
-from kept.security.table import table
-from kept.security.wording import WINDOW, Wording
+from wellkept.security import scan as scanner
+from wellkept.security.scan import Severity, read, scan
+from wellkept.security.table import table
+from wellkept.security.wording import WINDOW, Wording
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "src" / "kept" / "security" / "wording.tsv"
+FILE = ROOT / "src" / "wellkept" / "security" / "wording.tsv"
 CORPORA = ROOT / "tests" / "corpora"
 TEMPLATES = Path(__file__).parent / "texts"
 NOT_TELLING = frozenset(

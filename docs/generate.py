@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kept.config.settings import Settings
-from kept.core.settings import describe, fields, find_guard, is_section
-from kept.core.text import JSON, dumps, resource_path
-from kept.core.tools import ToolSchema
-from kept.security.table import BUILT
-from kept.security.table import build as build_rules
+from wellkept.config.settings import Settings
+from wellkept.core.settings import describe, fields, find_guard, is_section
+from wellkept.core.text import JSON, dumps, resource_path
+from wellkept.core.tools import ToolSchema
+from wellkept.security.table import BUILT
+from wellkept.security.table import build as build_rules
 
 REFERENCE = Path(__file__).parent / "reference"
-RULES = resource_path("kept.security", BUILT)
+RULES = resource_path("wellkept.security", BUILT)
 """Not a page, but written from the same table: the rules of the scanner as the program reads them."""
 _MADE = "<!-- Written by docs/generate.py from the program. Do not edit: run `make reference`. -->"
 
@@ -39,7 +39,7 @@ def commands() -> str:
     """Return the page of the command line: every command with its arguments and options."""
     from typer.main import get_command
 
-    from kept.cli.main import build_all
+    from wellkept.cli.main import build_all
 
     program: Any = get_command(build_all())
     parts = [
@@ -118,7 +118,7 @@ def _exits() -> str:
 
 
 def _slash() -> str:
-    from kept.cli.chat.slash import COMMANDS
+    from wellkept.cli.chat.slash import COMMANDS
 
     rows = [(f"`/{name}`", what) for name, what in COMMANDS.items()]
     return "## Inside a chat\n\n" + _table(("command", "meaning"), rows) + "\n\n`/NAME` of a skill uses that skill."
@@ -181,9 +181,9 @@ def _default(value: Any) -> str:
 
 def tools() -> str:
     """Return the page of tools: what a model can call, with every parameter."""
-    from kept.context.summary_tree import SCHEMAS
-    from kept.providers.content import RECALL_SCHEMA
-    from kept.providers.holographic import HolographicProvider
+    from wellkept.context.summary_tree import SCHEMAS
+    from wellkept.providers.content import RECALL_SCHEMA
+    from wellkept.providers.holographic import HolographicProvider
 
     intro = (
         "What an agent can call. `kept tool NAME '{…}'` runs any of them from the shell, exactly as an agent would. "
@@ -207,8 +207,8 @@ def tools() -> str:
 
 
 def _agent_tools() -> list[ToolSchema]:
-    from kept.agent.agent import Opening
-    from kept.app import open_app
+    from wellkept.agent.agent import Opening
+    from wellkept.app import open_app
 
     with tempfile.TemporaryDirectory() as home:
         app = open_app(home, environ={"KEPT_MODEL__DEFAULT": "extractive"})
@@ -242,8 +242,8 @@ def _type(schema: Mapping[str, JSON]) -> str:
 
 def hooks() -> str:
     """Return the page of hooks: what a provider or an engine may implement."""
-    from kept.context.engine import ContextEngine, Setup
-    from kept.providers.base import MemoryProvider, StartContext
+    from wellkept.context.engine import ContextEngine, Setup
+    from wellkept.providers.base import MemoryProvider, StartContext
 
     intro = (
         "The methods of the two plugin classes. Guides: [writing a provider](../writing-a-provider.md), "
@@ -293,8 +293,8 @@ def _fields(kind: Any) -> str:
 
 def rules() -> str:
     """Return the page of the threat scanner's rules."""
-    from kept.security.secrets import shape_table
-    from kept.security.table import table
+    from wellkept.security.secrets import shape_table
+    from wellkept.security.table import table
 
     intro = (
         "What `kept scan` and every write look for. A *block* is refused; a *hold* waits for a person; a *signal* says "

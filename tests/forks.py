@@ -45,7 +45,7 @@ LIBRARIES = (
     "jinja2",
     "rich.markdown",
 )
-SKIPPED = ("kept.sessions.embedding", "kept.testing", "kept.llm.local")
+SKIPPED = ("wellkept.sessions.embedding", "wellkept.testing", "wellkept.llm.local")
 """Packages whose imports take seconds and that few programs use."""
 CLONE_NEWNS, CLONE_NEWUSER = 0x2_0000, 0x1000_0000
 KEPT = Path(sys.executable).with_name("kept")
@@ -134,7 +134,7 @@ def run(args, *, input=None, capture_output=False, timeout=None, check=False, **
 def _find_program(command: list[str]) -> list[str] | None:
     """Return what a fork is to run: the kind of program, its name or text, and its arguments."""
     if command[0] == str(KEPT):
-        return ["-m", "kept", *command[1:]]
+        return ["-m", "wellkept", *command[1:]]
     if command[0] != sys.executable or len(command) < 2:
         return None
     if command[1] in {"-m", "-c"}:
@@ -264,16 +264,16 @@ AUDIT = runpy.run_path(str(Path(__file__).with_name("open_audit.py"))) if __name
 
 def load_everything() -> None:
     """Import what the programs use, so that they find it loaded."""
-    import kept
+    import wellkept
 
     names = [
-        found.name for found in pkgutil.walk_packages(kept.__path__, "kept.") if not found.name.startswith(SKIPPED)
+        found.name for found in pkgutil.walk_packages(wellkept.__path__, "kept.") if not found.name.startswith(SKIPPED)
     ]
     for name in (*names, *LIBRARIES):
         if not name.endswith("__main__"):
             with suppress(ImportError):  # an optional extra that is not installed
                 importlib.import_module(name)
-    from kept.security.scan import scan
+    from wellkept.security.scan import scan
 
     scan("a text")  # compiles the rules
     assert threading.active_count() == 1, "a fork has no other threads"

@@ -24,7 +24,7 @@ def install() -> None:
 def _look(event: str, args: tuple[object, ...]) -> None:
     if event != "open" or not isinstance(args[0], str | bytes | os.PathLike):
         return
-    regular_files = sys.modules.get("kept.core.regular_files")
+    regular_files = sys.modules.get("wellkept.core.regular_files")
     if not getattr(regular_files, "_held", None):
         return
     file = regular_files.identify(args[0])

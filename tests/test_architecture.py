@@ -2,12 +2,13 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parent.parent / "src" / "kept"
+SRC = Path(__file__).parent.parent / "src" / "wellkept"
 MODULES = sorted(SRC.rglob("*.py"))
 MAX_FUNCTION_LINES = 60
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
@@ -57,10 +58,10 @@ TIERS = {"memory", "sessions", "skills", "providers", "curation", "context", "st
 
 SURFACE_MAY_IMPORT = {
     # `kept providers setup` asks the questions that a loaded provider declares
-    "kept.providers.base.MemoryProvider",
+    "wellkept.providers.base.MemoryProvider",
     # highlights the words of a query in a text, and holds no data
-    "kept.sessions.search.occurrences",
-    "kept.sessions.search.occurrences.Marker",
+    "wellkept.sessions.search.occurrences",
+    "wellkept.sessions.search.occurrences.Marker",
 }
 
 
@@ -190,9 +191,9 @@ def test_a_session_store_is_reached_through_its_port(trees: dict[Path, ast.Modul
     Both stores are built on the rules in `sessions/rows`.
     """
     may_import = {
-        "kept.sessions.rows": ("app/", "sessions/rows/", "sessions/sqlite/", "sessions/postgres/"),
-        "kept.sessions.sqlite": ("app/", "sessions/sqlite/"),
-        "kept.sessions.postgres": ("app/", "sessions/postgres/"),
+        "wellkept.sessions.rows": ("app/", "sessions/rows/", "sessions/sqlite/", "sessions/postgres/"),
+        "wellkept.sessions.sqlite": ("app/", "sessions/sqlite/"),
+        "wellkept.sessions.postgres": ("app/", "sessions/postgres/"),
     }
     strays = [
         f"{name} imports {module}"
@@ -263,14 +264,14 @@ def _find_stated(package: str, call: ast.Call) -> str | None:
 
 
 def _is_of_the_app(imported: str) -> bool:
-    names = {"kept.app.App", "kept.app.Caller", "kept.app.Scope", "kept.app.open_app"}
-    names |= {"kept.app.caller", "kept.app.caller.TOKEN_SCOPES"}
-    return imported.startswith("kept.app") and imported not in names
+    names = {"wellkept.app.App", "wellkept.app.Caller", "wellkept.app.Scope", "wellkept.app.open_app"}
+    names |= {"wellkept.app.caller", "wellkept.app.caller.TOKEN_SCOPES"}
+    return imported.startswith("wellkept.app") and imported not in names
 
 
 def _is_store(imported: str, trees: dict[Path, ast.Module]) -> bool:
     """Whether a class, or a module with such a class, holds data: values are dataclasses, enums and errors."""
-    package, _, name = imported.removeprefix("kept.").rpartition(".")
+    package, _, name = imported.removeprefix("wellkept.").rpartition(".")
     if package.partition(".")[0] not in TIERS:
         return False
     whole, part = (SRC.joinpath(*place.split(".")).with_suffix(".py") for place in (f"{package}.{name}", package))
@@ -289,19 +290,19 @@ def _is_value(definition: ast.ClassDef) -> bool:
 def test_the_check_for_stores_knows_the_stores(trees: dict[Path, ast.Module]) -> None:
     """The stores of every tier count as stores, however they are imported."""
     stores = {
-        "kept.memory.store.MemoryStore",
-        "kept.memory.store",
-        "kept.memory.approval.Approvals",
-        "kept.sessions.ports.Sessions",
-        "kept.sessions.sqlite.store.SqliteSessionStore",
-        "kept.skills.library.SkillLibrary",
-        "kept.skills.editor.SkillEditor",
-        "kept.skills.tool.SkillTools",
-        "kept.skills.hub.hub.Hub",
-        "kept.curation.curator.Curator",
-        "kept.providers.outbox.Outbox",
-        "kept.providers.audit.Audit",
-        "kept.storage.sqlite.Database",
+        "wellkept.memory.store.MemoryStore",
+        "wellkept.memory.store",
+        "wellkept.memory.approval.Approvals",
+        "wellkept.sessions.ports.Sessions",
+        "wellkept.sessions.sqlite.store.SqliteSessionStore",
+        "wellkept.skills.library.SkillLibrary",
+        "wellkept.skills.editor.SkillEditor",
+        "wellkept.skills.tool.SkillTools",
+        "wellkept.skills.hub.hub.Hub",
+        "wellkept.curation.curator.Curator",
+        "wellkept.providers.outbox.Outbox",
+        "wellkept.providers.audit.Audit",
+        "wellkept.storage.sqlite.Database",
     }
 
     assert {name for name in stores if not _is_store(name, trees)} == set()
@@ -345,6 +346,7 @@ OPENS_FILES = {
     "providers/hindsight/server.py": "appends to the log of a process",
     "gateway/metrics.py": "the kernel's files",
     "core/agency.py": "the kernel's files",
+    "core/installation.py": "a script of the environment",
     "storage/connections.py": "resources of the package",
     "storage/postgres/schema.py": "resources of the package",
     "storage/postgres/statements.py": "resources of the package",
@@ -562,3 +564,28 @@ def test_processes_carry_the_mark_of_an_agent(trees: dict[Path, ast.Module]) -> 
     }
 
     assert unmarked == {"cli/terminal.py:edit_text"}
+
+
+OLD_NAME = re.compile(
+    r"(?:pip3?|pipx|uv pip|uv tool|npm|pnpm|yarn) (?:install|add)\b[^`\n|#]*?[ '\"]kept(?![\w./-])"
+    r"|\b(?:uvx|npx|pipx run) kept\b|\bfrom kept(?:\.\w+)* import\b|^\s*import kept\b|-m kept\b"
+)
+
+
+def test_no_hint_installs_the_package_of_a_stranger():
+    """`kept` belongs to others on the indexes: hints, guides and configurations name `wellkept`."""
+    tracked = subprocess.run(
+        ["git", "ls-files"], cwd=SRC.parents[1], capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    texts = {name: SRC.parents[1] / name for name in tracked if name and not name.startswith("tests/")}
+    wrong = [
+        f"{name}:{number}: {line.strip()}"
+        for name, path in texts.items()
+        if path.is_file() and path.suffix not in {".png", ".bin"}
+        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), 1)
+        if OLD_NAME.search(line)
+    ]
+
+    assert wrong == []
+    assert OLD_NAME.search("run: pip install 'kept[gateway]'")
+    assert not OLD_NAME.search("Without make: `pip install .`, then `kept chat`.")

@@ -79,7 +79,7 @@ def test_nothing_else_lies_in_the_reference(reference):
 
 def test_every_setting_is_documented(reference):
     """Each key stands on the settings page, with words that say what it does."""
-    from kept.config.settings import known_keys
+    from wellkept.config.settings import known_keys
 
     rows = dict(re.findall(r"^\| `([\w.]+)` \|.*\| ([^|]*) \|$", reference["settings.md"], re.MULTILINE))
 
@@ -90,7 +90,7 @@ def test_every_command_is_documented(reference):
     """Each command stands on the commands page with a sentence, and each of its options with a meaning."""
     from typer.main import get_command
 
-    from kept.cli.main import build_all
+    from wellkept.cli.main import build_all
 
     silent = [
         name
@@ -116,7 +116,7 @@ def _headings(text):
 
 def test_every_command_group_has_a_guide():
     """Each command is used on at least one page that a person wrote."""
-    from kept.cli.main import COMMANDS
+    from wellkept.cli.main import COMMANDS
 
     guides = "\n".join(path.read_text(encoding="utf-8") for path in PAGES if path.parent.name != "reference")
 
@@ -125,8 +125,8 @@ def test_every_command_group_has_a_guide():
 
 def test_every_hook_is_documented(reference):
     """Each method that a plugin may write stands on the hooks page."""
-    from kept.context.engine import ContextEngine
-    from kept.providers.base import MemoryProvider
+    from wellkept.context.engine import ContextEngine
+    from wellkept.providers.base import MemoryProvider
 
     hooks = [name for kind in (MemoryProvider, ContextEngine) for name in vars(kind) if _is_hook(kind, name)]
 
@@ -140,7 +140,7 @@ def _is_hook(kind, name):
 
 def test_every_tool_is_documented(reference, home):
     """Each tool that the agent has stands on the tools page, with each of its parameters."""
-    from kept.app import open_app
+    from wellkept.app import open_app
 
     app = open_app(str(home), environ={})
     tools = app.owner.tools()
@@ -217,7 +217,7 @@ def test_paths_from_the_root_exist(page):
 
 
 _NAME = re.compile(r"kept(?:\.[A-Za-z_]\w*)+")
-NO_NAMES = {"kept.db", "kept.yaml", "kept.log", "kept.memory_providers", "kept.context_engines"}
+NO_NAMES = {"kept.db", "kept.yaml", "kept.log", "wellkept.memory_providers", "wellkept.context_engines"}
 """Files in a home, and groups of entry points."""
 
 
@@ -239,8 +239,8 @@ def _can_be_imported(name):
 def _is_in_the_tree(path):
     """Whether `path` is a file, a folder, a module (`agent/turn`) or a name in one (`memory/approval.write_memory`)."""
     module, _, name = path.partition(".")
-    files = [(base / f"{module}.py") for base in (ROOT, ROOT / "src" / "kept")]
-    if any((base / path).exists() for base in (ROOT, ROOT / "src" / "kept")):
+    files = [(base / f"{module}.py") for base in (ROOT, ROOT / "src" / "wellkept")]
+    if any((base / path).exists() for base in (ROOT, ROOT / "src" / "wellkept")):
         return True
     return name != "py" and any(file.is_file() and name in file.read_text(encoding="utf-8") for file in files)
 
@@ -254,6 +254,6 @@ def test_pages_name_no_machine():
 
 def test_our_own_project_file_passes_the_scanner():
     """AGENTS.md, which kept puts into prompts, is clean by its own rules."""
-    from kept.security.scan import Scope, scan
+    from wellkept.security.scan import Scope, scan
 
     assert scan((ROOT / "AGENTS.md").read_text(encoding="utf-8"), scope=Scope.CONTEXT).findings == ()

@@ -37,7 +37,7 @@ def commands_on(page):
 def program():
     from typer.main import get_command
 
-    from kept.cli.main import build_all
+    from wellkept.cli.main import build_all
 
     return get_command(build_all())
 

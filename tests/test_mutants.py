@@ -49,7 +49,7 @@ def test_a_statement_is_known_by_all_its_lines():
 def test_a_mutant_meets_the_tests_that_could_notice_it(tmp_path):
     """Those that run its line and those that start processes; for a constant all, first those that run its name."""
     for path, text in {
-        "src/kept/a.py": "LIMIT = 5\n\ndef f():\n    return LIMIT\n",
+        "src/wellkept/a.py": "LIMIT = 5\n\ndef f():\n    return LIMIT\n",
         "t/test_a.py": "from kept.a import f",
         "t/test_b.py": "",
     }.items():
@@ -61,11 +61,11 @@ def test_a_mutant_meets_the_tests_that_could_notice_it(tmp_path):
         "t/test_a.py::slow": 90.0,
         "t/test_b.py::child": 2.0,
     }
-    covering = {("src/kept/a.py", 1): [""], ("src/kept/a.py", 4): ["t/test_a.py::near", "t/test_a.py::slow"]}
+    covering = {("src/wellkept/a.py", 1): [""], ("src/wellkept/a.py", 4): ["t/test_a.py::near", "t/test_a.py::slow"]}
     record = HARNESS["Record"](covering, seconds, ["t/test_b.py::child"])
 
     def choose(line):
-        return HARNESS["choose_tests"](tmp_path, record, MUTATIONS["Mutant"]("src/kept/a.py", line, "x", ""))
+        return HARNESS["choose_tests"](tmp_path, record, MUTATIONS["Mutant"]("src/wellkept/a.py", line, "x", ""))
 
     assert choose(4) == [["t/test_a.py::near"], ["t/test_a.py::slow", "t/test_b.py::child"]]
     assert choose(1) == [["t/test_a.py::near"], ["t/test_a.py::slow", "t/test_b.py::quick", "t/test_b.py::child"]]
@@ -78,14 +78,14 @@ def test_only_what_a_mutant_cannot_change_is_loaded_before(tmp_path):
         "b": "from kept.a import x",
         "c": "import kept.b",
         "d": "def f():\n    from kept.a import x",
-        "e": "from kept import b",
+        "e": "from wellkept import b",
     }.items():
-        path = tmp_path / "src" / "kept" / f"{name}.py"
+        path = tmp_path / "src" / "wellkept" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     modules = ["json", *(f"kept.{name}" for name in "abcde")]
 
-    assert HARNESS["find_unaffected"](tmp_path, modules, ["src/kept/a.py"]) == ["json", "kept.d"]
+    assert HARNESS["find_unaffected"](tmp_path, modules, ["src/wellkept/a.py"]) == ["json", "kept.d"]
 
 
 def test_a_test_that_fails_once_kills_nothing():

@@ -64,8 +64,8 @@ def write_page(laboratory):
 
 def write_old_database(laboratory):
     """Write a database as the first version made it, so that opening it runs every later migration."""
-    from kept.storage.files import APPLICATION_ID
-    from kept.storage.sqlite import Database, state_migrations
+    from wellkept.storage.files import APPLICATION_ID
+    from wellkept.storage.sqlite import Database, state_migrations
 
     database = Database(laboratory.home / "state.db", application_id=APPLICATION_ID, migrations=state_migrations()[:2])
     with database.writing() as connection:
@@ -153,7 +153,7 @@ CREATE = tuple(
     for name in ("alpha", "beta", "gamma")
 )
 IMPORT = ("sessions", "import", "{files}/lines.jsonl")
-CONSTANTS = {"kept.sessions.rows.transfer.BATCH": 3, "kept.sessions.sqlite.index._REBUILD_BATCH": 4}
+CONSTANTS = {"wellkept.sessions.rows.transfer.BATCH": 3, "wellkept.sessions.sqlite.index._REBUILD_BATCH": 4}
 IMPORTED = (write_conversations, IMPORT)
 RESTORE = ("restore", "{files}/home.tar.gz", "--yes", "--no-backup")
 RESTORED = (PAGES, EDITS, ("--as", "ann", *PAGES), MESSAGES, SKILLS, ("skills", "log", "alpha", "--json"))

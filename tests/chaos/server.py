@@ -24,21 +24,21 @@ from typing import NoReturn
 
 KIND_BYTES, NEED_BYTES, RECORD_BYTES, RECORDS = 11, 1, 160, 16_384
 """The layout of the records in shim.c."""
-HEAVY = ("kept.sessions.embedding", "kept.testing", "kept.llm.local", "kept.agent.mcp_tools")
+HEAVY = ("wellkept.sessions.embedding", "wellkept.testing", "wellkept.llm.local", "wellkept.agent.mcp_tools")
 """Packages whose imports take seconds and that no operation here uses."""
 
 
 def load_everything() -> None:
     """Import every module of kept, so that children find them loaded."""
-    import kept
+    import wellkept
 
-    for found in pkgutil.walk_packages(kept.__path__, "kept."):
+    for found in pkgutil.walk_packages(wellkept.__path__, "kept."):
         if not found.name.startswith(HEAVY) and not found.name.endswith("__main__"):
             try:
                 importlib.import_module(found.name)
             except ImportError:
                 continue  # an optional extra that is not installed
-    from kept.security.scan import scan
+    from wellkept.security.scan import scan
 
     scan("a text")  # compiles the rules
 
@@ -125,8 +125,8 @@ board = Board()
 
 def serve() -> None:
     """Answer tasks until standard input ends."""
-    import kept.cli.main  # noqa: F401 - loaded once, before the processes are forked
-    from kept.cli.entry import main
+    import wellkept.cli.main  # noqa: F401 - loaded once, before the processes are forked
+    from wellkept.cli.entry import main
 
     folder = Path(tempfile.mkdtemp(prefix="chaos-"))
     streams = {name: folder / name for name in ("in", "out", "err")}

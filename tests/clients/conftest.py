@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.testing.loopback_agents import open_agent_server
+from wellkept.testing.loopback_agents import open_agent_server
 
 FOLDER = os.environ.get("KEPT_CLIENTS", "")
 KEPT = str(Path(sys.executable).with_name("kept"))

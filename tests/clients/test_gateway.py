@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.messages import ToolCall
-from kept.llm.scripted import Says
+from wellkept.core.messages import ToolCall
+from wellkept.llm.scripted import Says
 
 from .conftest import KEPT, SECONDS
 

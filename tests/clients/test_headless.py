@@ -4,8 +4,8 @@ import json
 import time
 from collections import Counter
 
-from kept.llm.scripted import Says, call
-from kept.testing.loopback import Hangs
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback import Hangs
 
 FACTS = {
     "claude": "Remember for later: the staging server of the billing team is called heron-42",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.llm.scripted import Says, call
+from wellkept.llm.scripted import Says, call
 
 SECONDS = 300
 PROGRAMS = {name: os.environ.get(name, "") for name in ("KEPT_HERMES", "KEPT_OPENCLAW", "KEPT_NODE")}

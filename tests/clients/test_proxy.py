@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.messages import ToolCall
-from kept.llm.scripted import Says
-from kept.testing.loopback import Status
+from wellkept.core.messages import ToolCall
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Status
 
 from .conftest import FENCE, KEPT, SECONDS
 

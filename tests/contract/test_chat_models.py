@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from kept.core.messages import (
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from wellkept.core.messages import (
     ChatRequest,
     ChatResponse,
     Delta,
@@ -22,14 +22,14 @@ from kept.core.messages import (
     ToolCall,
     Usage,
 )
-from kept.core.ports import ChatModel
-from kept.core.tools import ToolSchema
-from kept.llm.anthropic import AnthropicModel
-from kept.llm.endpoints import Endpoint, Sending
-from kept.llm.openai import OpenAIModel
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.testing.loopback import API_KEY, Drops, FailsMidway, Hangs, Loopback, Overflows, Raw, Status
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.ports import ChatModel
+from wellkept.core.tools import ToolSchema
+from wellkept.llm.anthropic import AnthropicModel
+from wellkept.llm.endpoints import Endpoint, Sending
+from wellkept.llm.openai import OpenAIModel
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.testing.loopback import API_KEY, Drops, FailsMidway, Hangs, Loopback, Overflows, Raw, Status
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 TOOL = ToolSchema("memory", "Keep a fact.", {"type": "object", "properties": {"text": {"type": "string"}}}, "memory")
 HELLO = ChatRequest("You are kept.", (Message(Role.USER, "hello"),), (TOOL,))

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.context.engine import ContextEngine
-from kept.context.lossless import Lossless
-from kept.context.outcome import Unchanged
-from kept.context.repair import faults, repair, request_messages
-from kept.context.summarising import Compressor
-from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
-from kept.testing.context_contract import (
+from wellkept.context.engine import ContextEngine
+from wellkept.context.lossless import Lossless
+from wellkept.context.outcome import Unchanged
+from wellkept.context.repair import faults, repair, request_messages
+from wellkept.context.summarising import Compressor
+from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
+from wellkept.testing.context_contract import (
     ContextEngineContract,
     as_stored,
     check_outcome,

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.errors import Busy, StorageError
-from kept.core.ids import UserId
-from kept.skills.usage import Outcome, OutcomeLog, UsageFile
-from kept.storage.documents import FolderDocuments, RowDocuments
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import Busy, StorageError
+from wellkept.core.ids import UserId
+from wellkept.skills.usage import Outcome, OutcomeLog, UsageFile
+from wellkept.storage.documents import FolderDocuments, RowDocuments
 
 
 @pytest.fixture(params=["folder", "postgres"])
@@ -18,7 +18,7 @@ def both(request, tmp_path):
         (tmp_path / "d").mkdir()
         yield FolderDocuments(tmp_path / "d"), FolderDocuments(tmp_path / "d"), FolderDocuments(tmp_path / "other")
         return
-    from kept.storage.postgres.database import PostgresServer
+    from wellkept.storage.postgres.database import PostgresServer
 
     embedded = request.getfixturevalue("postgres_server")
     tenant = embedded.make_tenant()

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept.core.ids import OWNER
-from kept.memory.ledger import SqliteLedger
-from kept.memory.writer import FILE_NAMES, FilePages
-from kept.testing.memory_contract import StorageContract
+from wellkept.core.ids import OWNER
+from wellkept.memory.ledger import SqliteLedger
+from wellkept.memory.writer import FILE_NAMES, FilePages
+from wellkept.testing.memory_contract import StorageContract
 
 
 class TestFolder(StorageContract):
@@ -31,14 +31,14 @@ class TestFolder(StorageContract):
 class TestPostgres(StorageContract):
     @pytest.fixture(autouse=True)
     def server(self, postgres_server):
-        from kept.storage.postgres.database import PostgresServer
+        from wellkept.storage.postgres.database import PostgresServer
 
         self.server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
         yield
         self.server.close()
 
     def _open(self, user):
-        from kept.memory.postgres import open_storage
+        from wellkept.memory.postgres import open_storage
 
         database = self.server.for_user(user)
         return open_storage(database, database.key)
@@ -51,7 +51,7 @@ class TestPostgres(StorageContract):
 
     def put(self, target, raw):
         """Write as a program that knows nothing of locks, over a connection of its own."""
-        from kept.storage.postgres.database import PostgresServer
+        from wellkept.storage.postgres.database import PostgresServer
 
         other = PostgresServer(self.server.address, tenant=self.server.tenant)
         with other.for_user(OWNER).writing() as unit:

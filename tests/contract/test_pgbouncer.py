@@ -11,7 +11,7 @@ from . import test_memory, test_session_store
 @pytest.fixture(scope="module")
 def postgres_server():
     """A server behind PgBouncer, whose four connections all clients share."""
-    from kept.testing.postgres_server import EmbeddedServer, Unavailable
+    from wellkept.testing.postgres_server import EmbeddedServer, Unavailable
 
     try:
         server = EmbeddedServer(is_pooled=True)

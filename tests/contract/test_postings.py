@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Found, SearchRequest
-from kept.sessions.postgres import index
-from kept.sessions.postgres.store import PostgresSessionStore
-from kept.sessions.search.engine import search
-from kept.sessions.search.filters import EXHAUSTIVE
-from kept.sessions.search.postings import (
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Found, SearchRequest
+from wellkept.sessions.postgres import index
+from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.sessions.search.engine import search
+from wellkept.sessions.search.filters import EXHAUSTIVE
+from wellkept.sessions.search.postings import (
     AllOf,
     AnyOf,
     Catalog,
@@ -24,14 +24,14 @@ from kept.sessions.search.postings import (
     Without,
     Word,
 )
-from kept.sessions.sqlite.fts5 import Fts5Analyzer
-from kept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.postgres.database import PostgresServer
-from kept.storage.sqlite import open_state
-from kept.storage.versions import build_reference
-from kept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
-from kept.testing.postgres_server import EmbeddedServer
+from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
+from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.postgres.database import PostgresServer
+from wellkept.storage.sqlite import open_state
+from wellkept.storage.versions import build_reference
+from wellkept.testing.memory_postings import MemoryCatalog, MemoryMessage, MemoryPostings, MemorySession
+from wellkept.testing.postgres_server import EmbeddedServer
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0

@@ -1,7 +1,7 @@
 """Every memory provider keeps the same promises."""
 
-from kept.providers.holographic import HolographicProvider
-from kept.testing.provider_contract import ProviderContract, RecordingProvider
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.testing.provider_contract import ProviderContract, RecordingProvider
 
 
 class TestHolographic(ProviderContract):

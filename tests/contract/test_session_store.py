@@ -2,14 +2,14 @@
 
 import pytest
 
-from kept.core.ports import ignore
-from kept.sessions.ports import Sessions
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.testing.receipts_contract import ReceiptsContract
-from kept.testing.session_keeping_contract import KeepingContract
-from kept.testing.session_reading_contract import ReadingContract, TransferContract
-from kept.testing.session_store_contract import LineageContract
-from kept.testing.session_user_contract import UserContract
+from wellkept.core.ports import ignore
+from wellkept.sessions.ports import Sessions
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.testing.receipts_contract import ReceiptsContract
+from wellkept.testing.session_keeping_contract import KeepingContract
+from wellkept.testing.session_reading_contract import ReadingContract, TransferContract
+from wellkept.testing.session_store_contract import LineageContract
+from wellkept.testing.session_user_contract import UserContract
 
 
 class TestSqlite(LineageContract, ReadingContract, KeepingContract, TransferContract, UserContract, ReceiptsContract):
@@ -36,8 +36,8 @@ class TestPostgres(LineageContract, ReadingContract, KeepingContract, TransferCo
             store.close()
 
     def store(self, *, clock=None, sink=ignore) -> Sessions:
-        from kept.sessions.postgres.store import PostgresSessionStore
-        from kept.storage.postgres.database import PostgresServer
+        from wellkept.sessions.postgres.store import PostgresSessionStore
+        from wellkept.storage.postgres.database import PostgresServer
 
         server = PostgresServer(self.embedded.shared_url, tenant=self.embedded.make_tenant())
         self.opened.append(PostgresSessionStore(server, clock=clock, sink=sink))

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from kept.core.ids import UserId
-from kept.core.search import SearchRequest
-from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.testing.vectors_contract import Topical, VectorsContract, find, say
+from wellkept.core.ids import UserId
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.settings import EmbeddingSettings
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.testing.vectors_contract import Topical, VectorsContract, find, say
 
 pytest.importorskip("numpy")
 
@@ -29,15 +29,15 @@ class TestSqlite(VectorsContract):
 class TestPostgres(VectorsContract):
     @pytest.fixture(autouse=True)
     def tenant(self, postgres_server):
-        from kept.storage.postgres.database import PostgresServer
+        from wellkept.storage.postgres.database import PostgresServer
 
         self.server = PostgresServer(postgres_server.shared_url, tenant=postgres_server.make_tenant())
         yield
         self.server.close()
 
     def open(self, settings, model, sink):
-        from kept.sessions.postgres.semantic import ServerVectors
-        from kept.sessions.postgres.store import PostgresSessionStore
+        from wellkept.sessions.postgres.semantic import ServerVectors
+        from wellkept.sessions.postgres.store import PostgresSessionStore
 
         vectors = ServerVectors(self.server, settings, model=lambda: model, sink=sink)
         return PostgresSessionStore(self.server, meaning=vectors), vectors
@@ -57,7 +57,7 @@ class TestPostgres(VectorsContract):
 
     def test_vectors_of_many_users_leave_the_memory(self, monkeypatch):
         """The vectors of users who searched longest ago are dropped, and read again when needed."""
-        from kept.sessions.postgres import semantic
+        from wellkept.sessions.postgres import semantic
 
         monkeypatch.setattr(semantic, "_MOST_USERS", 1)
         with self.equip() as (store, vectors):

@@ -2,11 +2,11 @@
 
 import sys
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Remove
-from kept.skills.changes import Author, Create, Edit
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Remove
+from wellkept.skills.changes import Author, Create, Edit
 
 SKILL = "---\nname: {0}\ndescription: Does {0} well\n---\n\n1. Step {1}\n"
 

@@ -5,9 +5,9 @@ import signal
 import sys
 from contextlib import contextmanager
 
-from kept.app import open_app
-from kept.operations import forget
-from kept.storage.sqlite import Database
+from wellkept.app import open_app
+from wellkept.operations import forget
+from wellkept.storage.sqlite import Database
 
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}
 count, kill_at = 0, 0

@@ -3,10 +3,10 @@
 import sys
 from pathlib import Path
 
-from kept.core.tools import ToolContext
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
-from kept.skills.tool import SkillTools
+from wellkept.core.tools import ToolContext
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.tool import SkillTools
 
 if __name__ == "__main__":
     home, mark, rounds = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.core.errors import Refused
-from kept.memory.edits import Target
-from kept.memory.page import page_hash
-from kept.operations.backup import create_backup
-from kept.operations.restore import apply_restore, open_restore
-from kept.skills.versions import state_of
+from wellkept.app import open_app
+from wellkept.core.errors import Refused
+from wellkept.memory.edits import Target
+from wellkept.memory.page import page_hash
+from wellkept.operations.backup import create_backup
+from wellkept.operations.restore import apply_restore, open_restore
+from wellkept.skills.versions import state_of
 
 WRITER = Path(__file__).with_name("backup_writer.py")
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
@@ -97,7 +97,7 @@ def limit_file_size():
 def test_a_disk_that_takes_no_more_leaves_no_partial_file(home, tmp_path):
     """A limit on file sizes simulates a full disk: a clear error, and nothing of the backup stays."""
     environment = {**os.environ, "KEPT_HOME": str(home)}
-    kept = [sys.executable, "-m", "kept"]
+    kept = [sys.executable, "-m", "wellkept"]
     forks.run([*kept, "run", "hello"], env=environment, check=True, capture_output=True)
     (tmp_path / "target").mkdir()
 

@@ -16,14 +16,14 @@ import anyio
 import pytest
 from tests import forks
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.context.repair import faults, request_messages
-from kept.context.sections import is_summary
-from kept.core.ids import SessionId
-from kept.core.messages import Usage
-from kept.llm.scripted import Says
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.context.repair import faults, request_messages
+from wellkept.context.sections import is_summary
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 pytestmark = [pytest.mark.filterwarnings("ignore::ResourceWarning"), pytest.mark.timeout(1_800)]
 
@@ -115,7 +115,7 @@ def _killed(session_id: str, endpoint: Endpoint, environment: dict[str, str], *,
 
 
 def _started(session_id: str, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "kept", "sessions", "compress", session_id]
+    command = [sys.executable, "-m", "wellkept", "sessions", "compress", session_id]
     own = {**os.environ, **environment}
     return forks.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 

@@ -13,15 +13,15 @@ import time
 import pytest
 from tests import forks
 
-KEPT = (sys.executable, "-m", "kept")
+KEPT = (sys.executable, "-m", "wellkept")
 STEP = 24 + 2_048
 LATE = 20
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 home, count = Path(sys.argv[1]), int(sys.argv[2])
 home.mkdir(exist_ok=True)

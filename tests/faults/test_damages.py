@@ -21,23 +21,23 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kept.app.root import open_app
-from kept.core.clock import SystemClock
-from kept.core.errors import KeptError
-from kept.core.ids import SessionId, SourceName, UserId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
-from kept.operations import forget, pages, search, sessions, upkeep
-from kept.sessions.records import source_id
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.recovery import DERIVED
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.pages import HEADER_BYTES, PageFile
-from kept.storage.row_checksums import describe_key
-from kept.storage.salvage import Salvage
-from kept.storage.shapes import describe_shapes
-from kept.storage.sqlite import open_state
+from wellkept.app.root import open_app
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import KeptError
+from wellkept.core.ids import SessionId, SourceName, UserId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
+from wellkept.operations import forget, pages, search, sessions, upkeep
+from wellkept.sessions.records import source_id
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.recovery import DERIVED
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.pages import HEADER_BYTES, PageFile
+from wellkept.storage.row_checksums import describe_key
+from wellkept.storage.salvage import Salvage
+from wellkept.storage.shapes import describe_shapes
+from wellkept.storage.sqlite import open_state
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("nder", "lock", "stem", "rive")]
 MORE_ROWS = (

@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-KEPT = (sys.executable, "-m", "kept")
+KEPT = (sys.executable, "-m", "wellkept")
 LACKS = ("memory locks", "memory map", "memory file")
 WARNING = "no write-ahead log at"
 LINES = (
@@ -200,7 +200,7 @@ def test_without_the_module_of_locks_pages_are_edited_with_a_warning(tmp_path):
     program = (
         "import sys; sys.modules['fcntl'] = None\n"
         "sys.argv = ['kept', 'memory', 'add', 'the heron is grey']\n"
-        "from kept.cli.entry import main; main()"
+        "from wellkept.cli.entry import main; main()"
     )
     environment = {**os.environ, "KEPT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     done = subprocess.run(

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Author, Remove, Target
-from kept.operations import forget
-from kept.providers.base import StartContext
-from kept.providers.holographic import HolographicProvider
-from kept.skills.changes import Author as SkillAuthor
-from kept.skills.changes import Create, Edit
-from kept.skills.editor import SkillEditor
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Author, Remove, Target
+from wellkept.operations import forget
+from wellkept.providers.base import StartContext
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.skills.changes import Author as SkillAuthor
+from wellkept.skills.changes import Create, Edit
+from wellkept.skills.editor import SkillEditor
 
 KILLER = Path(__file__).with_name("forget_killer.py")
 WORD = "quixotopia"

@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.errors import KeptError
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
-from kept.sessions.settings import EmbeddingSettings, SessionSettings
-from kept.sessions.sqlite import store as session_file
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database, open_state, state_migrations
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import KeptError
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
+from wellkept.sessions.settings import EmbeddingSettings, SessionSettings
+from wellkept.sessions.sqlite import store as session_file
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 TEXTS = (
     "lake",

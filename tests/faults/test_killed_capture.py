@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.operations.capture import capture_transcript
+from wellkept.app import open_app
+from wellkept.operations.capture import capture_transcript
 
 ROUNDS = 3
 MANY_ROUNDS = 25
 CAPTURE = """
 import sys
 from pathlib import Path
-from kept.app import open_app
-from kept.operations.capture import capture_transcript, drain_spool
+from wellkept.app import open_app
+from wellkept.operations.capture import capture_transcript, drain_spool
 app = open_app(sys.argv[1], None)
 print("ready", flush=True)
 sys.stdin.readline()

@@ -6,22 +6,22 @@ from contextlib import closing
 
 import pytest
 
-from kept.app import open_app
-from kept.app.store_care import check_store
-from kept.core.clock import SystemClock
-from kept.core.errors import DamagedLog
-from kept.core.events import Warned
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.reports import Salvaged
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.pages import PageFile
-from kept.storage.salvage import Salvage
-from kept.storage.shapes import describe_shapes
-from kept.storage.sqlite import open_state
+from wellkept.app import open_app
+from wellkept.app.store_care import check_store
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import DamagedLog
+from wellkept.core.events import Warned
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.reports import Salvaged
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.pages import PageFile
+from wellkept.storage.salvage import Salvage
+from wellkept.storage.shapes import describe_shapes
+from wellkept.storage.sqlite import open_state
 
 TALKS = 30
 

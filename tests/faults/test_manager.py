@@ -7,11 +7,11 @@ import time
 
 import pytest
 
-from kept.core.events import Warned
-from kept.core.tools import ToolContext
-from kept.providers.base import LedgerRow
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import Bench, ListedLedger, RecordingProvider, eventually
+from wellkept.core.events import Warned
+from wellkept.core.tools import ToolContext
+from wellkept.providers.base import LedgerRow
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import Bench, ListedLedger, RecordingProvider, eventually
 
 HOOKS = [
     "is_available",
@@ -258,7 +258,7 @@ def test_a_hanging_provider_does_not_hold_the_exit(tmp_path):
     """The process ends although a thread of a provider never does."""
     script = f"""
 import pathlib, threading
-from kept.testing.provider_contract import Bench, RecordingProvider
+from wellkept.testing.provider_contract import Bench, RecordingProvider
 provider = RecordingProvider()
 for hook in ("prefetch", "queue_prefetch", "sync_turn", "shutdown"):
     provider.faults[hook] = threading.Event().wait

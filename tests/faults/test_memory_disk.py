@@ -15,7 +15,7 @@ import pytest
 from tests import forks
 
 KEPT = Path(sys.executable).with_name("kept")
-IN_SCRIPTS = " ".join(forks.command("-m", "kept"))
+IN_SCRIPTS = " ".join(forks.command("-m", "wellkept"))
 STORAGE, BUSY = 74, 75
 # root passes every permission check; without capabilities it is an ordinary person
 ORDINARY = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
@@ -121,13 +121,13 @@ $K memory log --json | head -c 4000
 FILLING = """
 import json, sys
 from pathlib import Path
-from kept.core.errors import KeptError
-from kept.core.errors import Refused
-from kept.memory.edits import Add, Target, replay
-from kept.memory.history import History
-from kept.memory.page import parse
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.core.errors import KeptError
+from wellkept.core.errors import Refused
+from wellkept.memory.edits import Add, Target, replay
+from wellkept.memory.history import History
+from wellkept.memory.page import parse
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 root = Path(sys.argv[1])
 accepted, failed = [], 0
 for kilobytes in range(0, 160, 4):

@@ -12,19 +12,19 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept.memory.edits import Add, Remove, Target, replay
-from kept.memory.history import History
-from kept.memory.page import page_hash, parse
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.memory.edits import Add, Remove, Target, replay
+from wellkept.memory.history import History
+from wellkept.memory.page import page_hash, parse
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 
 WIDE = MemorySettings(memory_char_limit=1_000_000, user_char_limit=1_000_000, lock_timeout_seconds=300)
 
 ADDER = """
 import sys
-from kept.memory.edits import Add
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.memory.edits import Add
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
 store = MemoryStore(folder, MemorySettings(memory_char_limit=1_000_000, lock_timeout_seconds=300))
 for number in range(count):

@@ -12,14 +12,14 @@ import apsw
 import pytest
 from tests import forks
 
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import Bench, RecordingProvider, eventually
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import Bench, RecordingProvider, eventually
 
 CHILD = """
 import pathlib, random, sys, time
 import apsw
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import Bench, RecordingProvider
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import Bench, RecordingProvider
 
 home, first, last = pathlib.Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 

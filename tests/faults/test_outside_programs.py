@@ -14,8 +14,8 @@ import httpx2
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.operations import tokens
+from wellkept.app import open_app
+from wellkept.operations import tokens
 
 OUTSIDE = """
 import random, sqlite3, sys, time
@@ -117,7 +117,7 @@ class Chats(threading.Thread):
 
 def run_round(home, token, number, chance):
     """Serve, chat, read and write from outside, import from another process, kill; return what was acknowledged."""
-    serve = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    serve = [sys.executable, "-m", "wellkept", "serve", "--port", "0", "--json"]
     server = forks.Popen(serve, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     outside = None
     acknowledged = []
@@ -136,7 +136,7 @@ def run_round(home, token, number, chance):
             lines = home.parent / "lines.jsonl"
             row = {"session_id": f"imported-{number}", "role": "user", "content": f"imported{number}", "timestamp": 1e9}
             lines.write_text(json.dumps(row))
-            command = [sys.executable, "-m", "kept", "sessions", "import", str(lines)]
+            command = [sys.executable, "-m", "wellkept", "sessions", "import", str(lines)]
             imported = forks.run(command, env=environment(home), capture_output=True, text=True, timeout=60)
             assert imported.returncode == 0, imported.stderr
             acknowledged.append(f"imported{number}")
@@ -177,7 +177,7 @@ def check_rounds(home, rounds, seed):
         assert verdict == [("ok",)]
     assert len(acknowledged) > rounds
     doctor = forks.run(
-        [sys.executable, "-m", "kept", "doctor", "--offline"], env=environment(home), capture_output=True, text=True
+        [sys.executable, "-m", "wellkept", "doctor", "--offline"], env=environment(home), capture_output=True, text=True
     )
     assert doctor.returncode == 0, doctor.stdout + doctor.stderr
 

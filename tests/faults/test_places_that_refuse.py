@@ -13,7 +13,7 @@ import sys
 import pytest
 from tests import forks
 
-KEPT = " ".join(forks.command("-m", "kept"))
+KEPT = " ".join(forks.command("-m", "wellkept"))
 STORAGE = 74
 
 

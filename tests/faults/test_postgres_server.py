@@ -9,21 +9,21 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from kept.agent.record import Record
-from kept.agent.toolbox import deny
-from kept.app import open_app
-from kept.core.errors import KeptError, StorageError
-from kept.core.events import Warned
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add
-from kept.operations import conversations
-from kept.sessions.postgres.store import PostgresSessionStore
-from kept.storage.postgres import database as postgres
-from kept.storage.postgres import schema
-from kept.storage.postgres.database import PostgresServer
-from kept.storage.postgres.unit import Unit
-from kept.testing.postgres_server import EmbeddedServer, Unavailable
+from wellkept.agent.record import Record
+from wellkept.agent.toolbox import deny
+from wellkept.app import open_app
+from wellkept.core.errors import KeptError, StorageError
+from wellkept.core.events import Warned
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add
+from wellkept.operations import conversations
+from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.storage.postgres import database as postgres
+from wellkept.storage.postgres import schema
+from wellkept.storage.postgres.database import PostgresServer
+from wellkept.storage.postgres.unit import Unit
+from wellkept.testing.postgres_server import EmbeddedServer, Unavailable
 
 ANN = UserId("ann")
 

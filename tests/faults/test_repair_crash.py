@@ -5,16 +5,16 @@ import sys
 
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.errors import Unreadable
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
-from kept.storage.swap import Replacement, finish
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import Unreadable
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
+from wellkept.storage.swap import Replacement, finish
 
 OPERATIONS = {"os.link", "os.rename", "os.remove", "open"}
 KILLED = 9

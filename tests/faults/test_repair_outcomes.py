@@ -4,18 +4,18 @@ import random
 
 import pytest
 
-from kept.config.home import Home
-from kept.core.clock import SystemClock
-from kept.core.errors import ForeignDatabase, NotFound, Unreadable
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import PAGE_BYTES, Database, open_state
+from wellkept.config.home import Home
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import ForeignDatabase, NotFound, Unreadable
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import PAGE_BYTES, Database, open_state
 
 USERS = (UserId("owner"), UserId("alice"))
 

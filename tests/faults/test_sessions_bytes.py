@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.ids import SessionId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
-from kept.core.search import SearchRequest
-from kept.core.tools import ToolContext
-from kept.sessions.sqlite import index_check
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.tool import session_search
-from kept.storage.sqlite import open_state
+from wellkept.core.clock import SystemClock
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
+from wellkept.core.search import SearchRequest
+from wellkept.core.tools import ToolContext
+from wellkept.sessions.sqlite import index_check
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.sessions.tool import session_search
+from wellkept.storage.sqlite import open_state
 
 SECRETS = {
     "anthropic": "sk-ant-" + "api03-Qm9sdHMtYW5kLW51dHMtMTIzNDU2Nzg5MA",

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.errors import Busy, NewerDatabase, StorageError
-from kept.core.events import Warned
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.settings import EmbeddingSettings, SessionSettings
-from kept.sessions.sqlite.check import check_file
-from kept.sessions.sqlite.repair import INDEX_DONE, Repair
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import PAGE_BYTES as PAGE
-from kept.storage.sqlite import open_state
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import Busy, NewerDatabase, StorageError
+from wellkept.core.events import Warned
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.settings import EmbeddingSettings, SessionSettings
+from wellkept.sessions.sqlite.check import check_file
+from wellkept.sessions.sqlite.repair import INDEX_DONE, Repair
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import PAGE_BYTES as PAGE
+from wellkept.storage.sqlite import open_state
 
 WORDS = [
     f"{first}{second}{third}"
@@ -213,7 +213,7 @@ def test_messages_outlive_the_row_of_their_session(path):
 HOLDER = """
 import sys
 from pathlib import Path
-from kept.storage.sqlite import open_state
+from wellkept.storage.sqlite import open_state
 database = open_state(Path(sys.argv[1]))
 print(database.connection.execute("SELECT count(*) FROM sessions").fetchall(), flush=True)
 sys.stdin.read()

@@ -9,14 +9,14 @@ import textwrap
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.events import Warned
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.sqlite import index_check
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.clock import FixedClock
+from wellkept.core.events import Warned
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.sqlite import index_check
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 NAME = SessionId("a")
 
@@ -38,13 +38,13 @@ FULL_DISK = textwrap.dedent(
     """
     import json, os, sys
     from pathlib import Path
-    from kept.core.errors import StorageError
-    from kept.core.ids import SessionId
-    from kept.core.messages import Message, NewMessage, Origin, Role, Session
-    from kept.core.search import SearchRequest
-    from kept.sessions.sqlite import index, index_check
-    from kept.sessions.sqlite.store import SqliteSessionStore
-    from kept.storage.sqlite import open_state
+    from wellkept.core.errors import StorageError
+    from wellkept.core.ids import SessionId
+    from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+    from wellkept.core.search import SearchRequest
+    from wellkept.sessions.sqlite import index, index_check
+    from wellkept.sessions.sqlite.store import SqliteSessionStore
+    from wellkept.storage.sqlite import open_state
 
     folder = Path(sys.argv[1])
     store = SqliteSessionStore(open_state(folder / "state.db"))

@@ -11,13 +11,13 @@ import pytest
 from skills_ref.validator import validate
 from tests import forks
 
-from kept.core.tools import ToolContext
-from kept.skills.changes import Author, Changed, Create
-from kept.skills.document import compose
-from kept.skills.editor import SkillEditor, undo
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
-from kept.skills.tool import SkillTools
+from wellkept.core.tools import ToolContext
+from wellkept.skills.changes import Author, Changed, Create
+from wellkept.skills.document import compose
+from wellkept.skills.editor import SkillEditor, undo
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.tool import SkillTools
 
 WRITER = Path(__file__).with_name("skills_writer.py")
 ROUNDS = 200 if os.environ.get("KEPT_HEAVY") == "1" else 8

@@ -8,7 +8,7 @@ import sys
 import pytest
 from tests import forks
 
-from kept.operations.doctor import check_special_files
+from wellkept.operations.doctor import check_special_files
 
 PLACES = ("memories/MEMORY.md", "memories/USER.md", "config.yaml", ".env", "state.db", "memories/ledger.db", "SOUL.md")
 COMMANDS = (
@@ -22,7 +22,7 @@ COMMANDS = (
 
 DRIVER = """
 import json, sys
-from kept.cli import main, terminal
+from wellkept.cli import main, terminal
 for arguments in json.loads(sys.argv[1]):
     terminal.invocation = main.terminal.invocation = terminal.Invocation()
     sys.argv = ["kept", *arguments]

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 from tests import forks
 
-from kept.cli import terminal
-from kept.cli.entry import main
+from wellkept.cli import terminal
+from wellkept.cli.entry import main
 
 
 @dataclass
@@ -63,7 +63,7 @@ def kept_process(home, work):
 
     def run(*arguments, env=None, stdin="", timeout=90):
         done = forks.run(
-            [sys.executable, "-m", "kept", *arguments],
+            [sys.executable, "-m", "wellkept", *arguments],
             input=stdin if isinstance(stdin, bytes) else stdin.encode(),
             capture_output=True,
             timeout=timeout,

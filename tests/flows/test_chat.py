@@ -1,8 +1,8 @@
 """`kept chat` from a pipe, with nothing configured."""
 
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 
 def test_a_first_chat_keeps_and_answers(kept):

@@ -4,17 +4,17 @@ import json
 
 import pytest
 
-from kept.context.sections import load_prompt
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.llm.tokens import text_tokens
-from kept.testing.loopback import Overflows
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.context.sections import load_prompt
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says, call
+from wellkept.llm.tokens import text_tokens
+from wellkept.testing.loopback import Overflows
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 PROVIDER = """
 import json
 from pathlib import Path
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 
 class Recorder(MemoryProvider):
     name = "recorder"

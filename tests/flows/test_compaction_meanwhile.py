@@ -7,15 +7,15 @@ from contextlib import contextmanager
 import anyio
 import pytest
 
-from kept.agent.agent import Opening
-from kept.agent.compact import LEASE_SECONDS
-from kept.app import open_app
-from kept.context.outcome import Compaction, Unchanged, Why
-from kept.core.clock import FixedClock
-from kept.core.messages import Message, NewMessage, Origin, Role
-from kept.llm.scripted import Says
-from kept.testing.loopback import Hangs
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.agent.compact import LEASE_SECONDS
+from wellkept.app import open_app
+from wellkept.context.outcome import Compaction, Unchanged, Why
+from wellkept.core.clock import FixedClock
+from wellkept.core.messages import Message, NewMessage, Origin, Role
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Hangs
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 SUMMARY = "## Goal\n- go on\n## Progress\n- a lot\n## Next Steps\n- more\n"
 LONG = Says("Yes. " * 3_000, piece_length=10_000)

@@ -10,7 +10,7 @@ import pytest
 from tests import forks
 from tests.gateway.conftest import serve
 
-KEPT = (sys.executable, "-m", "kept")
+KEPT = (sys.executable, "-m", "wellkept")
 LINKS = {"the file": lambda path, _: path, "symbolic link": Path.symlink_to, "hard link": Path.hardlink_to}
 LINE = '{"session_id":"a","role":"user","content":"the heron is the staging server","timestamp":1790000000}'
 

@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import SIGNATURE, LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import SIGNATURE, LoopbackAnthropic, LoopbackOpenAI
 
 FACT = "Anna's favourite tea is oolong from Taiwan"
 FENCED = f"<memory-context>\n[System note: recalled memory follows.]\n\n- {FACT}\n</memory-context>"

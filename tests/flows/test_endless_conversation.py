@@ -15,18 +15,18 @@ import anyio
 import pytest
 from tests import forks
 
-from kept.agent.agent import Agent, Opening
-from kept.app import App, open_app
-from kept.context.sections import is_summary
-from kept.context.transcript import find_citations
-from kept.core.events import Compacted, Event, Warned
-from kept.core.ids import MessageId
-from kept.core.messages import Role, Usage
-from kept.core.tools import ToolContext
-from kept.llm.scripted import Says, call
-from kept.llm.tokens import text_tokens
-from kept.testing.loopback import Hangs, Overflows, Status, Step
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.agent.agent import Agent, Opening
+from wellkept.app import App, open_app
+from wellkept.context.sections import is_summary
+from wellkept.context.transcript import find_citations
+from wellkept.core.events import Compacted, Event, Warned
+from wellkept.core.ids import MessageId
+from wellkept.core.messages import Role, Usage
+from wellkept.core.tools import ToolContext
+from wellkept.llm.scripted import Says, call
+from wellkept.llm.tokens import text_tokens
+from wellkept.testing.loopback import Hangs, Overflows, Status, Step
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 # each `anyio.run` leaves the client's connections to the garbage collector, which must not raise elsewhere
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -267,6 +267,6 @@ def test_processes_on_one_session_compact_it_once(tmp_path: Path, in_place: str)
 
 
 def _resumed(talk: Talk, session_id: str, text: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "kept", "run", "--resume", session_id, "--json", "--", text]
+    command = [sys.executable, "-m", "wellkept", "run", "--resume", session_id, "--json", "--", text]
     own = {**os.environ, **talk.server.environment, "KEPT_HOME": str(talk.home)}
     return forks.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept import operations
-from kept.app import open_app
-from kept.importers.connect.events import parse_event
+from wellkept import operations
+from wellkept.app import open_app
+from wellkept.importers.connect.events import parse_event
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "hooks"
 THREAD = "01a1e79d-d3ae-7a62-8df5-39d2f3ab445e"
 """The thread of the recorded `notify` event."""
 RECORDED = sorted(CORPUS.glob("*/*.json"))
-KEPT = (sys.executable, "-m", "kept")
+KEPT = (sys.executable, "-m", "wellkept")
 PROMPT = "The staging server of the billing team is called heron-42"
 
 
@@ -94,7 +94,7 @@ def stored(home):
 @pytest.fixture
 def handle(world, home, monkeypatch):
     """Handle an event as the hook does, in this process: a process of its own takes half a second."""
-    from kept.cli import hook as module
+    from wellkept.cli import hook as module
 
     printed = []
     watchdog = type(
@@ -146,10 +146,15 @@ def test_a_turn_is_stored_once_and_given_to_another_session(world, home, handle)
 
 
 UNNEEDED = {
-    *("kept.core.events", "kept.core.tools", "kept.operations.receipts", "kept.importers.conversations"),
     *(
-        "kept.sessions.arguments",
-        "kept.storage.texts",
+        "wellkept.core.events",
+        "wellkept.core.tools",
+        "wellkept.operations.receipts",
+        "wellkept.importers.conversations",
+    ),
+    *(
+        "wellkept.sessions.arguments",
+        "wellkept.storage.texts",
         "base64",
         "calendar",
         "random",
@@ -168,12 +173,12 @@ def test_a_hook_loads_only_what_it_needs(name, world, home):
     hook("claude-code", event(world, "Stop"))
     question = "How is the staging server of the billing team called?"
     sent = json.dumps(event(world, name, "s2", prompt=question, source="startup")).encode()
-    run = [sys.executable, "-X", "importtime", "-m", "kept", "hook", "claude-code"]
+    run = [sys.executable, "-X", "importtime", "-m", "wellkept", "hook", "claude-code"]
     done = subprocess.run(run, input=sent, capture_output=True, check=True)
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.decode().splitlines()}
 
     assert done.stdout.startswith(b'{"hookSpecificOutput"')
-    assert "kept.sessions.sqlite.store" in loaded
+    assert "wellkept.sessions.sqlite.store" in loaded
     assert loaded & UNNEEDED == set()
 
 
@@ -332,9 +337,9 @@ def break_newer(home):
 
 
 def _version():
-    from kept.storage.connections import sql_migrations
+    from wellkept.storage.connections import sql_migrations
 
-    return sql_migrations("kept.storage")[-1].version
+    return sql_migrations("wellkept.storage")[-1].version
 
 
 def break_locked(home):
@@ -430,7 +435,7 @@ def test_a_home_that_cannot_be_written_is_never_in_the_way(refuse, allow, world,
     events = [event(world, "Stop", "s0"), *silenced_events(world), event(world, "Stop")]
     for number, one in enumerate(events):
         (world / f"{number}.json").write_text(json.dumps(one))
-    run = " ".join(forks.command("-m", "kept"))
+    run = " ".join(forks.command("-m", "wellkept"))
     lines = ["mkdir -p $KEPT_HOME && mount -t tmpfs -o size=3m tmpfs $KEPT_HOME || exit 9"]
     for number, one in enumerate(events):
         lines += {1: [refuse], len(events) - 1: [allow]}.get(number, [])
@@ -448,7 +453,7 @@ def test_what_cannot_be_logged_goes_to_the_system_log(monkeypatch, tmp_path):
     """On a read-only home a hook prints nothing, so that its warning would be lost."""
     import logging
 
-    from kept.observe import RotatingFile
+    from wellkept.observe import RotatingFile
 
     told = []
     monkeypatch.setattr("syslog.syslog", lambda _level, line: told.append(line))

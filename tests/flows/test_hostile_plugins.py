@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from kept.llm.scripted import Says
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 SOURCE = """
 import os, sys, threading, time, warnings, logging
 TOP
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Hostile(MemoryProvider):
     name = "hostile"
     def __init__(self): INIT

@@ -14,12 +14,12 @@ import anyio
 import pytest
 from tests import forks
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.cli.chat.slash import Slash
-from kept.core.events import TextStreamed, ToolStarted
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.cli.chat.slash import Slash
+from wellkept.core.events import TextStreamed, ToolStarted
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 RECORDER = """
 import json, pathlib, time

@@ -11,8 +11,8 @@ from contextlib import suppress
 import pytest
 from tests import forks
 
-from kept.llm.scripted import Says
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 STORY = Says("once upon a time " * 100, delay_seconds=0.02)
 
@@ -24,7 +24,7 @@ def started(home, work):
 
     def start(*arguments, server=None, popen=forks.Popen, **pipes):
         variables = {**os.environ, **(server.environment if server is not None else {})}
-        command = [sys.executable, "-m", "kept", *arguments]
+        command = [sys.executable, "-m", "wellkept", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
         running.append(popen(command, env=variables, cwd=work, **pipes))
         return running[-1]
@@ -95,7 +95,7 @@ def test_a_turn_in_a_process_that_is_ended_is_kept_and_marked(started, home, num
 
 ENGINE = """
 from pathlib import Path
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 class Mine(Compressor):
     name = "mine"
     def on_session_end(self, session_id, rows):

@@ -10,11 +10,11 @@ import time
 import pytest
 from tests import forks
 
-from kept.agent.workspace import Workspace
-from kept.cli.chat.loop import approver
-from kept.core.tools import Tool, ToolSchema
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.workspace import Workspace
+from wellkept.cli.chat.loop import approver
+from wellkept.core.tools import Tool, ToolSchema
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 pytest.importorskip("mcp", reason="the extra kept[mcp] is not installed")
 
@@ -143,8 +143,8 @@ def test_a_person_sees_all_arguments_of_a_foreign_tool(tmp_path, monkeypatch):
     """A field that is called `path` does not hide the others."""
     shown = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("kept.cli.chat.loop.note", shown.append)
-    monkeypatch.setattr("kept.cli.chat.loop._read_answer", lambda: True)
+    monkeypatch.setattr("wellkept.cli.chat.loop.note", shown.append)
+    monkeypatch.setattr("wellkept.cli.chat.loop._read_answer", lambda: True)
     tool = Tool(ToolSchema("mcp_tracker_tool", "", {}, "mcp"), lambda *_: {}, asks=True)
 
     assert approver(Workspace(tmp_path), "ask")(tool, {"path": "a.txt", "then": "rm -rf /"})
@@ -169,7 +169,7 @@ def test_a_server_that_is_silent_or_dies_is_an_answer(kept, tracker):
 
 def test_servers_that_cannot_be_used_cost_a_warning(kept, tracker, tmp_path, monkeypatch):
     """One prints no protocol, one does not exist, one is configured badly: the good one works beside them."""
-    monkeypatch.setattr("kept.agent.mcp_tools.CONNECT_SECONDS", 10.0)
+    monkeypatch.setattr("wellkept.agent.mcp_tools.CONNECT_SECONDS", 10.0)
     garbage = tmp_path / "garbage.py"
     garbage.write_text(GARBAGE)
     with socket.socket() as free:

@@ -16,7 +16,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from tests import forks
 
-KEPT = [sys.executable, "-m", "kept"]
+KEPT = [sys.executable, "-m", "wellkept"]
 HANDSHAKE = [
     {"jsonrpc": "2.0", "id": 1, "method": "initialize",
      "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}},
@@ -26,8 +26,8 @@ HANDSHAKE = [
 
 DEAF = """
 import sys
-from kept.cli.main import main
-from kept.mcp_server import server
+from wellkept.cli.main import main
+from wellkept.mcp_server import server
 server._leave = lambda number, frame: None  # as if Python had not come to call it
 server.LEAVE_SECONDS = 0.5
 sys.argv = ["kept", "mcp"]
@@ -47,7 +47,7 @@ def start(*arguments, **more):
 
 async def use(mode, errors, *arguments):
     """Call every tool well and badly, read the resources and fill the prompts; return what was seen."""
-    python, *rest = forks.command("-m", "kept", *arguments, "mcp")
+    python, *rest = forks.command("-m", "wellkept", *arguments, "mcp")
     command = StdioServerParameters(command=python, args=rest, env=dict(os.environ))
     seen = {}
     async with Client(stdio_client(command, errlog=errors), mode=mode) as client:
@@ -139,8 +139,8 @@ def test_what_a_plugin_prints_does_not_reach_the_protocol(work, home):
     script = """
 import os, sys
 from contextlib import contextmanager
-from kept.app import open_app
-from kept.mcp_server.server import serve
+from wellkept.app import open_app
+from wellkept.mcp_server.server import serve
 
 @contextmanager
 def opener():

@@ -11,9 +11,9 @@ import time
 import pytest
 from tests import forks
 
-from kept.llm.scripted import Says
-from kept.testing.loopback import Hangs
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Hangs
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 MODEL = ("--model", "openai/loopback-model")
 
@@ -47,7 +47,7 @@ def start(home, work, server):
 
     def begin(*arguments, **more):
         environment = {**os.environ, **server.environment}
-        command = [sys.executable, "-m", "kept", *arguments]
+        command = [sys.executable, "-m", "wellkept", *arguments]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         running.append(forks.Popen(command, env=environment, **pipes, **more))
         return running[-1]

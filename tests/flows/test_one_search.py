@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Link, Message, NewMessage, Origin, Role, Session
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Link, Message, NewMessage, Origin, Role, Session
 
 QUESTIONS = ["which port does the staging database use?", "staging database", '"staging database"', "stag*", "violin"]
 

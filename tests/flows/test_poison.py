@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 PLUGIN = """
 import json, pathlib

@@ -8,13 +8,13 @@ import shutil
 
 import pytest
 
-from kept.app import open_app
-from kept.app.places import find_place
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
-from kept.llm.scripted import Says, call
-from kept.memory.edits import Add, Author, Target
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.app.places import find_place
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
+from wellkept.llm.scripted import Says, call
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 STEPS = """---
 name: {name}
@@ -111,8 +111,8 @@ def full_home(kept, home, work, marker):
         ),
     )
     app = open_app(str(home))
-    from kept.curation.backup import Backups
-    from kept.skills.editor import SkillEditor
+    from wellkept.curation.backup import Backups
+    from wellkept.skills.editor import SkillEditor
 
     Backups(SkillEditor(app.owner.skill_tools.library), app.clock).take()
     app.close()

@@ -13,22 +13,22 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kept.agent.agent import Opening
-from kept.agent.record import Record as ConversationRecord
-from kept.app import open_app
-from kept.core.ids import SessionId, SourceName
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.provenance import UNSTATED, attached_source
-from kept.core.tools import Tool, ToolSchema
-from kept.importers.connect.record import Connection, Record, save_record
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.memory.edits import Add, Target
-from kept.memory.rewrite import reset_pages
-from kept.memory.snapshot import render
-from kept.operations.recall import Recipient, recall_for_prompt
-from kept.operations.tools import run_shared_tool
-from kept.providers.base import MemoryProvider
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.agent.agent import Opening
+from wellkept.agent.record import Record as ConversationRecord
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.provenance import UNSTATED, attached_source
+from wellkept.core.tools import Tool, ToolSchema
+from wellkept.importers.connect.record import Connection, Record, save_record
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.memory.edits import Add, Target
+from wellkept.memory.rewrite import reset_pages
+from wellkept.memory.snapshot import render
+from wellkept.operations.recall import Recipient, recall_for_prompt
+from wellkept.operations.tools import run_shared_tool
+from wellkept.providers.base import MemoryProvider
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "provenance"
 FRAMES = {

@@ -9,8 +9,8 @@ import pytest
 from tests import forks
 from tests.flows import recorder
 
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 BODY = "Ask the vault for the new key before the old one is revoked."
 
@@ -152,7 +152,7 @@ def test_the_own_dialogue_of_a_plugin_gets_the_configuration(home, isolate):
     master, terminal = pty.openpty()
     with os.fdopen(master, "r+b", 0):
         done = forks.run(
-            [sys.executable, "-m", "kept", "providers", "setup", "rec", "--no-test"],
+            [sys.executable, "-m", "wellkept", "providers", "setup", "rec", "--no-test"],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,

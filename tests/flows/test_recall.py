@@ -6,10 +6,10 @@ import time
 import anyio
 import pytest
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 SECRETLY = "Anna's favourite tea is oolong from Taiwan"
 QUESTION = "Which tea is Anna's favourite?"

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import pytest
 
-from kept.llm.scripted import Says, call
-from kept.testing.loopback import Drops, Overflows, Raw, Status
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback import Drops, Overflows, Raw, Status
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 SERVERS = {"openai": LoopbackOpenAI, "anthropic": LoopbackAnthropic}
 
@@ -152,7 +152,7 @@ def test_a_broken_stream_is_tried_again(kept, server, step):
 
 def test_malformed_and_unknown_calls_go_back_to_the_model(kept, server):
     """Invalid JSON in arguments and an unknown tool are answers that the model can correct."""
-    from kept.core.messages import ToolCall
+    from wellkept.core.messages import ToolCall
 
     broken = Says(tool_calls=(ToolCall("c1", "memory", '{"action": "add", '), ToolCall("c2", "no_such_tool", "{}")))
     with_model = server([broken, "corrected"])

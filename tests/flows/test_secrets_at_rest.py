@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.messages import Message, NewMessage, Role, ToolCall
-from kept.core.text import dumps
-from kept.sessions.redaction import Redaction
-from kept.testing.credentials import make_credential
+from wellkept.core.messages import Message, NewMessage, Role, ToolCall
+from wellkept.core.text import dumps
+from wellkept.sessions.redaction import Redaction
+from wellkept.testing.credentials import make_credential
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "secret_forms.txt"
 FORMS = {

@@ -5,8 +5,8 @@ import json
 import pytest
 from skills_ref.validator import validate
 
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 SKILL = "---\nname: read-report\ndescription: Read the weekly report. Use when asked for the report.\n---\n\n# Steps\n\n1. Read old-report.txt\n"
 

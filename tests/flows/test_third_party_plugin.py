@@ -5,8 +5,8 @@ import re
 import sqlite3
 from pathlib import Path
 
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 GUIDE = Path(__file__).parents[2] / "docs" / "writing-a-provider.md"
 
@@ -15,7 +15,7 @@ MAIN = '''
 
 import json
 
-from kept.providers.base import MemoryProvider, Rejected
+from wellkept.providers.base import MemoryProvider, Rejected
 
 from .cards import Cards
 

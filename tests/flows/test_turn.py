@@ -9,15 +9,15 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.core.errors import ModelBusy
-from kept.core.events import TextStreamed, ToolFinished, Warned
-from kept.core.messages import Role
-from kept.core.tools import Tool, ToolSchema
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.memory.edits import Add, Author
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.core.errors import ModelBusy
+from wellkept.core.events import TextStreamed, ToolFinished, Warned
+from wellkept.core.messages import Role
+from wellkept.core.tools import Tool, ToolSchema
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.memory.edits import Add, Author
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_changes_of_others_are_reported_once_and_never_stored_as_content(opened)
 
 
 def _context():
-    from kept.core.tools import ToolContext
+    from wellkept.core.tools import ToolContext
 
     return ToolContext()
 

@@ -3,12 +3,12 @@
 import anyio
 import pytest
 
-from kept.agent.agent import Opening
-from kept.agent.language import language
-from kept.app import open_app
-from kept.core.ids import OWNER, UserId
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.memory.edits import Add, Author
+from wellkept.agent.agent import Opening
+from wellkept.agent.language import language
+from wellkept.app import open_app
+from wellkept.core.ids import OWNER, UserId
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.memory.edits import Add, Author
 
 ANN, BEN = UserId("ann"), UserId("ben")
 

@@ -4,11 +4,11 @@ import json
 
 import anyio
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.core.messages import Usage
-from kept.llm.scripted import Says, call
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.core.messages import Usage
+from wellkept.llm.scripted import Says, call
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 ONE = Usage(input_tokens=100, output_tokens=10)
 MODEL = "openai/loopback-model"

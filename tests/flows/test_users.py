@@ -23,20 +23,20 @@ import anyio
 import apsw
 import pytest
 
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.app.caller import Caller, UserSpace
-from kept.app.root import App
-from kept.config import home as home_module
-from kept.core.clock import FixedClock
-from kept.core.errors import KeptError
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Session
-from kept.core.ports import ignore
-from kept.core.tools import ToolContext
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.memory.edits import Add, Remove, Replace, Target
-from kept.operations import (
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.app.caller import Caller, UserSpace
+from wellkept.app.root import App
+from wellkept.config import home as home_module
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import KeptError
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Session
+from wellkept.core.ports import ignore
+from wellkept.core.tools import ToolContext
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.operations import (
     conversations,
     forget,
     pages,
@@ -49,16 +49,16 @@ from kept.operations import (
     usage,
     users,
 )
-from kept.providers.audit import Audit, CallRecord, Health
-from kept.providers.holographic.provider import HolographicProvider
-from kept.providers.holographic.store import FactStore
-from kept.providers.outbox import Outbox, Write
-from kept.sessions.search import engine
-from kept.sessions.search.postings import SessionFilter
-from kept.sessions.sqlite.postings import SqliteCatalog
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.connections import statements
-from kept.testing.session_user_contract import UserContract
+from wellkept.providers.audit import Audit, CallRecord, Health
+from wellkept.providers.holographic.provider import HolographicProvider
+from wellkept.providers.holographic.store import FactStore
+from wellkept.providers.outbox import Outbox, Write
+from wellkept.sessions.search import engine
+from wellkept.sessions.search.postings import SessionFilter
+from wellkept.sessions.sqlite.postings import SqliteCatalog
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.connections import statements
+from wellkept.testing.session_user_contract import UserContract
 
 ANN, BOB = UserId("ann"), UserId("Bob Ö.")
 SAME_BUT_FOR_CASE = UserId("bob ö.")
@@ -863,9 +863,9 @@ class ServerWorld(World):
 @pytest.fixture(params=["both fences", "conditions alone", "row-level security alone"])
 def open_world_on_server(request, home, kept, tmp_path, postgres_server, monkeypatch):
     """Opens an app with three people on a server: as it is, and with one of the two fences taken away."""
-    from kept.storage.postgres import statements as statements_module
-    from kept.storage.postgres import unit as unit_module
-    from kept.storage.postgres.database import connect_as_owner
+    from wellkept.storage.postgres import statements as statements_module
+    from wellkept.storage.postgres import unit as unit_module
+    from wellkept.storage.postgres.database import connect_as_owner
 
     url = postgres_server.create_database()
     if request.param == "conditions alone":
@@ -894,17 +894,17 @@ def test_everything_once_on_a_server(open_world_on_server):
 # Filters. Each is taken out in turn, and "everything once" must then find a leak.
 
 SQL_FILES = {
-    "sessions": ("kept.sessions.rows", "sessions.sql"),
-    "messages": ("kept.sessions.rows", "messages.sql"),
-    "search": ("kept.sessions.sqlite", "search.sql"),
-    "transfer": ("kept.sessions.rows", "transfer.sql"),
-    "forgetting": ("kept.sessions.rows", "forgetting.sql"),
-    "upkeep": ("kept.sessions.rows", "upkeep.sql"),
-    "file_upkeep": ("kept.sessions.sqlite", "upkeep.sql"),
-    "removal": ("kept.sessions.rows", "removal.sql"),
-    "outbox": ("kept.providers", "outbox.sql"),
-    "audit": ("kept.providers", "audit.sql"),
-    "facts": ("kept.providers.holographic", "store.sql"),
+    "sessions": ("wellkept.sessions.rows", "sessions.sql"),
+    "messages": ("wellkept.sessions.rows", "messages.sql"),
+    "search": ("wellkept.sessions.sqlite", "search.sql"),
+    "transfer": ("wellkept.sessions.rows", "transfer.sql"),
+    "forgetting": ("wellkept.sessions.rows", "forgetting.sql"),
+    "upkeep": ("wellkept.sessions.rows", "upkeep.sql"),
+    "file_upkeep": ("wellkept.sessions.sqlite", "upkeep.sql"),
+    "removal": ("wellkept.sessions.rows", "removal.sql"),
+    "outbox": ("wellkept.providers", "outbox.sql"),
+    "audit": ("wellkept.providers", "audit.sql"),
+    "facts": ("wellkept.providers.holographic", "store.sql"),
 }
 CONDITION = re.compile(r"(?:\w+\.)?user_id (?P<sign>=|<>) (?P<value>:user|\?\d?|there\.user_id|l\.user_id)")
 

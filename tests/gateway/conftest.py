@@ -10,11 +10,11 @@ import httpx2
 import pytest
 import uvicorn
 
-from kept.app import open_app
-from kept.gateway.connections import limit
-from kept.gateway.server import build_application
-from kept.mcp_server.server import answer_body
-from kept.operations import tokens, users
+from wellkept.app import open_app
+from wellkept.gateway.connections import limit
+from wellkept.gateway.server import build_application
+from wellkept.mcp_server.server import answer_body
+from wellkept.operations import tokens, users
 
 
 class Served:

@@ -7,10 +7,10 @@ import anthropic
 import openai
 import pytest
 
-from kept.core.messages import ToolCall, Usage
-from kept.llm.scripted import Says
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.core.messages import ToolCall, Usage
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
 

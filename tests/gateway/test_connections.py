@@ -16,8 +16,8 @@ from .test_process import environment, kept
 HANGING = """
 import sys, time
 from pathlib import Path
-from kept.app import open_app
-from kept.gateway.server import serve
+from wellkept.app import open_app
+from wellkept.gateway.server import serve
 app = open_app(sys.argv[1])
 app.folder = Path("/")
 serve(app, "127.0.0.1", 0, is_exact=True, when_ready=lambda address: print(address.port, flush=True),

@@ -15,10 +15,10 @@ import httpx2
 import pytest
 from tests import forks
 
-from kept.gateway import streams
-from kept.llm.scripted import Says
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.gateway import streams
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
 
@@ -55,7 +55,7 @@ def model():
 @contextmanager
 def run_server(home, environ):
     """Run `kept serve` as a process; yield it with a client."""
-    command = [sys.executable, "-m", "kept", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wellkept", "serve", "--port", "0", "--json"]
     own = {"KEPT_HOME": str(home), "HOME": str(home.parent), "PATH": os.environ["PATH"], **environ}
     process = forks.Popen(command, env=own, cwd="/", stdout=subprocess.PIPE, text=True)
     try:
@@ -256,7 +256,7 @@ def test_many_chats_at_once():
 PLUGIN = """
 import time
 from pathlib import Path
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Slow(MemoryProvider):
     name = "slow"
     def is_available(self): return True
@@ -290,7 +290,7 @@ def test_a_stop_delivers_the_outbox_within_its_limit(home, model, seconds, deliv
         code = process.wait(60)
         lasted = time.monotonic() - start
     file = home / "delivered.txt"
-    command = [sys.executable, "-m", "kept", "--home", str(home), "providers", "outbox", "--json"]
+    command = [sys.executable, "-m", "wellkept", "--home", str(home), "providers", "outbox", "--json"]
     waiting = json.loads(forks.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert code == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.memory.edits import Target
+from wellkept.memory.edits import Target
 
 
 def ask(client, messages, said):

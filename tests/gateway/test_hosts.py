@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.llm.scripted import Says
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from kept.app import Scope
-from kept.app.caller import TOKEN_SCOPES
-from kept.core.errors import ConfigError, NotAllowed, UsageError
-from kept.gateway.compatible.clients import SESSION_HEADERS
-from kept.gateway.identity import COOKIE, FAILURES_PER_MINUTE, FRONT_END_HEADERS, JWT_HEADER, Gate, read_jwt
-from kept.gateway.server import refuse_open_address
-from kept.operations import tokens, users
-from kept.operations.forget import forget, plan_forget_user
+from wellkept.app import Scope
+from wellkept.app.caller import TOKEN_SCOPES
+from wellkept.core.errors import ConfigError, NotAllowed, UsageError
+from wellkept.gateway.compatible.clients import SESSION_HEADERS
+from wellkept.gateway.identity import COOKIE, FAILURES_PER_MINUTE, FRONT_END_HEADERS, JWT_HEADER, Gate, read_jwt
+from wellkept.gateway.server import refuse_open_address
+from wellkept.operations import tokens, users
+from wellkept.operations.forget import forget, plan_forget_user
 
 from .conftest import serve
 

@@ -3,7 +3,7 @@
 import logging
 import re
 
-from kept.gateway.metrics import Metrics, measure_memory
+from wellkept.gateway.metrics import Metrics, measure_memory
 
 from .conftest import serve
 
@@ -56,7 +56,7 @@ def test_buckets_hold_what_is_not_longer():
 
 def test_the_process_is_logged_at_start_and_stop(home, caplog):
     """One line each."""
-    with caplog.at_level(logging.INFO, logger="kept.gateway.metrics"), serve(home):
+    with caplog.at_level(logging.INFO, logger="wellkept.gateway.metrics"), serve(home):
         pass
     said = [record.getMessage().partition(":")[0] for record in caplog.records if "memory" in record.getMessage()]
     assert said == ["at start", "at stop"]

@@ -10,18 +10,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import anyio
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import ConfigError, NotFound
-from kept.gateway import switchboard
-from kept.gateway.slash import read_command
-from kept.gateway.webhook import check_signature, load_platforms, sign
-from kept.memory.edits import Add, Author, Target
-from kept.operations import conversation_keys, pairing, platform_messages, users
-from kept.operations.conversation_keys import Chat
-from kept.operations.forget import forget, plan_forget_user
-from kept.operations.platform_messages import PlatformMessage, State
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.core.errors import ConfigError, NotFound
+from wellkept.gateway import switchboard
+from wellkept.gateway.slash import read_command
+from wellkept.gateway.webhook import check_signature, load_platforms, sign
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.operations import conversation_keys, pairing, platform_messages, users
+from wellkept.operations.conversation_keys import Chat
+from wellkept.operations.forget import forget, plan_forget_user
+from wellkept.operations.platform_messages import PlatformMessage, State
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
 

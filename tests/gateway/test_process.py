@@ -19,10 +19,10 @@ import httpx2
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.gateway.server import bind
-from kept.operations import tokens, users
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.gateway.server import bind
+from wellkept.operations import tokens, users
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -35,7 +35,7 @@ def environment(home, **more):
 def kept(home, *arguments, **more):
     """Run a command and return what happened."""
     return forks.run(
-        [sys.executable, "-m", "kept", *arguments],
+        [sys.executable, "-m", "wellkept", *arguments],
         env=environment(home, **more), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def stored(home):
 @contextmanager
 def process(home, *arguments, **more):
     """Run the server, and yield it with the line that it printed when it was ready."""
-    command = [sys.executable, "-m", "kept", "serve", *(arguments or ("--port", "0")), "--json"]
+    command = [sys.executable, "-m", "wellkept", "serve", *(arguments or ("--port", "0")), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = forks.Popen(command, env=environment(home, **more), **pipes)
     try:
@@ -185,7 +185,7 @@ def test_a_taken_port_is_told_and_the_next_is_used(home):
         asked = kept(home, "serve", "--port", str(port), "--json")
         assert asked.returncode == 2
         assert str(port) in json.loads(asked.stdout)["error"]
-        command = [sys.executable, "-m", "kept", "serve"]
+        command = [sys.executable, "-m", "wellkept", "serve"]
         variables = environment(home, KEPT_SERVE__PORT=str(port), PYTHONUNBUFFERED="1")
         with forks.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             said = running.stdout.readline()
@@ -262,7 +262,7 @@ def test_the_entry_point_asks_for_a_token(home, tmp_path):
     """Exit 2 without one; with one it becomes the server."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "kept"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kept "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m wellkept "$@"\n')
     program.chmod(0o755)
     home.mkdir(parents=True, exist_ok=True)
     variables = environment(home, PATH=f"{program.parent}:{os.environ['PATH']}")
@@ -320,7 +320,7 @@ def test_a_link_is_printed_for_the_person_at_a_terminal_only(home):
         assert httpx2.get(link).status_code == 403
     master, slave = pty.openpty()
     own = environment(home)
-    command = [sys.executable, "-m", "kept", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "wellkept", "serve", "--port", "0"]
     with subprocess.Popen(command, env=own, stdin=slave, stdout=slave, stderr=slave) as running:
         os.close(slave)
         shown = b""

@@ -4,9 +4,9 @@ import anyio
 import pytest
 from tests.flows import recorder
 
-from kept.app import open_app
-from kept.gateway.metrics import Metrics
-from kept.gateway.turns import Turns, Wanted
+from wellkept.app import open_app
+from wellkept.gateway.metrics import Metrics
+from wellkept.gateway.turns import Turns, Wanted
 
 from .conftest import serve
 from .test_platforms import BASE, SECRET, Desk, LoopbackOpenAI

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kept.operations import forget, receipts
+from wellkept.operations import forget, receipts
 
 from .proxied import FACT, QUESTION, proxied, reply_json
 

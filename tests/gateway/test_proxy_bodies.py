@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.gateway.proxy.bodies import ANTHROPIC, CHAT, RESPONSES, Body, Unspliceable, add_texts
+from wellkept.gateway.proxy.bodies import ANTHROPIC, CHAT, RESPONSES, Body, Unspliceable, add_texts
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
 ANYTHING = st.recursive(

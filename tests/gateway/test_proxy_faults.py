@@ -14,11 +14,11 @@ import httpx2
 import pytest
 from tests import forks
 
-from kept.agent.offload import MAX_THREADS
-from kept.core.errors import ConfigError
-from kept.gateway.proxy.forwarding import load_upstreams
-from kept.importers.connect.record import Connection, Record, save_record
-from kept.operations import injections, recall
+from wellkept.agent.offload import MAX_THREADS
+from wellkept.core.errors import ConfigError
+from wellkept.gateway.proxy.forwarding import load_upstreams
+from wellkept.importers.connect.record import Connection, Record, save_record
+from wellkept.operations import injections, recall
 
 from .conftest import serve
 from .proxied import FACT, KEY, QUESTION, Endpoint, proxied

@@ -6,11 +6,11 @@ import anthropic
 import openai
 import pytest
 
-from kept.core.messages import ToolCall, Usage
-from kept.llm.scripted import Says
-from kept.testing.loopback import API_KEY, FailsMidway, Raw, Status
-from kept.testing.loopback_agents import open_agent_server
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.messages import ToolCall, Usage
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import API_KEY, FailsMidway, Raw, Status
+from wellkept.testing.loopback_agents import open_agent_server
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 from .conftest import serve
 from .proxied import World

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from kept.core.text import dumps
-from kept.gateway.limits import Rates
-from kept.operations import pages, search, sessions
+from wellkept.core.text import dumps
+from wellkept.gateway.limits import Rates
+from wellkept.operations import pages, search, sessions
 
 from .conftest import serve
 
@@ -202,8 +202,8 @@ def test_work_that_fails_in_the_background_does_not_end_the_server(home, monkeyp
         failed.set()
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("kept.gateway.server.IDLE_SECONDS", 0.01)
-    monkeypatch.setattr("kept.operations.upkeep.run_idle_work", fail)
+    monkeypatch.setattr("wellkept.gateway.server.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("wellkept.operations.upkeep.run_idle_work", fail)
     with serve(home) as served:
         assert failed.wait(60)
         failed.clear()
@@ -215,7 +215,7 @@ def test_a_backup_that_is_due_is_taken_while_the_server_is_idle(home, monkeypatc
     """The schedule holds also where only the server runs."""
     home.mkdir(exist_ok=True)
     (home / "config.yaml").write_text("backup:\n  every: 1d\n")
-    monkeypatch.setattr("kept.gateway.server.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("wellkept.gateway.server.IDLE_SECONDS", 0.01)
     with serve(home):
         deadline = time.monotonic() + 60
         while not list((home / "backups").glob("*.kept*")) and time.monotonic() < deadline:

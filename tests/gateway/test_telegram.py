@@ -10,18 +10,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.app import open_app
-from kept.core.errors import ConfigError, StorageError
-from kept.core.provenance import find_typed, read_source
-from kept.gateway.platforms import find_message_source
-from kept.gateway.slash import read_command
-from kept.gateway.telegram import bot
-from kept.gateway.telegram.updates import Bot, NotAnUpdate, Reader, Update
-from kept.gateway.webhook import load_platforms
-from kept.llm.scripted import Says
-from kept.operations import conversation_keys, pairing, platform_messages, sessions, users
-from kept.operations.conversation_keys import Chat
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.core.errors import ConfigError, StorageError
+from wellkept.core.provenance import find_typed, read_source
+from wellkept.gateway.platforms import find_message_source
+from wellkept.gateway.slash import read_command
+from wellkept.gateway.telegram import bot
+from wellkept.gateway.telegram.updates import Bot, NotAnUpdate, Reader, Update
+from wellkept.gateway.webhook import load_platforms
+from wellkept.llm.scripted import Says
+from wellkept.operations import conversation_keys, pairing, platform_messages, sessions, users
+from wellkept.operations.conversation_keys import Chat
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .bot_api import BOT, DROP, NOT_PARSED, TOKEN, BotApi
 from .conftest import serve
@@ -77,14 +77,14 @@ def world(home):
 @pytest.fixture(autouse=True)
 def _quick_chats(monkeypatch):
     """A message per second is for people; `test_telegram_texts.py` tests the limits."""
-    monkeypatch.setattr("kept.gateway.telegram.api.CHAT_SECONDS", 0.01)
-    monkeypatch.setattr("kept.gateway.telegram.replies._EDIT_SECONDS", 0.5)
+    monkeypatch.setattr("wellkept.gateway.telegram.api.CHAT_SECONDS", 0.01)
+    monkeypatch.setattr("wellkept.gateway.telegram.replies._EDIT_SECONDS", 0.5)
 
 
 @pytest.fixture
 def quick_album(monkeypatch):
     """Albums come within 0.3 s in tests."""
-    monkeypatch.setattr("kept.gateway.switchboard.ALBUM_SECONDS", 0.3)
+    monkeypatch.setattr("wellkept.gateway.switchboard.ALBUM_SECONDS", 0.3)
 
 
 # private chats
@@ -365,7 +365,7 @@ def test_waiting_is_obeyed_and_keeps_the_order(world):
 
 def test_a_server_error_is_tried_again_and_a_refusal_is_not(world, monkeypatch):
     """Somebody who blocked the bot gets nothing, and the next one is answered."""
-    monkeypatch.setattr("kept.gateway.switchboard._PAUSES", (0.01, 0.01))
+    monkeypatch.setattr("wellkept.gateway.switchboard._PAUSES", (0.01, 0.01))
     world.pair()
     world.pair(8)
     world.api.faults["sendMessage"] += [(502, "Bad Gateway"), (403, "Forbidden: bot was blocked by the user")]
@@ -701,7 +701,7 @@ def test_wrong_settings_are_named(home, fields, named):
 def test_the_token_is_nowhere(home, monkeypatch, capfd):
     """Not in a file, a log or an error, whatever Telegram or the network does."""
     monkeypatch.setattr(bot, "_PAUSES", (0.02,))
-    monkeypatch.setattr("kept.gateway.switchboard._PAUSES", (0.02, 0.02))
+    monkeypatch.setattr("wellkept.gateway.switchboard._PAUSES", (0.02, 0.02))
     with world_of(home) as world:
         world.pair()
         world.api.faults["getUpdates"] += [(500, f"failed at /bot{TOKEN}/getUpdates")] * 2
@@ -820,7 +820,7 @@ def test_calls_and_updates_are_those_of_aiogram(home, quick_album):
 
 def test_a_message_that_cannot_be_stored_is_asked_for_again(world, monkeypatch, caplog):
     """With a full disk nothing is confirmed to Telegram; when there is room again, the message is answered once."""
-    monkeypatch.setattr("kept.gateway.telegram.bot._PAUSES", (0.1,))
+    monkeypatch.setattr("wellkept.gateway.telegram.bot._PAUSES", (0.1,))
     world.pair()
     world.api.say("before")
     world.api.wait_texts(1)

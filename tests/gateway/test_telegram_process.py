@@ -12,9 +12,9 @@ from contextlib import contextmanager
 import pytest
 from tests import forks
 
-from kept.app import open_app
-from kept.operations import conversation_keys, pairing, sessions, users
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import open_app
+from wellkept.operations import conversation_keys, pairing, sessions, users
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .bot_api import TOKEN, BotApi, Fault
 
@@ -42,7 +42,7 @@ def machine(home, more=""):
 
 @contextmanager
 def running(environ, *options, popen=forks.Popen):
-    command = [sys.executable, "-m", "kept", *options, "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "wellkept", *options, "serve", "--port", "0", "--json"]
     process = popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert json.loads(process.stdout.readline())["pid"] == process.pid
@@ -57,7 +57,7 @@ def pair(environ, api):
     told = api.wait_texts(1)[-1]
     code = told.split("kept serve pair ")[1].split()[0]
     done = forks.run(
-        [sys.executable, "-m", "kept", "serve", "pair", code, "--json"],
+        [sys.executable, "-m", "wellkept", "serve", "pair", code, "--json"],
         env=environ, capture_output=True, text=True, timeout=60, check=True,
     )  # fmt: skip
     assert json.loads(done.stdout)["user_id"] == "tg:7"

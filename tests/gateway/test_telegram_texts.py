@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.cli.chat.slash import COMMANDS as CHAT_COMMANDS
-from kept.gateway import slash
-from kept.gateway.telegram import api
-from kept.gateway.telegram.texts import MOST_UNITS, count_units, has_table, split_text, to_html
+from wellkept.cli.chat.slash import COMMANDS as CHAT_COMMANDS
+from wellkept.gateway import slash
+from wellkept.gateway.telegram import api
+from wellkept.gateway.telegram.texts import MOST_UNITS, count_units, has_table, split_text, to_html
 
 from .bot_api import read_html, units
 

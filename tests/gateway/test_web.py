@@ -9,14 +9,14 @@ from html import unescape
 
 import pytest
 
-from kept.app import Scope
-from kept.core.text import dumps
-from kept.gateway.web.rendering import write_exactly
-from kept.importers.connect.events import parse_event
-from kept.llm.scripted import Says
-from kept.memory.edits import Add, Author, Target
-from kept.operations import hooks, pages, receipts, sessions
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.app import Scope
+from wellkept.core.text import dumps
+from wellkept.gateway.web.rendering import write_exactly
+from wellkept.importers.connect.events import parse_event
+from wellkept.llm.scripted import Says
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.operations import hooks, pages, receipts, sessions
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve
 

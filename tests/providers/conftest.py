@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.providers import delivery, trial
-from kept.providers.base import StartContext
-from kept.providers.loading import load
-from kept.testing.http_double import Fault
+from wellkept.providers import delivery, trial
+from wellkept.providers.base import StartContext
+from wellkept.providers.loading import load
+from wellkept.testing.http_double import Fault
 
 KEYS = {
     "hindsight": "HINDSIGHT_API_KEY",
@@ -155,7 +155,7 @@ class LocalBackend:
         pass
 
     def sent(self):
-        from kept.providers.holographic import HolographicProvider
+        from wellkept.providers.holographic import HolographicProvider
 
         provider = HolographicProvider()
         provider.initialize("s", **StartContext(kept_home=str(self.home)).keywords())

@@ -14,10 +14,10 @@ import time
 import zipfile
 from pathlib import Path
 
-from kept.core.tools import ToolContext
-from kept.providers.hooks import close_provider
-from kept.providers.loading import PluginPolicy, load
-from kept.testing.provider_contract import Bench
+from wellkept.core.tools import ToolContext
+from wellkept.providers.hooks import close_provider
+from wellkept.providers.loading import PluginPolicy, load
+from wellkept.testing.provider_contract import Bench
 
 HERE = Path(__file__).resolve().parent
 WORD = "kestrel"

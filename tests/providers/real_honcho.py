@@ -13,8 +13,8 @@ from pathlib import Path
 
 from honcho import Honcho
 
-from kept.providers.base import StartContext
-from kept.providers.honcho import HonchoProvider
+from wellkept.providers.base import StartContext
+from wellkept.providers.honcho import HonchoProvider
 
 
 def load_double():

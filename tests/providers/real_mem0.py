@@ -11,10 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from kept.providers.base import StartContext
-from kept.providers.mem0 import Mem0Provider
-from kept.providers.trial import run_trial
-from kept.testing.http_double import HttpDouble
+from wellkept.providers.base import StartContext
+from wellkept.providers.mem0 import Mem0Provider
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import HttpDouble
 
 WORDS = 64
 

@@ -22,10 +22,10 @@ import time
 import urllib.request
 from pathlib import Path
 
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.loading import load
-from kept.providers.trial import run_trial
-from kept.testing.http_double import HttpDouble
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.loading import load
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import HttpDouble
 
 DIMENSIONS = 384
 START_SECONDS = 180.0

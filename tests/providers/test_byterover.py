@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from kept.core.errors import ConfigError, ProviderError
-from kept.providers.base import ForgetRequest, Rejected, StartContext
-from kept.providers.byterover import ByteRoverProvider
-from kept.providers.trial import run_trial
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.providers.base import ForgetRequest, Rejected, StartContext
+from wellkept.providers.byterover import ByteRoverProvider
+from wellkept.providers.trial import run_trial
+from wellkept.testing.provider_contract import ProviderContract
 
 PROGRAM = '''#!PYTHON
 """Like brv: searches the Markdown below .brv/context-tree, prints events, and exits with 0 whatever happens."""

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from kept.providers.base import ForgetRequest, Forgotten
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import Bench, eventually
+from wellkept.providers.base import ForgetRequest, Forgotten
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import Bench, eventually
 
 EIGHT = ("hindsight", "honcho", "mem0", "openviking", "retaindb", "supermemory", "byterover", "holographic")
 every_provider = pytest.mark.parametrize("backend", EIGHT, indirect=True)

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from kept.core.errors import KeptError
-from kept.providers.base import Rejected
-from kept.providers.writes import FinishedTurn
-from kept.testing.http_double import Fault
-from kept.testing.provider_contract import Bench, eventually
+from wellkept.core.errors import KeptError
+from wellkept.providers.base import Rejected
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.http_double import Fault
+from wellkept.testing.provider_contract import Bench, eventually
 
 REMOTE = ("hindsight", "honcho", "mem0", "openviking", "retaindb", "supermemory")
 SEVEN = (*REMOTE, "byterover")

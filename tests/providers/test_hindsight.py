@@ -8,15 +8,15 @@ import uuid
 
 import pytest
 
-from kept.core.errors import ConfigError, ProviderError
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.hindsight import HindsightProvider
-from kept.providers.hindsight.banks import BankNames, check_template
-from kept.providers.hindsight.server import LocalServer
-from kept.providers.trial import run_trial
-from kept.storage.files import is_alive
-from kept.testing.http_double import Fault, HttpDouble
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.hindsight import HindsightProvider
+from wellkept.providers.hindsight.banks import BankNames, check_template
+from wellkept.providers.hindsight.server import LocalServer
+from wellkept.providers.trial import run_trial
+from wellkept.storage.files import is_alive
+from wellkept.testing.http_double import Fault, HttpDouble
+from wellkept.testing.provider_contract import ProviderContract
 
 KEY = "hs_0123456789abcdef0123"
 B = "/v1/default/banks/([^/]+)"

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from kept.core.errors import ProviderError
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.honcho import HonchoProvider
-from kept.providers.trial import run_trial
-from kept.testing.http_double import Fault, HttpDouble
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ProviderError
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.honcho import HonchoProvider
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import Fault, HttpDouble
+from wellkept.testing.provider_contract import ProviderContract
 
 KEY = "hch-v3-0123456789abcdef"
 NOW = "2026-11-17T00:00:00Z"

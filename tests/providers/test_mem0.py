@@ -5,12 +5,12 @@ import threading
 
 import pytest
 
-from kept.core.errors import ConfigError, ProviderError
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.mem0 import Mem0Provider
-from kept.providers.trial import run_trial
-from kept.testing.http_double import Fault, HttpDouble
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.mem0 import Mem0Provider
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import Fault, HttpDouble
+from wellkept.testing.provider_contract import ProviderContract
 
 KEY = "m0-0123456789abcdef"
 

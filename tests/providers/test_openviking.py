@@ -5,13 +5,13 @@ import re
 
 import pytest
 
-from kept.core.errors import ProviderError
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.openviking import OpenVikingProvider
-from kept.providers.openviking import api as api_module
-from kept.providers.trial import run_trial
-from kept.testing.http_double import Fault, HttpDouble
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ProviderError
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.openviking import OpenVikingProvider
+from wellkept.providers.openviking import api as api_module
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import Fault, HttpDouble
+from wellkept.testing.provider_contract import ProviderContract
 
 KEY = "ov_0123456789abcdef0123"
 MEMORY = re.compile(r"viking://user/[^/]+/(peers/[^/]+/)?memories/.+")

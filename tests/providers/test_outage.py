@@ -6,12 +6,12 @@ import time
 import anyio
 import pytest
 
-from kept import operations
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.llm.scripted import ScriptedModel
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import Bench, eventually
+from wellkept import operations
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.llm.scripted import ScriptedModel
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import Bench, eventually
 
 SEVEN = ("hindsight", "honcho", "mem0", "openviking", "retaindb", "supermemory", "byterover")
 TIMEOUT = 2.0

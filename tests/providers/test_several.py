@@ -6,12 +6,12 @@ import os
 import anyio
 import pytest
 
-from kept import operations
-from kept.agent.agent import Opening
-from kept.app import open_app
-from kept.core.tools import ToolContext
-from kept.llm.scripted import ScriptedModel
-from kept.testing.provider_contract import Bench
+from wellkept import operations
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
+from wellkept.core.tools import ToolContext
+from wellkept.llm.scripted import ScriptedModel
+from wellkept.testing.provider_contract import Bench
 
 HERON = "The heron stands in the garden pond"
 

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from kept.core.errors import ProviderError
-from kept.providers.base import ForgetRequest, StartContext
-from kept.providers.supermemory import SupermemoryProvider
-from kept.providers.trial import run_trial
-from kept.testing.http_double import Fault, HttpDouble
-from kept.testing.provider_contract import ProviderContract
+from wellkept.core.errors import ProviderError
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.supermemory import SupermemoryProvider
+from wellkept.providers.trial import run_trial
+from wellkept.testing.http_double import Fault, HttpDouble
+from wellkept.testing.provider_contract import ProviderContract
 
 KEY = "sm_0123456789abcdef0123"
 GENERATIONS = ("v3", "v5")

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-import kept
+import wellkept
 
 SPECIFIED = {
     "Add", "Agent", "App", "ContextCompressor", "ContextEngine", "DEFAULT_MEMORY_CHAR_LIMIT",
@@ -15,27 +15,27 @@ SPECIFIED = {
 
 def test_every_public_name_resolves():
     """Each name of `__all__` is there, and so is every name that the library promises."""
-    missing = [name for name in kept.__all__ if getattr(kept, name, None) is None]
+    missing = [name for name in wellkept.__all__ if getattr(wellkept, name, None) is None]
 
     assert missing == []
-    assert set(kept.__all__) >= SPECIFIED
-    assert kept.__all__ == sorted(kept.__all__)
+    assert set(wellkept.__all__) >= SPECIFIED
+    assert wellkept.__all__ == sorted(wellkept.__all__)
 
 
 def test_an_unknown_name_is_an_attribute_error():
     """A misspelt name fails as it does in any module."""
-    assert not hasattr(kept, "MemoryStor")
+    assert not hasattr(wellkept, "MemoryStor")
 
 
 def test_importing_the_root_imports_nothing_else():
-    """`import kept` loads no other module of ours and no library."""
-    code = "import sys; before = set(sys.modules); import kept; print(*sorted(set(sys.modules) - before))"
+    """`import wellkept` loads no other module of ours and no library."""
+    code = "import sys; before = set(sys.modules); import wellkept; print(*sorted(set(sys.modules) - before))"
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
-    ours = [name for name in loaded if name.startswith("kept")]
-    outside = [name for name in loaded if name.partition(".")[0] not in {*sys.stdlib_module_names, "kept"}]
-    assert ours == ["kept"]
+    ours = [name for name in loaded if name.startswith("wellkept")]
+    outside = [name for name in loaded if name.partition(".")[0] not in {*sys.stdlib_module_names, "wellkept"}]
+    assert ours == ["wellkept"]
     assert outside == []
 
 
@@ -43,12 +43,12 @@ def test_the_version_is_the_package_s():
     """The root and the installed package say the same version."""
     from importlib.metadata import version
 
-    assert kept.__version__ == version("kept")
+    assert wellkept.__version__ == version("wellkept")
 
 
 def test_a_session_store_opens_with_a_folder_or_a_file(tmp_path):
     """A folder gets a state.db; a path that is none becomes the file itself."""
-    in_folder, as_file = kept.SessionStore(tmp_path), kept.SessionStore(str(tmp_path / "own.db"))
+    in_folder, as_file = wellkept.SessionStore(tmp_path), wellkept.SessionStore(str(tmp_path / "own.db"))
     in_folder.close()
     as_file.close()
 

@@ -5,16 +5,16 @@ import threading
 
 import pytest
 
-from kept import observe
-from kept.app import open_app
-from kept.core.threads import start_job
-from kept.observe import BACKUPS, MAX_BYTES, RotatingFile, open_log
+from wellkept import observe
+from wellkept.app import open_app
+from wellkept.core.threads import start_job
+from wellkept.observe import BACKUPS, MAX_BYTES, RotatingFile, open_log
 
 
 @pytest.fixture(autouse=True)
 def usual_logging():
     """Restore the program's logger and the list of open logs."""
-    root = logging.getLogger("kept")
+    root = logging.getLogger("wellkept")
     handlers, level, propagate, opened = list(root.handlers), root.level, root.propagate, list(observe._open)
     root.handlers.clear()
     observe._open.clear()
@@ -33,20 +33,20 @@ def test_the_file_is_made_with_the_first_line(tmp_path):
     open_log(tmp_path / "logs", debug=False)
     assert not (tmp_path / "logs").exists()
 
-    logging.getLogger("kept.memory").warning("the page %s is full", "memory")
+    logging.getLogger("wellkept.memory").warning("the page %s is full", "memory")
 
     written = (tmp_path / "logs" / "kept.log").read_text()
-    assert written.endswith("WARNING kept.memory the page memory is full\n")
+    assert written.endswith("WARNING wellkept.memory the page memory is full\n")
     assert (tmp_path / "logs").stat().st_mode & 0o077 == 0
 
 
 def test_details_are_logged_on_demand(tmp_path, capsys):
     """Without debug a detail is not written; with it, to the file and to stderr."""
     quiet = open_log(tmp_path / "quiet", debug=False)
-    logging.getLogger("kept").debug("a detail")
+    logging.getLogger("wellkept").debug("a detail")
     quiet.close()
     open_log(tmp_path / "loud", debug=True)
-    logging.getLogger("kept").debug("another detail")
+    logging.getLogger("wellkept").debug("another detail")
 
     assert not (tmp_path / "quiet").exists()
     assert "another detail" in (tmp_path / "loud" / "kept.log").read_text()
@@ -56,10 +56,10 @@ def test_details_are_logged_on_demand(tmp_path, capsys):
 def test_the_terminal_stays_quiet(tmp_path, capsys):
     """A warning goes to the file alone, whatever other programs do with the root logger."""
     open_log(tmp_path, debug=False)
-    logging.getLogger("kept").warning("for the file")
+    logging.getLogger("wellkept").warning("for the file")
 
     assert capsys.readouterr() == ("", "")
-    assert logging.getLogger("kept").propagate is False
+    assert logging.getLogger("wellkept").propagate is False
 
 
 def test_a_place_that_cannot_be_written_is_passed_over(tmp_path):
@@ -67,7 +67,7 @@ def test_a_place_that_cannot_be_written_is_passed_over(tmp_path):
     (tmp_path / "logs").write_text("a file in the way")
     open_log(tmp_path / "logs", debug=False)
 
-    logging.getLogger("kept").warning("unheard")
+    logging.getLogger("wellkept").warning("unheard")
 
     assert (tmp_path / "logs").read_text() == "a file in the way"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from kept.app import open_app
-from kept.core.clock import FixedClock
-from kept.gateway.identity import COOKIE
-from kept.gateway.server import build_application
-from kept.operations import demo, tokens
+from wellkept.app import open_app
+from wellkept.core.clock import FixedClock
+from wellkept.gateway.identity import COOKIE
+from wellkept.gateway.server import build_application
+from wellkept.operations import demo, tokens
 
 CHROMIUM = os.environ.get("KEPT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 AXE = os.environ.get("KEPT_AXE", "")

@@ -2,10 +2,10 @@
 
 import re
 
-from kept.llm.scripted import Says
-from kept.memory.edits import Add, Author, Target
-from kept.operations import entries, pages, receipts, sessions
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.operations import entries, pages, receipts, sessions
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 
 def read(site, target=Target.MEMORY):

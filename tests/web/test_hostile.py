@@ -2,11 +2,11 @@
 
 import pytest
 
-from kept.core.text import dumps
-from kept.memory.edits import Add, Author, Target
-from kept.operations import sessions, skills
-from kept.operations.receipts import record_receipt
-from kept.sessions.receipts import ShownMessage
+from wellkept.core.text import dumps
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.operations import sessions, skills
+from wellkept.operations.receipts import record_receipt
+from wellkept.sessions.receipts import ShownMessage
 
 PAYLOADS = [
     "<script>window.ran=1</script>",

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from kept.memory.edits import Add, Author, Target
+from wellkept.memory.edits import Add, Author, Target
 
 from . import conftest
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from kept.agent.assistant import Assistant, Sources
-from kept.agent.dialogue import Memo
-from kept.agent.language import language
-from kept.agent.passages import Passage, relevances
-from kept.app import open_app
-from kept.memory.edits import Target
-from kept.operations.spoken_orders import SpokenOrders
+from wellkept.agent.assistant import Assistant, Sources
+from wellkept.agent.dialogue import Memo
+from wellkept.agent.language import language
+from wellkept.agent.passages import Passage, relevances
+from wellkept.app import open_app
+from wellkept.memory.edits import Target
+from wellkept.operations.spoken_orders import SpokenOrders
 
 
 class Talk:

@@ -7,9 +7,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from kept.agent import workspace
-from kept.agent.offload import is_cancelled, offload
-from kept.agent.workspace import Workspace
+from wellkept.agent import workspace
+from wellkept.agent.offload import is_cancelled, offload
+from wellkept.agent.workspace import Workspace
 
 
 def run(text: str, folder: Path, seconds: float = 20.0) -> workspace.CommandResult:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept import agent
-from kept.agent.language import CODES, detect, language, read, split
+from wellkept import agent
+from wellkept.agent.language import CODES, detect, language, read, split
 
 
 @pytest.mark.parametrize("code", CODES)

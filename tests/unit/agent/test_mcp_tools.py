@@ -3,9 +3,9 @@
 import pytest
 from tests import forks
 
-from kept.agent.mcp_tools import McpTools
-from kept.core.events import Warned
-from kept.core.tools import ToolContext
+from wellkept.agent.mcp_tools import McpTools
+from wellkept.core.events import Warned
+from wellkept.core.tools import ToolContext
 
 SERVER = '''
 from mcp.server.mcpserver import MCPServer

@@ -1,10 +1,10 @@
 """The ledger as providers read it."""
 
-from kept.agent.parts import PageLedger
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Session
-from kept.memory.edits import Add, Author
+from wellkept.agent.parts import PageLedger
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Session
+from wellkept.memory.edits import Add, Author
 
 
 def test_a_mirrored_write_names_the_platform_of_its_conversation(home):

@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kept.agent.passages import LISTED, PASSAGE_CHARS, list_said, look_up
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.agent.passages import LISTED, PASSAGE_CHARS, list_said, look_up
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 FILLER = "The weather was mild and the meeting went on about many things that nobody remembers. " * 40
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.agent.workspace import Workspace, permission
-from kept.core.tools import Tool, ToolSchema
+from wellkept.agent.workspace import Workspace, permission
+from wellkept.core.tools import Tool, ToolSchema
 
 RISKY = {"command": "rm -rf build"}
 HARMLESS = {"command": "ls"}

@@ -2,17 +2,17 @@
 
 from contextlib import contextmanager
 
-from kept.agent.model_call import add_background
-from kept.agent.record import Record
-from kept.context.outcome import Compaction
-from kept.core.errors import StorageError
-from kept.core.events import Warned
-from kept.core.ids import SessionId, SourceName
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.provenance import label_recalled
-from kept.core.values import replace
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.agent.model_call import add_background
+from wellkept.agent.record import Record
+from wellkept.context.outcome import Compaction
+from wellkept.core.errors import StorageError
+from wellkept.core.events import Warned
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.provenance import label_recalled
+from wellkept.core.values import replace
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 SESSION = Session(id=SessionId("20260101_000000_abcdef"), source="cli", started=1.0)
 

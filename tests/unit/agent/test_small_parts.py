@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.review import Nudges, load_nudges
-from kept.agent.settings import LimitSettings
-from kept.agent.toolbox import mismatch
-from kept.agent.turn import Spent, ToolUse, limit_notice, limit_reached
-from kept.core.messages import Usage
+from wellkept.agent.review import Nudges, load_nudges
+from wellkept.agent.settings import LimitSettings
+from wellkept.agent.toolbox import mismatch
+from wellkept.agent.turn import Spent, ToolUse, limit_notice, limit_reached
+from wellkept.core.messages import Usage
 
 JSONS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.language import CODES, language
-from kept.agent.statements import (
+from wellkept.agent.language import CODES, language
+from wellkept.agent.statements import (
     Kind,
     forget_request,
     is_correction,
@@ -13,7 +13,7 @@ from kept.agent.statements import (
     statements,
     strip_greeting,
 )
-from kept.memory.edits import Target
+from wellkept.memory.edits import Target
 
 ROWS = {
     kind: [{**row, "lang": code} for code in CODES for row in language(code).table[kind]]

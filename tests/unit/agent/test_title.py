@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.record import FIRST_CHARS, NAME_CHARS, ask_for_title, first_words
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, Origin, Role, StoredMessage
+from wellkept.agent.record import FIRST_CHARS, NAME_CHARS, ask_for_title, first_words
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, Origin, Role, StoredMessage
 
 
 class Namer:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.language import CODES, read
-from kept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
+from wellkept.agent.language import CODES, read
+from wellkept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 
 SAID = {
     Act.GREETING: ["en:hello", "de:Guten Tag", "es:¡Hola!", "fr:Bonjour", "zh:你好", "en:hi Anna"],

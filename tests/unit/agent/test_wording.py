@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.agent.language import CODES, language
-from kept.agent.wording import correct_value, make_main_clause, name_subject
+from wellkept.agent.language import CODES, language
+from wellkept.agent.wording import correct_value, make_main_clause, name_subject
 
 
 @pytest.mark.parametrize(

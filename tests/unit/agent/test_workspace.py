@@ -11,9 +11,9 @@ import time
 
 import pytest
 
-from kept.agent import workspace
-from kept.agent.workspace import Workspace
-from kept.core.tools import ToolContext
+from wellkept.agent import workspace
+from wellkept.agent.workspace import Workspace
+from wellkept.core.tools import ToolContext
 
 ODD_PATHS = {"zero byte": "a\0b", "lone surrogate": "a\ud800b", "long name": "n" * 300, "long path": "d/" * 3_000 + "f"}
 CALLS = {
@@ -111,7 +111,7 @@ def test_an_expression_that_never_ends_is_stopped(call, tmp_path, monkeypatch):
 def test_ctrl_c_ends_a_search(tmp_path):
     """`kept tool search_files` ends at once with 130, and leaves no process behind."""
     (tmp_path / "b.txt").write_text("a" * 40 + "!\n")
-    command = [sys.executable, "-m", "kept", "tool", "search_files", '{"pattern": "(a+)+$"}']
+    command = [sys.executable, "-m", "wellkept", "tool", "search_files", '{"pattern": "(a+)+$"}']
     process = subprocess.Popen(command, cwd=tmp_path, start_new_session=True, stdout=subprocess.PIPE)
     timer = threading.Timer(3.0, lambda: os.killpg(process.pid, signal.SIGINT))
     timer.start()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.agent.agent import Opening
-from kept.app import open_app
+from wellkept.agent.agent import Opening
+from wellkept.app import open_app
 
 
 @pytest.fixture

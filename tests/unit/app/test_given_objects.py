@@ -2,10 +2,10 @@
 
 import asyncio
 
-from kept import Opening, open_app
-from kept.core.tools import Tool, ToolSchema
-from kept.llm.scripted import Says, ScriptedModel, call
-from kept.testing.provider_contract import RecordingProvider, eventually
+from wellkept import Opening, open_app
+from wellkept.core.tools import Tool, ToolSchema
+from wellkept.llm.scripted import Says, ScriptedModel, call
+from wellkept.testing.provider_contract import RecordingProvider, eventually
 
 
 def test_a_tool_a_provider_and_a_model_are_used(tmp_path):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from kept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, PLACES, STATE_COLUMNS, WITHOUT_TEXT, OnForget, find_place
-from kept.core.clock import SystemClock
-from kept.core.ids import OWNER
-from kept.memory.edits import Add, Target
-from kept.memory.store import MemoryStore
-from kept.providers.holographic.store import FactStore
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.columns import text_columns
-from kept.storage.connections import connect_read_only
+from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, PLACES, STATE_COLUMNS, WITHOUT_TEXT, OnForget, find_place
+from wellkept.core.clock import SystemClock
+from wellkept.core.ids import OWNER
+from wellkept.memory.edits import Add, Target
+from wellkept.memory.store import MemoryStore
+from wellkept.providers.holographic.store import FactStore
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.columns import text_columns
+from wellkept.storage.connections import connect_read_only
 
 FILES = {
     "state.db": OnForget.ROWS,

@@ -5,20 +5,20 @@ import sys
 
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import UsageError
+from wellkept.app import open_app
+from wellkept.core.errors import UsageError
 
 
 def test_a_program_without_vectors_loads_none_of_them(tmp_path):
     """With vectors off, a search imports neither numpy nor the modules of vectors."""
     script = (
         "import sys\n"
-        "from kept.app import open_app\n"
-        "from kept.core.search import SearchRequest\n"
+        "from wellkept.app import open_app\n"
+        "from wellkept.core.search import SearchRequest\n"
         "app = open_app()\n"
         "app.owner.sessions.search(SearchRequest('anything at all'))\n"
         "app.close()\n"
-        "print([name for name in ('numpy', 'openai', 'kept.sessions.sqlite.semantic') if name in sys.modules])\n"
+        "print([name for name in ('numpy', 'openai', 'wellkept.sessions.sqlite.semantic') if name in sys.modules])\n"
     )
 
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -28,13 +28,13 @@ def test_a_program_without_vectors_loads_none_of_them(tmp_path):
 
 def test_an_endpoint_without_numpy_says_what_to_install(monkeypatch):
     """Where vectors cannot be compared none are asked for, and the error names the extra."""
-    monkeypatch.setattr("kept.app.root.find_spec", lambda _name: None)
+    monkeypatch.setattr("wellkept.app.root.find_spec", lambda _name: None)
     app = open_app(environ={**_environment(), "KEPT_SESSIONS__EMBEDDINGS__PROVIDER": "openai"})
 
     with pytest.raises(UsageError, match="numpy") as refused:
         _ = app.semantic_search.model.of_messages
 
-    assert "kept[vectors]" in refused.value.remedy
+    assert "wellkept[vectors]" in refused.value.remedy
     app.close()
 
 

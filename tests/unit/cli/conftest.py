@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from kept.cli import main, terminal
+from wellkept.cli import main, terminal
 
 
 @dataclass

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kept.cli.main import COMMANDS
+from wellkept.cli.main import COMMANDS
 
 
 @pytest.fixture

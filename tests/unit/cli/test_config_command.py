@@ -185,10 +185,10 @@ def test_an_address_with_a_password_is_kept_with_the_secrets(run, home):
 
 
 def test_an_address_without_the_driver_names_what_to_install(run, home, monkeypatch):
-    monkeypatch.setattr("kept.app.store_care.find_spec", lambda name: None)
+    monkeypatch.setattr("wellkept.app.store_care.find_spec", lambda name: None)
     ran = run("config", "set", "storage.url", "postgresql://kept@db/kept")
 
     assert ran.code == 2
     assert "psycopg" in ran.err
-    assert "pip install 'kept[postgres]'" in ran.err
+    assert "pip install 'wellkept[postgres]'" in ran.err
     assert not (home / "config.yaml").exists()

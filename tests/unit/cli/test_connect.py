@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.importers.connect.clients import CLIENTS
+from wellkept.importers.connect.clients import CLIENTS
 
 CODEX_SETTINGS = '# mine\nmodel = "gpt"\nnotify = [\n  "notify-send", # note\n]\n\n[mcp_servers.other]\ncommand = "o"\n'
 VSCODE_SETTINGS = '{\n\t"servers": {\n\t\t"a": {"type": "http"} // keep\n\t},\n\t"inputs": [],\n}\n'
@@ -292,7 +292,7 @@ def test_disconnect_asks_at_a_terminal(run, person):
     connected = everything(person)
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")
-    command = [sys.executable, "-m", "kept", "disconnect", "codex"]
+    command = [sys.executable, "-m", "wellkept", "disconnect", "codex"]
     ran = subprocess.run(command, stdin=theirs, capture_output=True, text=True, check=False)
 
     assert (ran.returncode, everything(person)) == (1, connected)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.llm.scripted import Says
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 SUMMARY = "## Goal\n- read the logs\n## Progress\n- most are read\n## Next Steps\n- read the rest\n"

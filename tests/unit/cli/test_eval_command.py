@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.app.places import OnForget, find_place
+from wellkept.app.places import OnForget, find_place
 
 TALK = [
     ("a", "user", "Which heater did we buy for the greenhouse?"),

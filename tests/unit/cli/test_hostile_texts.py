@@ -25,7 +25,7 @@ FORBIDDEN -= {"\t", "\n", "\r"}
 
 DRIVER = """
 import contextlib, json, sys
-from kept.cli import main, terminal
+from wellkept.cli import main, terminal
 for arguments in json.loads(sys.stdin.readline()):
     terminal.invocation = main.terminal.invocation = terminal.Invocation()
     sys.argv = ["kept", *arguments]
@@ -78,7 +78,7 @@ def fill_sessions(home, work):
     ]  # fmt: skip
     file = work / "evil.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    forks.run([sys.executable, "-m", "kept", "sessions", "import", str(file)], check=True, capture_output=True)
+    forks.run([sys.executable, "-m", "wellkept", "sessions", "import", str(file)], check=True, capture_output=True)
     with sqlite3.connect(home / "state.db") as database:
         database.execute("UPDATE sessions SET title = ?", (EVIL,))
 

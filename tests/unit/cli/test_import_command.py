@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from kept import operations
-from kept.app import open_app
+from wellkept import operations
+from wellkept.app import open_app
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "transcripts"
 
@@ -184,7 +184,7 @@ def test_the_watching_command_follows_until_it_is_stopped(run, home, person):
     (rollout,) = (person / ".codex").rglob("*.jsonl")
     whole = rollout.read_bytes().splitlines(keepends=True)
     rollout.write_bytes(b"".join(whole[:9]))
-    command = [sys.executable, "-m", "kept", "--home", str(home), "import", "codex", "--watch", "--no-backup"]
+    command = [sys.executable, "-m", "wellkept", "--home", str(home), "import", "codex", "--watch", "--no-backup"]
     with forks.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as watch:
         try:
             told = [next(line for line in watch.stdout if "watching codex" in line)]

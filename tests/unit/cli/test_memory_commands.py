@@ -426,7 +426,7 @@ def test_a_wrong_setting_stops_with_file_line_and_accepted_values(run, home):
 
 def test_a_bug_is_reported_without_a_traceback(run, monkeypatch):
     """The person gets one line and the way to report it; --debug shows the rest."""
-    from kept.memory.store import MemoryStore
+    from wellkept.memory.store import MemoryStore
 
     def broken(self, target):
         raise ZeroDivisionError("at the core")

@@ -9,14 +9,14 @@ from datetime import date
 import pytest
 from tests import forks
 
-from kept.llm.scripted import Says
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.llm.scripted import Says
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 
 def kept(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return forks.run(
-        [sys.executable, "-m", "kept", *arguments],
+        [sys.executable, "-m", "wellkept", *arguments],
         capture_output=True,
         check=False,
         text=True,

@@ -36,7 +36,7 @@ def test_a_number_beyond_all_measure_is_wrong_usage(run, command):
 def test_a_closed_stream_is_an_empty_one(tmp_path, closed, command):
     """Some schedulers close them; no file of the home gets the number of one, and with it the output."""
     environment = {**os.environ, "KEPT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
-    line = f"{sys.executable} -m kept {command} {closed}"
+    line = f"{sys.executable} -m wellkept {command} {closed}"
     done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, env=environment, timeout=60, check=False)
 
     assert (done.returncode, "bug" in done.stderr) == (0, False), done
@@ -48,7 +48,7 @@ def test_an_argument_in_utf_8_is_read_in_every_locale(tmp_path):
     environment = {**os.environ, **plain, "KEPT_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     for word, code in (("Grüße".encode(), 0), (b"Gr\xfc\xdfe", 2)):
         done = subprocess.run(
-            [sys.executable, "-m", "kept", "memory", "add", word], capture_output=True, env=environment, timeout=60,
+            [sys.executable, "-m", "wellkept", "memory", "add", word], capture_output=True, env=environment, timeout=60,
             check=False,
         )  # fmt: skip
         assert done.returncode == code, done

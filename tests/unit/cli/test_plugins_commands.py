@@ -7,7 +7,7 @@ import pytest
 PROVIDER = """
 import sys
 print("IMPORTED", file=sys.stderr)
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Mine(MemoryProvider):
     name = "own-name"
     def is_available(self): return True
@@ -16,7 +16,7 @@ class Mine(MemoryProvider):
     def handle_tool_call(self, name, args, **context): return "{}"
     def prefetch(self, query, *, session_id=""): return ""
 """
-ENGINE = "from kept.context.summarising import Compressor\nclass Mine(Compressor):\n    name = 'brief'\n"
+ENGINE = "from wellkept.context.summarising import Compressor\nclass Mine(Compressor):\n    name = 'brief'\n"
 MANIFEST = "name: own-name\nversion: 1.2\ndescription: A notebook\npip_dependencies: [surely-not-installed]\n"
 
 

@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.cli.terminal import fold_line, on_one_line
+from wellkept.cli.terminal import fold_line, on_one_line
 
 letters = st.text(alphabet="ab 猫犬é", max_size=80)
 

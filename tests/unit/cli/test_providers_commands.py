@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kept.testing.provider_contract import Bench
+from wellkept.testing.provider_contract import Bench
 
 BROKEN = """
 from agent.memory_provider import MemoryProvider
@@ -121,7 +121,7 @@ def test_a_provider_finds_the_key_that_was_just_given_and_later_in_the_file(run,
 
 
 UNTOLD = """
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Untold(MemoryProvider):
     name = "untold"
     def is_available(self): return True
@@ -205,8 +205,8 @@ def test_off_goes_back_to_the_pages(run):
 
 def test_the_outbox_can_be_seen_retried_and_dropped(run, home, broken):
     """What waits for a provider that is down is in a person's hands."""
-    from kept.providers.loading import load
-    from kept.providers.writes import FinishedTurn
+    from wellkept.providers.loading import load
+    from wellkept.providers.writes import FinishedTurn
 
     bench = Bench(home)
     manager = bench.manager(load("broken", home / "plugins"))
@@ -243,7 +243,7 @@ def test_the_memory_group_has_the_same_commands(run):
 
 
 COMMANDING = """
-from kept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand
+from wellkept.providers.base import CommandAnswer, MemoryProvider, ProviderCommand
 class Commanding(MemoryProvider):
     name = "commanding"
     def is_available(self): return True
@@ -376,11 +376,11 @@ def test_a_round_trip_stores_recalls_and_removes(run):
 
 def test_a_round_trip_that_fails_says_where(run, home, monkeypatch):
     """The exit code is that of a failed memory; nothing else is tried after a start that failed."""
-    monkeypatch.setattr("kept.providers.trial.RECALL_SECONDS", 0.1)
+    monkeypatch.setattr("wellkept.providers.trial.RECALL_SECONDS", 0.1)
     folder = home / "plugins" / "deaf"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(
-        "from kept.providers.base import MemoryProvider\n"
+        "from wellkept.providers.base import MemoryProvider\n"
         "class Deaf(MemoryProvider):\n"
         "    name = 'deaf'\n"
         "    def is_available(self): return True\n"

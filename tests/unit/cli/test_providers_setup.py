@@ -11,8 +11,8 @@ from unittest.mock import patch
 import pytest
 from tests import forks
 
-from kept.config.load import read_secrets
-from kept.testing.http_double import Fault, HttpDouble
+from wellkept.config.load import read_secrets
+from wellkept.testing.http_double import Fault, HttpDouble
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +140,7 @@ def test_a_person_is_asked_and_a_wrong_answer_is_asked_again(home, server):
     """In a terminal: the address wants a scheme, the number a number, and Enter keeps the default."""
     near, far = pty.openpty()
     process = forks.Popen(
-        [sys.executable, "-m", "kept", "providers", "setup", "retaindb"], stdin=far, stdout=far, stderr=far
+        [sys.executable, "-m", "wellkept", "providers", "setup", "retaindb"], stdin=far, stdout=far, stderr=far
     )
     os.close(far)
     answers = iter(["localhost:1", server.url, "", "lots", "5", "", ""])

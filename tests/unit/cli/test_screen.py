@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.cli.chat.screen import Screen
-from kept.core.events import TextStreamed, ToolFinished, Warned
+from wellkept.cli.chat.screen import Screen
+from wellkept.core.events import TextStreamed, ToolFinished, Warned
 
 
 def test_what_quotes_a_person_is_no_markup(capsys):

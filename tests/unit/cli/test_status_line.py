@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.cli.chat.slash import _lines
+from wellkept.cli.chat.slash import _lines
 
 PARTS = ["anthropic/claude-sonnet-5-5", "8,033 tokens, 89 % from cache", "$0.0029", "memory 0 %, user 0 %"]
 

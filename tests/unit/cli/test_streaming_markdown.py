@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kept.cli.chat.screen import StreamingMarkdown
+from wellkept.cli.chat.screen import StreamingMarkdown
 
 ROWS = 10
 _PIECE = re.compile(r"\x1b\[([\d;]*)([A-Za-z])|\x1b\[\?\d+[a-z]|(\r)|(\n)|([^\x1b\r\n]+)")

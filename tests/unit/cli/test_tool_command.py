@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from kept.cli import entry
+from wellkept.cli import entry
 
 
 def call(run, arguments, **options):
@@ -93,7 +93,7 @@ def test_the_list_answers_programs(run):
 
 LOST = """
 import sys, time
-from kept.cli import entry, main
+from wellkept.cli import entry, main
 class Callback:
     def __del__(self):
         raise KeyboardInterrupt
@@ -124,9 +124,9 @@ def test_a_command_leaves_the_report_of_lost_exceptions_as_it_found_it(monkeypat
 
 def test_an_interrupt_while_the_program_loads_is_no_traceback():
     """Ctrl-C right after the command was typed."""
-    script = "import sys; sys.modules['kept.cli.main'] = None\nfrom kept.cli import entry\n"
+    script = "import sys; sys.modules['wellkept.cli.main'] = None\nfrom wellkept.cli import entry\n"
     script += "import builtins; real = builtins.__import__\ndef load(name, *more):\n"
-    script += " if name == 'kept.cli.main': raise KeyboardInterrupt\n return real(name, *more)\n"
+    script += " if name == 'wellkept.cli.main': raise KeyboardInterrupt\n return real(name, *more)\n"
     script += "builtins.__import__ = load; sys.argv = ['kept', 'version']; entry.main()"
 
     ended = subprocess.run([sys.executable, "-c", script], timeout=50, check=False, capture_output=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.storage.sqlite import PAGE_BYTES, open_state
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.storage.sqlite import PAGE_BYTES, open_state
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 for package in ("numpy", "safetensors", "tokenizers"):
     pytest.importorskip(package)
@@ -186,7 +186,7 @@ def test_an_address_that_is_none_is_said(run, talk):
 
 HANGING = """
 import sys, time
-from kept.sessions.embedding import models
+from wellkept.sessions.embedding import models
 real, batches = models.StaticModel.embed, []
 def hang(self, texts):
     batches.append(texts)
@@ -194,7 +194,7 @@ def hang(self, texts):
         time.sleep(600)  # in the middle, so that the kill always comes before the end
     return real(self, texts)
 models.StaticModel.embed = hang
-from kept.cli.main import main
+from wellkept.cli.main import main
 sys.argv = ["kept", "sessions", "embed"]
 main()
 """
@@ -264,9 +264,9 @@ def test_a_model_that_cannot_run_changes_nothing(run, home, tmp_path, talk):
 
 def test_a_failed_installation_names_the_command(home):
     """Of a package that nobody has, pip fails; the refusal has what to run by hand."""
-    from kept.app import open_app
-    from kept.core.errors import Refused
-    from kept.operations.vector_setup import MissingPackages, install
+    from wellkept.app import open_app
+    from wellkept.core.errors import Refused
+    from wellkept.operations.vector_setup import MissingPackages, install
 
     app = open_app()
     missing = MissingPackages("small", (), "-- no package has such a name")

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kept.cli.commands.sessions import time_span
-from kept.cli.terminal import moment
-from kept.core.errors import UsageError
+from wellkept.cli.commands.sessions import time_span
+from wellkept.cli.terminal import moment
+from wellkept.core.errors import UsageError
 
 NOW = 1_773_568_800.0
 """2026-03-15T10:00:00Z, 18:00 in Shanghai."""

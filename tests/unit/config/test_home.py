@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.config.home import Home, active_profile, check_profile_name, choose_profile, find_home
-from kept.core.errors import NotFound, UsageError
-from kept.storage.connections import Migration
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database
+from wellkept.config.home import Home, active_profile, check_profile_name, choose_profile, find_home
+from wellkept.core.errors import NotFound, UsageError
+from wellkept.storage.connections import Migration
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database
 
 
 def test_the_flag_wins_then_the_variable_then_the_default(tmp_path, monkeypatch):

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.config import file
-from kept.config.home import Home
-from kept.config.load import load
-from kept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
-from kept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
-from kept.core.settings import Above, Between, InvalidSetting, accepts, build, describe, fields
+from wellkept.config import file
+from wellkept.config.home import Home
+from wellkept.config.load import load
+from wellkept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
+from wellkept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
+from wellkept.core.settings import Above, Between, InvalidSetting, accepts, build, describe, fields
 
 COMMENTED = """\
 # the head of the file

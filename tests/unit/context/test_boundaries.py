@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.boundaries import head_length, plan_cut, summary_budget, tail_start
-from kept.context.repair import groups
-from kept.context.sections import MARKER
-from kept.context.settings import CompressionSettings
-from kept.context.window import Window, limits
-from kept.core.messages import Message, Role, ToolCall
+from wellkept.context.boundaries import head_length, plan_cut, summary_budget, tail_start
+from wellkept.context.repair import groups
+from wellkept.context.sections import MARKER
+from wellkept.context.settings import CompressionSettings
+from wellkept.context.window import Window, limits
+from wellkept.core.messages import Message, Role, ToolCall
 
 LARGE = limits(Window(200_000), CompressionSettings())
 

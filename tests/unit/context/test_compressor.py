@@ -6,15 +6,15 @@ from datetime import timedelta
 
 import pytest
 
-from kept.context.outcome import Compaction, Pruned, Unchanged, Why
-from kept.context.sections import MARKER
-from kept.context.summarising import Compressor
-from kept.context.summary import WithDeadline
-from kept.context.window import Backoff, Window, load_backoff, needs_hygiene
-from kept.core.clock import FixedClock
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError
-from kept.core.messages import Message, Role, Usage
-from kept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
+from wellkept.context.outcome import Compaction, Pruned, Unchanged, Why
+from wellkept.context.sections import MARKER
+from wellkept.context.summarising import Compressor
+from wellkept.context.summary import WithDeadline
+from wellkept.context.window import Backoff, Window, load_backoff, needs_hygiene
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError
+from wellkept.core.messages import Message, Role, Usage
+from wellkept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
 
 GOOD = "## Goal\n- the parser [#1]\n## Progress\n- lots [#5]\n## Next Steps\n- more [#9]\n"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.context.engine import ContextEngine
-from kept.context.engines import GuardedEngine, choose_engine
-from kept.context.outcome import Compaction
-from kept.testing.context_contract import ContextEngineContract, conversation, prepare_engine
+from wellkept.context.engine import ContextEngine
+from wellkept.context.engines import GuardedEngine, choose_engine
+from wellkept.context.outcome import Compaction
+from wellkept.testing.context_contract import ContextEngineContract, conversation, prepare_engine
 
 GUIDE = Path(__file__).parents[3] / "docs" / "writing-a-context-engine.md"
 EXAMPLE = re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)[0]

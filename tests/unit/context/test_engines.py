@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from kept.context.engines import GuardedEngine, choose_engine, list_engines
-from kept.context.lossless import Lossless
-from kept.context.outcome import Compaction
-from kept.context.summarising import Compressor
-from kept.core.ids import SessionId
-from kept.core.messages import Usage
-from kept.core.tools import ToolContext
-from kept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepare_engine
+from wellkept.context.engines import GuardedEngine, choose_engine, list_engines
+from wellkept.context.lossless import Lossless
+from wellkept.context.outcome import Compaction
+from wellkept.context.summarising import Compressor
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Usage
+from wellkept.core.tools import ToolContext
+from wellkept.testing.context_contract import ContextEngineContract, check_outcome, conversation, prepare_engine
 
 SUBCLASS = """
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 class Mine(Compressor):
     name = "mine"
 """
 REGISTERED = """
-from kept.context.lossless import Lossless
+from wellkept.context.lossless import Lossless
 def register(ctx):
     ctx.register_context_engine(Lossless())
 """
 LYING = """
 from dataclasses import replace
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 class Lying(Compressor):
     name = "lying"
     def compress(self, rows, **more):
@@ -37,7 +37,7 @@ class Lying(Compressor):
         return replace(done, messages=done.messages[:-2], covered=done.covered[1:])
 """
 CRASHING = """
-from kept.context.engine import ContextEngine
+from wellkept.context.engine import ContextEngine
 class Crashing(ContextEngine):
     name = "crashing"
     def should_compress(self, prompt_tokens): raise RuntimeError
@@ -149,8 +149,8 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
 
 
 JUNK = """
-from kept.context.outcome import Unchanged
-from kept.context.summarising import Compressor
+from wellkept.context.outcome import Unchanged
+from wellkept.context.summarising import Compressor
 class Junk(Compressor):
     name = "junk"
     def get_tool_schemas(self): return ANSWERS["get_tool_schemas"]
@@ -182,7 +182,7 @@ def test_an_engine_that_answers_junk_does_no_harm(tmp_path: Path) -> None:
 
 SLOW = """
 import time
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 class Slow(Compressor):
     name = "slow"
     def get_tool_schemas(self): time.sleep(20)
@@ -191,7 +191,7 @@ class Slow(Compressor):
 
 def test_an_engine_that_hangs_is_asked_once(tmp_path: Path, monkeypatch) -> None:
     """A chat waits for it once; while that call hangs, the compressor does the work."""
-    monkeypatch.setattr("kept.context.engines.LOAD_SECONDS", 0.5)
+    monkeypatch.setattr("wellkept.context.engines.LOAD_SECONDS", 0.5)
     folder = tmp_path / "plugins" / "context_engine" / "slow"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(SLOW)
@@ -205,7 +205,7 @@ def test_an_engine_that_hangs_is_asked_once(tmp_path: Path, monkeypatch) -> None
 
 
 NOSY = """
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 seen = []
 class Nosy(Compressor):
     name = "nosy"
@@ -242,7 +242,7 @@ import json
 import sys
 import time
 from . import parts
-from kept.context.summarising import Compressor
+from wellkept.context.summarising import Compressor
 class Odd(Compressor):
     name = "odd-engine"
     def should_compress(self, prompt_tokens):
@@ -274,7 +274,7 @@ def test_an_engine_may_have_submodules_another_name_and_bad_manners(tmp_path: Pa
 )
 def test_an_engine_that_does_not_load_is_one_warning(tmp_path: Path, monkeypatch, source: str) -> None:
     """Whatever its import does, the compressor is used."""
-    monkeypatch.setattr("kept.context.engines.LOAD_SECONDS", 0.5)
+    monkeypatch.setattr("wellkept.context.engines.LOAD_SECONDS", 0.5)
     folder = tmp_path / "plugins" / "context_engine" / "bad"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(source)

@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.lossless import FAN, HEADING, Lossless, condensable, thin
-from kept.context.outcome import Compaction, Unchanged, Why
-from kept.context.sections import MARKER, summary_text
-from kept.context.summary_tree import Node, NodesInMemory, Tree, matcher
-from kept.core.errors import ModelBusy, ModelError, StorageError
-from kept.core.ids import SessionId
-from kept.core.messages import Message, Role, StoredMessage
-from kept.core.tools import ToolContext
-from kept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
+from wellkept.context.lossless import FAN, HEADING, Lossless, condensable, thin
+from wellkept.context.outcome import Compaction, Unchanged, Why
+from wellkept.context.sections import MARKER, summary_text
+from wellkept.context.summary_tree import Node, NodesInMemory, Tree, matcher
+from wellkept.core.errors import ModelBusy, ModelError, StorageError
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, Role, StoredMessage
+from wellkept.core.tools import ToolContext
+from wellkept.testing.context_contract import as_stored, check_outcome, context_after, conversation, prepare_engine
 
 
 @dataclass

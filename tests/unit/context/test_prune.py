@@ -6,10 +6,10 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
-from kept.core.ids import MessageId
-from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
-from kept.testing.context_contract import as_stored, conversation
+from wellkept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
+from wellkept.core.ids import MessageId
+from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall
+from wellkept.testing.context_contract import as_stored, conversation
 
 
 def tool(text: str, call_id: str = "a") -> Message:

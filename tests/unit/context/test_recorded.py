@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kept.context.boundaries import head_length, measure, plan_cut, summary_budget, tail_start
-from kept.context.engine import ContextEngine, Setup
-from kept.context.lossless import Lossless, condensable, thin, write_condensed, write_leaf
-from kept.context.outcome import Compaction, Pruned, Unchanged, Why
-from kept.context.prune import prune, prune_as_marked
-from kept.context.repair import faults, groups, repair, request_messages
-from kept.context.sections import (
+from wellkept.context.boundaries import head_length, measure, plan_cut, summary_budget, tail_start
+from wellkept.context.engine import ContextEngine, Setup
+from wellkept.context.lossless import Lossless, condensable, thin, write_condensed, write_leaf
+from wellkept.context.outcome import Compaction, Pruned, Unchanged, Why
+from wellkept.context.prune import prune, prune_as_marked
+from wellkept.context.repair import faults, groups, repair, request_messages
+from wellkept.context.sections import (
     clip,
     fit_sections,
     merge_sections,
@@ -26,18 +26,18 @@ from kept.context.sections import (
     render_sections,
     summary_text,
 )
-from kept.context.settings import CompressionSettings
-from kept.context.summarising import Compressor
-from kept.context.summary import Brief, Unreachable, split_transcript, write_summary
-from kept.context.summary_tree import Node, Tree
-from kept.context.transcript import extract_sections, find_citations, gist, index_sources, line_of, shorten
-from kept.context.window import Backoff, Limits, Window, limits, load_backoff, needs_hygiene
-from kept.core.clock import FixedClock
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import ImagePart, Message, Role, TextPart, ToolCall, Usage
-from kept.core.tools import ToolContext
-from kept.testing.context_contract import as_stored, conversation, count_by_length, prepare_engine
+from wellkept.context.settings import CompressionSettings
+from wellkept.context.summarising import Compressor
+from wellkept.context.summary import Brief, Unreachable, split_transcript, write_summary
+from wellkept.context.summary_tree import Node, Tree
+from wellkept.context.transcript import extract_sections, find_citations, gist, index_sources, line_of, shorten
+from wellkept.context.window import Backoff, Limits, Window, limits, load_backoff, needs_hygiene
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall, Usage
+from wellkept.core.tools import ToolContext
+from wellkept.testing.context_contract import as_stored, conversation, count_by_length, prepare_engine
 
 RECORD = Path(__file__).with_name("recorded.json")
 GOOD = (

@@ -1,7 +1,7 @@
 """Repair: any list becomes one that an API accepts."""
 
-from kept.context.repair import MISSING_RESULT, OPENING, faults, repair
-from kept.core.messages import Message, Role, TextPart, ToolCall
+from wellkept.context.repair import MISSING_RESULT, OPENING, faults, repair
+from wellkept.core.messages import Message, Role, TextPart, ToolCall
 
 CALL = ToolCall("a", "terminal", "{}")
 CALLING = Message(Role.ASSISTANT, "", tool_calls=(CALL,))

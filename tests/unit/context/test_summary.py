@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.context.sections import (
+from wellkept.context.sections import (
     MARKER,
     NAMES,
     body_of,
@@ -21,11 +21,11 @@ from kept.context.sections import (
     summary_text,
     with_note,
 )
-from kept.context.summary import Brief, Unreachable, Written, write_summary
-from kept.context.transcript import find_citations, index_sources
-from kept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from kept.core.messages import Message, Role, StoredMessage
-from kept.testing.context_contract import as_stored, conversation
+from wellkept.context.summary import Brief, Unreachable, Written, write_summary
+from wellkept.context.transcript import find_citations, index_sources
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
+from wellkept.core.messages import Message, Role, StoredMessage
+from wellkept.testing.context_contract import as_stored, conversation
 
 GOOD = """<think>hm</think>## Goal
 - build the parser [#1]

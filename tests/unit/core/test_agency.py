@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from kept.core.agency import MARK, find_agent, list_variables, mark_environment, mark_process
-from kept.core.text import resource_text
+from wellkept.core.agency import MARK, find_agent, list_variables, mark_environment, mark_process
+from wellkept.core.text import resource_text
 
-LOOK = "import os; from kept.core.agency import find_agent; print(find_agent(os.environ))"
+LOOK = "import os; from wellkept.core.agency import find_agent; print(find_agent(os.environ))"
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows the processes above")
 
 
@@ -36,7 +36,7 @@ def test_each_known_variable_is_a_sign(name):
 
 def test_every_variable_names_its_agent_and_source():
     """So that a reader can check that it means an agent, not an editor."""
-    table = json.loads(resource_text("kept.core", "agency.json"))
+    table = json.loads(resource_text("wellkept.core", "agency.json"))
 
     assert all(row["agent"] and row["source"].startswith("https://") for row in table.values())
     assert not {"CURSOR_TRACE_ID", "TERM_PROGRAM", "VSCODE_PID", "AGENT"} & set(table)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.clock import Pace, parse_moment
+from wellkept.core.clock import Pace, parse_moment
 
 NOW = datetime(2026, 1, 2, 20, tzinfo=UTC).timestamp()
 """A Friday; the third of January, a Saturday, in Shanghai."""

@@ -10,7 +10,7 @@ from typing import ClassVar, Generic, TypeVar
 
 import pytest
 
-from kept.core import values
+from wellkept.core import values
 
 Item = TypeVar("Item")
 
@@ -189,7 +189,7 @@ def test_patterns_match_positions():
 def test_a_method_is_compiled_with_the_first_instance():
     """Until then the class has a stub, and nothing of the standard library is loaded for it."""
     code = (
-        "import sys; from kept.core.values import dataclass\n"
+        "import sys; from wellkept.core.values import dataclass\n"
         "@dataclass(frozen=True, slots=True)\nclass A:\n    x: int\n"
         "before = A.__init__; A(1); assert A.__init__ is not before; assert A(2).x == 2; repr(A(1)); A(1) == A(2)\n"
         "assert 'dataclasses' not in sys.modules and 'inspect' not in sys.modules\n"

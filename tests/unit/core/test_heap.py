@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from kept.core.threads import share_one_heap
+from wellkept.core.threads import share_one_heap
 
 _COUNT_HEAPS = """
 import ctypes, re, sys, threading
-from kept.core.threads import share_one_heap
+from wellkept.core.threads import share_one_heap
 
 if sys.argv[1] == "shared":
     share_one_heap()

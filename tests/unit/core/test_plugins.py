@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.plugins import entry_points, import_package, packages
+from wellkept.core.plugins import entry_points, import_package, packages
 
 
 def package(folder: Path, body: str = "") -> Path:
@@ -47,21 +47,21 @@ def test_a_package_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_a_group_that_nobody_offers_is_empty() -> None:
     """A missing group is not an error."""
-    assert entry_points("kept.nothing_of_this_name") == []
+    assert entry_points("wellkept.nothing_of_this_name") == []
 
 
 def test_a_package_that_is_installed_meanwhile_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that is removed is gone, without a new process."""
+    """Under the present and the former name of the group; one that is removed is gone, without a new process."""
     monkeypatch.syspath_prepend(str(tmp_path))
     os.utime(tmp_path, (1, 1))
-    assert entry_points("kept.tried") == []
+    assert entry_points("wellkept.tried") == []
     info = tmp_path / "some-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: some\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kept.tried]\nb = some:B\na = some:A\n")
+    (info / "entry_points.txt").write_text("[wellkept.tried]\nb = some:B\n[kept.tried]\na = some:A\nb = some:Former\n")
 
-    assert [point.name for point in entry_points("kept.tried")] == ["a", "b"]
-    assert [point.name for point in entry_points("kept.tried")] == ["a", "b"]
+    assert [point.value for point in entry_points("wellkept.tried")] == ["some:A", "some:B"]
+    assert [point.value for point in entry_points("wellkept.tried")] == ["some:A", "some:B"]
     shutil.rmtree(info)
     os.utime(tmp_path, (2, 2))
-    assert entry_points("kept.tried") == []
+    assert entry_points("wellkept.tried") == []

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests import open_audit
 
-from kept.agent.file_search import find_lines
-from kept.core import regular_files
-from kept.core.regular_files import FileBytes, load_bytes, load_text, open_for_update, open_regular
-from kept.storage.maintenance import copy_file, is_database
-from kept.storage.sqlite import open_state
+from wellkept.agent.file_search import find_lines
+from wellkept.core import regular_files
+from wellkept.core.regular_files import FileBytes, load_bytes, load_text, open_for_update, open_regular
+from wellkept.storage.maintenance import copy_file, is_database
+from wellkept.storage.sqlite import open_state
 
 
 def locks(path):

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.text import (
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.text import (
     Written,
     dumps,
     find_quoted_messages,

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from kept.core.threads import start_job
+from wellkept.core.threads import start_job
 
 
 def test_a_job_gives_what_its_call_returned() -> None:

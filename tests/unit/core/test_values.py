@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core import errors
-from kept.core.clock import SystemClock, from_epoch, iso
-from kept.core.ids import new_group_id, new_session_id
-from kept.core.messages import ImagePart, Message, Role, TextPart, Usage
-from kept.core.settings import Above, Between
-from kept.core.text import dumps
+from wellkept.core import errors
+from wellkept.core.clock import SystemClock, from_epoch, iso
+from wellkept.core.ids import new_group_id, new_session_id
+from wellkept.core.messages import ImagePart, Message, Role, TextPart, Usage
+from wellkept.core.settings import Above, Between
+from wellkept.core.text import dumps
 
 
 def tree(kind):
@@ -23,7 +23,7 @@ def tree(kind):
 def test_every_error_is_drawn_in_the_tree_with_its_exit_code():
     """The docstring of the module is the truth about the codes."""
     drawn = dict(re.findall(r"[├└]── (\w+) .*?exit (\d+)", errors.__doc__))
-    mine = {kind for kind in tree(errors.KeptError) if kind.__module__ == "kept.core.errors"} - {errors.KeptError}
+    mine = {kind for kind in tree(errors.KeptError) if kind.__module__ == "wellkept.core.errors"} - {errors.KeptError}
 
     assert {kind.__name__: str(kind.exit_code) for kind in mine} == drawn
 

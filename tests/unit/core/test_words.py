@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.core.text import (
+from wellkept.core.text import (
     STOP_WORDS,
     UNSPACED,
     find_languages,
@@ -67,7 +67,7 @@ def test_a_marker_word_belongs_to_one_language(language):
 @pytest.mark.parametrize("language", sorted(stop_words_by_language()))
 def test_every_list_of_stop_words_is_without_doubles(language):
     """A double would hide another word that was meant."""
-    lines = resource_text("kept.core", "stop_words.txt").splitlines()
+    lines = resource_text("wellkept.core", "stop_words.txt").splitlines()
     listed = [
         word for line in lines if line.split(":")[0].split()[0] == language for word in line.split(": ")[1].split()
     ]

@@ -5,14 +5,14 @@ import json
 import pytest
 from skills_ref.validator import validate
 
-from kept.core.errors import Reason, Refused
-from kept.curation import consolidate
-from kept.curation.backup import Backups
-from kept.skills.changes import Author, Create, Patch
-from kept.skills.document import compose
-from kept.skills.editor import SkillEditor
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
+from wellkept.core.errors import Reason, Refused
+from wellkept.curation import consolidate
+from wellkept.curation.backup import Backups
+from wellkept.skills.changes import Author, Create, Patch
+from wellkept.skills.document import compose
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
 
 
 class Model:

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.clock import FixedClock
-from kept.core.errors import NotFound
-from kept.core.tools import ToolContext
-from kept.curation.curator import Candidate, Curator, decide
-from kept.skills.changes import Author, Create, Delete, WriteFile
-from kept.skills.document import compose
-from kept.skills.editor import SkillEditor
-from kept.skills.hub.hub import Hub
-from kept.skills.library import SkillLibrary
-from kept.skills.roots import Kind, Root
-from kept.skills.settings import CuratorSettings, SkillSettings
-from kept.skills.tool import SkillTools
-from kept.skills.usage import Outcome, Status, Use
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import NotFound
+from wellkept.core.tools import ToolContext
+from wellkept.curation.curator import Candidate, Curator, decide
+from wellkept.skills.changes import Author, Create, Delete, WriteFile
+from wellkept.skills.document import compose
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.hub.hub import Hub
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.roots import Kind, Root
+from wellkept.skills.settings import CuratorSettings, SkillSettings
+from wellkept.skills.tool import SkillTools
+from wellkept.skills.usage import Outcome, Status, Use
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -2,15 +2,15 @@
 
 import pytest
 
-from kept.core.errors import StorageError
-from kept.curation.backup import Backups
-from kept.curation.curator import Curator
-from kept.skills.changes import Author, Create, Edit
-from kept.skills.document import compose
-from kept.skills.editor import SkillEditor
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
-from kept.storage.files import hold_lock
+from wellkept.core.errors import StorageError
+from wellkept.curation.backup import Backups
+from wellkept.curation.curator import Curator
+from wellkept.skills.changes import Author, Create, Edit
+from wellkept.skills.document import compose
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
+from wellkept.storage.files import hold_lock
 
 NAMES = ("alpha", "beta", "gamma")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.app import open_app
+from wellkept.app import open_app
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "transcripts"
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept import operations
-from kept.core.errors import Refused
-from kept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
-from kept.operations.import_sources import ImportChoices
+from wellkept import operations
+from wellkept.core.errors import Refused
+from wellkept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
+from wellkept.operations.import_sources import ImportChoices
 
 WORDS = [
     "the",
@@ -479,9 +479,9 @@ def test_a_content_of_a_new_kind_is_named(name, tmp_path):
 MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
-from kept.app import open_app
-from kept.operations.import_sources import ImportChoices, find_sources
-from kept.operations.imports import run_import
+from wellkept.app import open_app
+from wellkept.operations.import_sources import ImportChoices, find_sources
+from wellkept.operations.imports import run_import
 
 name, root, home = sys.argv[1:]
 app = open_app(home, None)

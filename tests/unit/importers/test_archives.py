@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept import operations
-from kept.core.errors import Refused
-from kept.importers import archives, json_stream
-from kept.importers.archives import open_export
-from kept.importers.port import Unusable
-from kept.operations.capture import capture_transcript
+from wellkept import operations
+from wellkept.core.errors import Refused
+from wellkept.importers import archives, json_stream
+from wellkept.importers.archives import open_export
+from wellkept.importers.port import Unusable
+from wellkept.operations.capture import capture_transcript
 
 GOOD = json.dumps([{"uuid": "1", "chat_messages": [{"uuid": "m", "sender": "human", "text": "Hello"}]}])
 
@@ -236,8 +236,8 @@ def test_a_long_export_needs_little_memory(tmp_path):
         file.write("]")
     script = (
         "import resource, sys, pathlib\n"
-        "from kept.importers.claude_export import ClaudeExport\n"
-        "from kept.importers.port import START\n"
+        "from wellkept.importers.claude_export import ClaudeExport\n"
+        "from wellkept.importers.port import START\n"
         "print(sum(1 for _ in ClaudeExport().open(pathlib.Path(sys.argv[1]), START)))\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)\n"
     )

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from kept import operations
-from kept.app import open_app
-from kept.core.errors import Refused
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import Session
-from kept.core.search import SearchRequest
-from kept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
-from kept.operations.capture_limits import prune_captures, report_captures
-from kept.operations.connect_status import read_status
+from wellkept import operations
+from wellkept.app import open_app
+from wellkept.core.errors import Refused
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import Session
+from wellkept.core.search import SearchRequest
+from wellkept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
+from wellkept.operations.capture_limits import prune_captures, report_captures
+from wellkept.operations.connect_status import read_status
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4
 
@@ -560,8 +560,8 @@ def test_a_hundred_thousand_messages_take_a_minute(caller, tmp_path):
 LARGE = """
 import resource, sys
 from pathlib import Path
-from kept.app import open_app
-from kept.operations.capture import capture_transcript
+from wellkept.app import open_app
+from wellkept.operations.capture import capture_transcript
 app = open_app(sys.argv[1], None)
 print(capture_transcript(app.caller(), "claude-code", Path(sys.argv[2])).added)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.messages import Origin, Role
-from kept.importers.claude_code import ClaudeCode
-from kept.importers.port import START, Conversation, Kind, Left, Said, Spent, Unusable, find_source
+from wellkept.core.messages import Origin, Role
+from wellkept.importers.claude_code import ClaudeCode
+from wellkept.importers.port import START, Conversation, Kind, Left, Said, Spent, Unusable, find_source
 
 
 def read(path):

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from kept import operations
-from kept.core.messages import Origin
-from kept.importers.cline import Cline
-from kept.importers.port import START, Conversation, Kind, Left, Said, Spent
-from kept.operations.import_sources import ImportChoices
+from wellkept import operations
+from wellkept.core.messages import Origin
+from wellkept.importers.cline import Cline
+from wellkept.importers.port import START, Conversation, Kind, Left, Said, Spent
+from wellkept.operations.import_sources import ImportChoices
 
 REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "cline"
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kept import operations
-from kept.core.messages import Origin
-from kept.importers.port import START, Conversation, Kind, Left, Said, Spent, find_source
-from kept.operations.import_sources import ImportChoices
+from wellkept import operations
+from wellkept.core.messages import Origin
+from wellkept.importers.port import START, Conversation, Kind, Left, Said, Spent, find_source
+from wellkept.operations.import_sources import ImportChoices
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "transcripts"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.importers.connect import jsonc
+from wellkept.importers.connect import jsonc
 
 words = st.text('abc"\\/é\u2028 {}[],:#', max_size=6)
 leaves = st.none() | st.booleans() | st.integers(-5, 5) | words

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from kept import operations
-from kept.app import open_app
-from kept.importers.assets import MemoryFile
-from kept.importers.kept_lines import KeptLines
-from kept.importers.port import Request
-from kept.memory.edits import Add, Target
-from kept.operations.capture import Captured, capture_transcript
-from kept.operations.pages import edit_entry
-from kept.operations.sessions import import_sessions
-from kept.operations.users import export_user
+from wellkept import operations
+from wellkept.app import open_app
+from wellkept.importers.assets import MemoryFile
+from wellkept.importers.kept_lines import KeptLines
+from wellkept.importers.port import Request
+from wellkept.memory.edits import Add, Target
+from wellkept.operations.capture import Captured, capture_transcript
+from wellkept.operations.pages import edit_entry
+from wellkept.operations.sessions import import_sessions
+from wellkept.operations.users import export_user
 
 LINES = [
     {"type": "session", "session_id": "s1", "source": "cli", "title": "Marmots", "model": "m", "started": 1_780_000_000},

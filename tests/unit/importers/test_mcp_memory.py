@@ -5,13 +5,13 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.app import open_app
-from kept.importers.assets import MemoryFile
-from kept.importers.mcp_memory import Graph, McpMemory, build_graph
-from kept.importers.port import Problem, Request
-from kept.memory.edits import Add, Target
-from kept.operations.pages import edit_entry
-from kept.operations.users import export_graph
+from wellkept.app import open_app
+from wellkept.importers.assets import MemoryFile
+from wellkept.importers.mcp_memory import Graph, McpMemory, build_graph
+from wellkept.importers.port import Problem, Request
+from wellkept.memory.edits import Add, Target
+from wellkept.operations.pages import edit_entry
+from wellkept.operations.users import export_graph
 
 SERVER_FILE = """\
 {"type":"entity","name":"default_user","entityType":"person","observations":["Speaks German","Lives in Oslo"]}

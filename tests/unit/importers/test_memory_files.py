@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.importers.agent_files import expand_imports
-from kept.importers.assets import MemoryFile, SkillFolder
-from kept.importers.claude_code import ClaudeCode
-from kept.importers.codex import Codex
-from kept.importers.markdown import parse_entries
-from kept.importers.opencode import Opencode
-from kept.importers.port import Request
-from kept.memory.edits import Target
+from wellkept.importers.agent_files import expand_imports
+from wellkept.importers.assets import MemoryFile, SkillFolder
+from wellkept.importers.claude_code import ClaudeCode
+from wellkept.importers.codex import Codex
+from wellkept.importers.markdown import parse_entries
+from wellkept.importers.opencode import Opencode
+from wellkept.importers.port import Request
+from wellkept.memory.edits import Target
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from kept.core.errors import Refused
-from kept.operations.capture import Captured, capture_transcript
+from wellkept.core.errors import Refused
+from wellkept.operations.capture import Captured, capture_transcript
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_an_answer_that_is_not_finished_waits(caller, history):
 
 def test_an_excluded_project_does_not_hide_the_others(home, history):
     """One database holds the sessions of all projects."""
-    from kept.app import open_app
+    from wellkept.app import open_app
 
     path, connection = history
     connection.execute("UPDATE session SET directory = '/home/sam/secret' WHERE parent_id IS NULL")

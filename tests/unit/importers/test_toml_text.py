@@ -4,8 +4,8 @@ import tomllib
 
 import pytest
 
-from kept.importers.connect import toml_text
-from kept.importers.connect.parts import COMMENT, NotEditable, TomlCommand, TomlTable, put_parts, take_parts_out
+from wellkept.importers.connect import toml_text
+from wellkept.importers.connect.parts import COMMENT, NotEditable, TomlCommand, TomlTable, put_parts, take_parts_out
 
 TRAPS = '''# mine
 name = "x" # notify = ["no"]

@@ -9,9 +9,9 @@ from threading import Thread
 
 import pytest
 
-from kept.core.errors import ModelBusy, ModelRefused, UsageError
-from kept.core.ports import ignore
-from kept.llm.endpoints import (
+from wellkept.core.errors import ModelBusy, ModelRefused, UsageError
+from wellkept.core.ports import ignore
+from wellkept.llm.endpoints import (
     Endpoint,
     LocalServer,
     endpoint_of,
@@ -21,9 +21,9 @@ from kept.llm.endpoints import (
     window_at,
     window_behind,
 )
-from kept.llm.models import Configured, Models, choose, offers
-from kept.llm.settings import ModelSettings
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.llm.models import Configured, Models, choose, offers
+from wellkept.llm.settings import ModelSettings
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 KEYS = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o", "OPENROUTER_API_KEY": "r"}
 

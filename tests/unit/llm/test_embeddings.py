@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept.core.errors import ModelBusy
-from kept.llm.endpoints import Endpoint
-from kept.llm.openai import BATCH, OpenAIEmbeddings
-from kept.testing.loopback_servers import LoopbackOpenAI
+from wellkept.core.errors import ModelBusy
+from wellkept.llm.endpoints import Endpoint
+from wellkept.llm.openai import BATCH, OpenAIEmbeddings
+from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 
 def test_vectors_come_in_the_order_of_the_texts():

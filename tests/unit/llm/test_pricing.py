@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.core.messages import Usage
-from kept.llm.tokens import cost_of, known_window, price_of
+from wellkept.core.messages import Usage
+from wellkept.llm.tokens import cost_of, known_window, price_of
 
 MILLION = 1_000_000
 

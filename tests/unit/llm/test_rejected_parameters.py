@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from kept.core.errors import ModelRefused
-from kept.core.events import Warned
-from kept.core.messages import ChatRequest, ChatResponse, Message, Role
-from kept.llm.models import Configured, Models
-from kept.llm.settings import ModelSettings
-from kept.testing.loopback import Status
-from kept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
+from wellkept.core.errors import ModelRefused
+from wellkept.core.events import Warned
+from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role
+from wellkept.llm.models import Configured, Models
+from wellkept.llm.settings import ModelSettings
+from wellkept.testing.loopback import Status
+from wellkept.testing.loopback_servers import LoopbackAnthropic, LoopbackOpenAI
 
 ASK = ChatRequest("", (Message(Role.USER, "hi"),), max_output_tokens=50)
 NO_MAX_TOKENS = Status(

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import ContextOverflow, ModelBusy, ModelRefused
-from kept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Role
-from kept.llm.endpoints import Endpoint
-from kept.llm.failures import unreachable_error
-from kept.llm.retry import COOLDOWN_SECONDS, RetryingModel, RetryPolicy
-from kept.llm.scripted import Says, ScriptedModel
+from wellkept.core.errors import ContextOverflow, ModelBusy, ModelRefused
+from wellkept.core.messages import ChatRequest, ChatResponse, Message, Restarted, Role
+from wellkept.llm.endpoints import Endpoint
+from wellkept.llm.failures import unreachable_error
+from wellkept.llm.retry import COOLDOWN_SECONDS, RetryingModel, RetryPolicy
+from wellkept.llm.scripted import Says, ScriptedModel
 
 ASK = ChatRequest("s", (Message(Role.USER, "hi"),))
 BUSY = ModelBusy("busy")

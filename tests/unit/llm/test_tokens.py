@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
-from kept.core.tools import ToolSchema
-from kept.llm.tokens import (
+from wellkept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
+from wellkept.core.tools import ToolSchema
+from wellkept.llm.tokens import (
     IMAGE_TOKENS,
     MAX_CACHED,
     CachedCount,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
-from kept.core.tools import ToolSchema
-from kept.llm.anthropic import AnthropicModel
-from kept.llm.endpoints import Endpoint, Sending
-from kept.llm.openai import OpenAIModel
-from kept.llm.sdk import as_bytes
-from kept.prompt.tiers import apply_cache_markers
+from wellkept.core.messages import ChatRequest, ImagePart, Message, Role, TextPart, ToolCall
+from wellkept.core.tools import ToolSchema
+from wellkept.llm.anthropic import AnthropicModel
+from wellkept.llm.endpoints import Endpoint, Sending
+from wellkept.llm.openai import OpenAIModel
+from wellkept.llm.sdk import as_bytes
+from wellkept.prompt.tiers import apply_cache_markers
 
 TOOLS = (
     ToolSchema("memory", "Keep.", {"type": "object", "properties": {"b": {}, "a": {}}}, "memory"),

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from kept.app import open_app
-from kept.core.threads import start_job
-from kept.mcp_server.server import Server
+from wellkept.app import open_app
+from wellkept.core.threads import start_job
+from wellkept.mcp_server.server import Server
 
 
 class Wire:

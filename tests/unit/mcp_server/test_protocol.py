@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.mcp_server.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError, parse
+from wellkept.mcp_server.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, PARSE_ERROR, Message, ProtocolError, parse
 
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 import apsw
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import UsageError
-from kept.importers.spool import Spool, WaitingTurn
-from kept.mcp_server import server as server_module
-from kept.mcp_server import tools
-from kept.storage.sqlite import open_state
+from wellkept.app import open_app
+from wellkept.core.errors import UsageError
+from wellkept.importers.spool import Spool, WaitingTurn
+from wellkept.mcp_server import server as server_module
+from wellkept.mcp_server import tools
+from wellkept.storage.sqlite import open_state
 
 TURN = {"session": "c1", "user": "Where is the greenhouse heater?", "assistant": "In the shed."}
 
@@ -136,7 +136,7 @@ def test_a_newer_store_is_one_line(connect, home):
 
 def test_a_locked_store_spools_the_turn(wire, home, monkeypatch):
     """While another program holds the lock, a turn waits in the spool and says so; then it is stored by itself."""
-    monkeypatch.setattr("kept.storage.sqlite.BUSY_SECONDS", 0.2)
+    monkeypatch.setattr("wellkept.storage.sqlite.BUSY_SECONDS", 0.2)
     wire.value("remember_turn", **TURN)
     other = open_state(home / "state.db")
     with other.writing():

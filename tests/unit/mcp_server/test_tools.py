@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import StorageError
-from kept.mcp_server.tools import MOST_TEXT_CHARS, describe, known_client
-from kept.operations import forget_requests
-from kept.sessions.recall import tokens
+from wellkept.app import open_app
+from wellkept.core.errors import StorageError
+from wellkept.mcp_server.tools import MOST_TEXT_CHARS, describe, known_client
+from wellkept.operations import forget_requests
+from wellkept.sessions.recall import tokens
 
 NAMES = [
     "memory",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.core.clock import FixedClock
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused
-from kept.memory.edits import Add, Author, Remove, Replace
-from kept.memory.page import Page, apply_edits
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Add, Author, Remove, Replace
+from wellkept.memory.page import Page, apply_edits
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
 edits = st.lists(

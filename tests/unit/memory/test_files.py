@@ -10,13 +10,13 @@ from anthropic import Anthropic
 from anthropic.lib.tools import BetaAbstractMemoryTool, ToolError
 from anthropic.tools import BetaLocalFilesystemMemoryTool
 
-from kept import AnthropicMemoryTool, MemoryStore
-from kept.llm.scripted import Says, call
-from kept.memory import files
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add
-from kept.memory.settings import MemorySettings
-from kept.testing.loopback_servers import LoopbackAnthropic
+from wellkept import AnthropicMemoryTool, MemoryStore
+from wellkept.llm.scripted import Says, call
+from wellkept.memory import files
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add
+from wellkept.memory.settings import MemorySettings
+from wellkept.testing.loopback_servers import LoopbackAnthropic
 
 NOTES = "/memories/notes.txt"
 COMMANDS = [

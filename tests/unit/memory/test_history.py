@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from kept.core.errors import NotFound, Reason, Refused, Unreadable
-from kept.memory.edits import Add, Author, Change, Remove, Replace, Target, replay
-from kept.memory.history import History
-from kept.memory.page import page_hash
-from kept.memory.undo import undo
-from kept.storage.connections import sql_migrations
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database
+from wellkept.core.errors import NotFound, Reason, Refused, Unreadable
+from wellkept.memory.edits import Add, Author, Change, Remove, Replace, Target, replay
+from wellkept.memory.history import History
+from wellkept.memory.page import page_hash
+from wellkept.memory.undo import undo
+from wellkept.storage.connections import sql_migrations
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database
 
 
 def texts(store, target="memory"):
@@ -202,7 +202,7 @@ def test_rows_from_before_stamps_are_read(folder, make_store):
     """A ledger of the first version is opened, keeps its rows, and takes new ones."""
     folder.mkdir()
     (folder / "MEMORY.md").write_text("one")
-    (first, *_) = sql_migrations("kept.memory")
+    (first, *_) = sql_migrations("wellkept.memory")
     old = Database(folder / "ledger.db", application_id=APPLICATION_ID, migrations=[first], durability="full")
     row = (1, "g", 1.0, "memory", "add", None, "one", 0, "user", "owner", page_hash(()), page_hash(("one",)))
     with old.writing() as connection:

@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 
-from kept.core.errors import Reason, Refused, StorageError
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.memory.files import _size
-from kept.memory.incoming import (
+from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.files import _size
+from wellkept.memory.incoming import (
     Fate,
     Incoming,
     check_texts,
@@ -17,8 +17,8 @@ from kept.memory.incoming import (
     tidy,
     undo_group,
 )
-from kept.memory.ledger import LedgerRow
-from kept.memory.page import Page
+from wellkept.memory.ledger import LedgerRow
+from wellkept.memory.page import Page
 
 M = Target.MEMORY
 

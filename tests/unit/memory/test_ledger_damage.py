@@ -6,15 +6,15 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.errors import Reason, Refused, StorageError
-from kept.core.ids import SessionId
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Author, Remove, Replace, Target, replay
-from kept.memory.history import History, read_log
-from kept.memory.ledger import LedgerRow, SqliteLedger
-from kept.memory.rewrite import repair_ledger
-from kept.memory.store import MemoryStore
-from kept.memory.undo import undo
+from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.core.ids import SessionId
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target, replay
+from wellkept.memory.history import History, read_log
+from wellkept.memory.ledger import LedgerRow, SqliteLedger
+from wellkept.memory.rewrite import repair_ledger
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.undo import undo
 
 
 @pytest.fixture

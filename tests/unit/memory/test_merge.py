@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Refused
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.memory.merge import ORIGIN, apply_merge, plan_merge
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
+from wellkept.core.errors import Refused
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.merge import ORIGIN, apply_merge, plan_merge
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from kept.core.errors import Refused
-from kept.memory.edits import Add, Remove, Replace, Target, replay
-from kept.memory.history import History
-from kept.memory.page import page_hash
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
-from kept.memory.undo import undo
+from wellkept.core.errors import Refused
+from wellkept.memory.edits import Add, Remove, Replace, Target, replay
+from wellkept.memory.history import History
+from wellkept.memory.page import page_hash
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.undo import undo
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 LIMIT = 40

@@ -4,9 +4,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused
-from kept.memory.edits import Add, Remove, Replace
-from kept.memory.page import ENTRY_DELIMITER, EditedPage, Page, clean, find_drift, has_delimiter_line, parse, preview
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Add, Remove, Replace
+from wellkept.memory.page import (
+    ENTRY_DELIMITER,
+    EditedPage,
+    Page,
+    clean,
+    find_drift,
+    has_delimiter_line,
+    parse,
+    preview,
+)
 
 texts = st.text(alphabet=st.sampled_from("ab§ \n\r\t\ufeff\u3000é漢\u2028"), max_size=30) | st.text(max_size=30)
 clean_entries = texts.map(clean).filter(lambda entry: isinstance(entry, str))

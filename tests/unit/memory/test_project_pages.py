@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import Reason, Refused, UsageError
-from kept.core.ids import SessionId
-from kept.core.tools import ToolContext
-from kept.memory.approval import Approvals, WriteRequest, write_memory
-from kept.memory.edits import Add, Author, Remove, Target
-from kept.memory.history import History, read_log, targets, view_page
-from kept.memory.rewrite import export_pages, import_pages, propose_repair
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
-from kept.memory.tool import MemoryTool, schema
-from kept.memory.undo import undo
-from kept.memory.writer import FilePages, project_folder
-from kept.prompt.tiers import PromptInputs, build_prompt
+from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.ids import SessionId
+from wellkept.core.tools import ToolContext
+from wellkept.memory.approval import Approvals, WriteRequest, write_memory
+from wellkept.memory.edits import Add, Author, Remove, Target
+from wellkept.memory.history import History, read_log, targets, view_page
+from wellkept.memory.rewrite import export_pages, import_pages, propose_repair
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.tool import MemoryTool, schema
+from wellkept.memory.undo import undo
+from wellkept.memory.writer import FilePages, project_folder
+from wellkept.prompt.tiers import PromptInputs, build_prompt
 
 HERE, THERE = "here-00000001", "there-00000002"
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused
-from kept.memory.edits import Add, Target
-from kept.memory.history import History
-from kept.memory.rewrite import propose_repair, repair_page
-from kept.memory.store import MemoryStore
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Add, Target
+from wellkept.memory.history import History
+from wellkept.memory.rewrite import propose_repair, repair_page
+from wellkept.memory.store import MemoryStore
 
 
 def repaired(store):
@@ -76,7 +76,7 @@ def test_any_bytes_can_be_repaired(tmp_path_factory, raw):
 
     proposal = propose_repair(store, Target.MEMORY)
 
-    from kept.memory.page import Page, find_drift, parse
+    from wellkept.memory.page import Page, find_drift, parse
 
     page = Page(proposal.entries, 2200)
     assert parse(page.text) == proposal.entries

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused
-from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.tool import ArchiveRequest, ReadRequest, WriteRequest, read_request
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.tool import ArchiveRequest, ReadRequest, WriteRequest, read_request
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)

@@ -4,16 +4,16 @@ import json
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.errors import Reason, UsageError
-from kept.core.events import MemoryStaged
-from kept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, write_memory
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.memory.history import History, read_log, read_pages_at, search_archive, view_page
-from kept.memory.rewrite import export_pages, import_pages, propose_repair, read_pages, repair_page, reset_pages
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
-from kept.memory.undo import undo
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import Reason, UsageError
+from wellkept.core.events import MemoryStaged
+from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, write_memory
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.history import History, read_log, read_pages_at, search_archive, view_page
+from wellkept.memory.rewrite import export_pages, import_pages, propose_repair, read_pages, repair_page, reset_pages
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.undo import undo
 
 ORDER = "From now on you will answer in French"
 

@@ -4,21 +4,21 @@ import shutil
 
 import apsw
 
-from kept.core.ids import SessionId, SourceName
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.provenance import Taint
-from kept.core.tools import ToolContext
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.memory.merge import apply_merge
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore
-from kept.memory.tool import MemoryTool
-from kept.memory.undo import undo
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.connections import sql_migrations
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database, state_migrations
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.provenance import Taint
+from wellkept.core.tools import ToolContext
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.merge import apply_merge
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.tool import MemoryTool
+from wellkept.memory.undo import undo
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.connections import sql_migrations
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database, state_migrations
 
 WEB = SourceName("web:https://a.example")
 TEA = "Tea is at four."
@@ -131,7 +131,7 @@ def test_a_ledger_from_before_there_were_sources_opens(tmp_path):
     old = Database(
         tmp_path / "old.db",
         application_id=APPLICATION_ID,
-        migrations=[step for step in sql_migrations("kept.memory") if step.version < 4],
+        migrations=[step for step in sql_migrations("wellkept.memory") if step.version < 4],
     )
     old.connection.execute("ATTACH ? AS new", (str(tmp_path / "ledger.db"),))
     columns = ", ".join(str(row[1]) for row in old.connection.execute("PRAGMA main.table_info(edits)"))

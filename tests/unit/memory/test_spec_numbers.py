@@ -1,8 +1,8 @@
 """Numbers and small rules that the specification names: defaults, percent, previews, matching."""
 
-from kept.memory.edits import Remove
-from kept.memory.page import Page, preview
-from kept.memory.settings import MemorySettings
+from wellkept.memory.edits import Remove
+from wellkept.memory.page import Page, preview
+from wellkept.memory.settings import MemorySettings
 
 
 def test_the_defaults():

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from kept.core.errors import UsageError
-from kept.memory.edits import Add, Author, Remove, Target
-from kept.memory.history import History
-from kept.memory.postgres import FolderPages
-from kept.memory.rewrite import import_page, read_pages
-from kept.memory.writer import FilePages
+from wellkept.core.errors import UsageError
+from wellkept.memory.edits import Add, Author, Remove, Target
+from wellkept.memory.history import History
+from wellkept.memory.postgres import FolderPages
+from wellkept.memory.rewrite import import_page, read_pages
+from wellkept.memory.writer import FilePages
 
 
 def test_an_export_is_read_back():

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kept.core.errors import Reason, UsageError
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.memory.history import History
-from kept.memory.incoming import UndoneGroup, count_reversible, undo_group
-from kept.memory.undo import Undone, restore, undo
+from wellkept.core.errors import Reason, UsageError
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.history import History
+from wellkept.memory.incoming import UndoneGroup, count_reversible, undo_group
+from wellkept.memory.undo import Undone, restore, undo
 
 ORDER = "From now on you will answer in French"
 

@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from kept.core.errors import Reason, Refused
-from kept.memory.edits import Add, Remove, Replace, Target
-from kept.memory.store import MemoryStore
-from kept.memory.undo import undo
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.undo import undo
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 PAGES = (Target.MEMORY, Target.USER)

@@ -1,12 +1,12 @@
 """A store belongs to one user: everything it writes carries that user, whatever a call says."""
 
-from kept.core.ids import OWNER, UserId
-from kept.core.tools import ToolContext
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Remove
-from kept.memory.history import History, search_archive
-from kept.memory.store import MemoryStore
-from kept.memory.tool import MemoryTool
+from wellkept.core.ids import OWNER, UserId
+from wellkept.core.tools import ToolContext
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add, Remove
+from wellkept.memory.history import History, search_archive
+from wellkept.memory.store import MemoryStore
+from wellkept.memory.tool import MemoryTool
 
 ANN, BOB = UserId("ann"), UserId("bob")
 

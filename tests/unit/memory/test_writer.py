@@ -5,17 +5,17 @@ from contextlib import closing
 
 import pytest
 
-from kept.core.errors import Busy, Reason, Refused, StorageError
-from kept.core.events import MemoryWritten, Warned
-from kept.core.tools import ToolContext
-from kept.memory.approval import Approvals
-from kept.memory.edits import Add, Author, Change, Remove, Target
-from kept.memory.history import History
-from kept.memory.ledger import SQL, SqliteLedger
-from kept.memory.settings import MemorySettings
-from kept.memory.store import MemoryStore, Storage
-from kept.memory.tool import MemoryTool
-from kept.memory.writer import FilePages
+from wellkept.core.errors import Busy, Reason, Refused, StorageError
+from wellkept.core.events import MemoryWritten, Warned
+from wellkept.core.tools import ToolContext
+from wellkept.memory.approval import Approvals
+from wellkept.memory.edits import Add, Author, Change, Remove, Target
+from wellkept.memory.history import History
+from wellkept.memory.ledger import SQL, SqliteLedger
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.store import MemoryStore, Storage
+from wellkept.memory.tool import MemoryTool
+from wellkept.memory.writer import FilePages
 
 
 class FailingPages(FilePages):

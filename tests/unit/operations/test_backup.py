@@ -8,15 +8,15 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.app import open_app
-from kept.app.places import FACTS_OF_USER, ROWS_OF_USER
-from kept.core.clock import SystemClock, from_epoch
-from kept.core.errors import NotAllowed, Reason, Refused, StorageError
-from kept.core.ids import OWNER, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add
-from kept.operations import forget
-from kept.operations.backup import (
+from wellkept.app import open_app
+from wellkept.app.places import FACTS_OF_USER, ROWS_OF_USER
+from wellkept.core.clock import SystemClock, from_epoch
+from wellkept.core.errors import NotAllowed, Reason, Refused, StorageError
+from wellkept.core.ids import OWNER, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add
+from wellkept.operations import forget
+from wellkept.operations.backup import (
     back_up_before,
     create_backup,
     is_due,
@@ -25,13 +25,13 @@ from kept.operations.backup import (
     take_scheduled_backup,
     verify_backup,
 )
-from kept.operations.doctor import Health, check_everything
-from kept.providers.holographic.store import FactStore
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.skills.changes import Author, Create
-from kept.storage.archive import ArchiveWriter, Description, create_archive
-from kept.storage.columns import keep_rows
-from kept.storage.connections import connect_read_only
+from wellkept.operations.doctor import Health, check_everything
+from wellkept.providers.holographic.store import FactStore
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.skills.changes import Author, Create
+from wellkept.storage.archive import ArchiveWriter, Description, create_archive
+from wellkept.storage.columns import keep_rows
+from wellkept.storage.connections import connect_read_only
 
 SKILL = "---\nname: tea\ndescription: How tea is made well\n---\n\n# Tea\n\n1. Boil the water.\n"
 

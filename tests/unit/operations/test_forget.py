@@ -2,19 +2,19 @@
 
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import Refused, UsageError
-from kept.core.ids import OWNER, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Author, Remove, Replace, Target
-from kept.operations.forget import forget as forget_all
-from kept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
-from kept.operations.forgetter import Forgetter
-from kept.operations.storage import rewrite_tables
-from kept.providers.outbox import Outbox, Write
-from kept.skills.changes import Author as SkillAuthor
-from kept.skills.changes import Create, Patch
-from kept.skills.editor import SkillEditor
+from wellkept.app import open_app
+from wellkept.core.errors import Refused, UsageError
+from wellkept.core.ids import OWNER, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.operations.forget import forget as forget_all
+from wellkept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
+from wellkept.operations.forgetter import Forgetter
+from wellkept.operations.storage import rewrite_tables
+from wellkept.providers.outbox import Outbox, Write
+from wellkept.skills.changes import Author as SkillAuthor
+from wellkept.skills.changes import Create, Patch
+from wellkept.skills.editor import SkillEditor
 
 NAME = SessionId("talk")
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kept import operations
-from kept.app import open_app
-from kept.config.load import read_secrets
-from kept.core.errors import Refused
-from kept.core.ids import UserId
-from kept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
-from kept.memory.edits import Add, Remove, Replace, Target
-from kept.operations.import_sources import FoundSource, ImportChoices
+from wellkept import operations
+from wellkept.app import open_app
+from wellkept.config.load import read_secrets
+from wellkept.core.errors import Refused
+from wellkept.core.ids import UserId
+from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
+from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.operations.import_sources import FoundSource, ImportChoices
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "importers"))
 from conftest import Rows
@@ -349,7 +349,7 @@ def test_everything_can_be_imported_again_after_an_undo(caller, rows, tmp_path):
 
 def test_a_session_that_went_on_here_stays(caller, rows, tmp_path):
     """Only what the import brought leaves it."""
-    from kept.core.messages import Message, NewMessage, Origin, Role
+    from wellkept.core.messages import Message, NewMessage, Origin, Role
 
     rows.user("One")
     report = run_claude(caller, tmp_path)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kept.config.home import active_profile, choose_profile
-from kept.core.errors import NotFound, StorageError
-from kept.operations import profiles
-from kept.storage.scratch import SCRATCH_FOLDER
+from wellkept.config.home import active_profile, choose_profile
+from wellkept.core.errors import NotFound, StorageError
+from wellkept.operations import profiles
+from wellkept.storage.scratch import SCRATCH_FOLDER
 
 
 class Ended(BaseException):

@@ -2,15 +2,15 @@
 
 import pytest
 
-from kept.agent.parts import PageLedger
-from kept.app import open_app
-from kept.core.errors import Reason, Refused, StorageError
-from kept.mcp_server.tools import call, describe
-from kept.memory.edits import Add, Target
-from kept.operations.forget import forget, plan_forget_words
-from kept.operations.pages import edit_entry, list_pages, render_snapshot
-from kept.operations.recall import build_start_block
-from kept.operations.users import export_user
+from wellkept.agent.parts import PageLedger
+from wellkept.app import open_app
+from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.mcp_server.tools import call, describe
+from wellkept.memory.edits import Add, Target
+from wellkept.operations.forget import forget, plan_forget_words
+from wellkept.operations.pages import edit_entry, list_pages, render_snapshot
+from wellkept.operations.recall import build_start_block
+from wellkept.operations.users import export_user
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Target
-from kept.operations.pages import approve, edit_entry, reject
-from kept.operations.proposals import SAID_BEFORE, propose_facts, propose_recent_facts
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Target
+from wellkept.operations.pages import approve, edit_entry, reject
+from wellkept.operations.proposals import SAID_BEFORE, propose_facts, propose_recent_facts
 
 START = 1_790_000_000.0
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.app import open_app
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Target
-from kept.operations.pages import edit_entry
-from kept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
+from wellkept.app import open_app
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Target
+from wellkept.operations.pages import edit_entry
+from wellkept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
 
 START = 1_790_000_000.0
 
@@ -82,7 +82,7 @@ def test_an_empty_home_has_no_block(caller):
 @given(st.lists(st.text(min_size=1, max_size=900), max_size=30), st.lists(st.integers(1, 6_000), max_size=4))
 def test_the_block_fits_for_any_page_sizes(tmp_path_factory, small, large):
     """Whatever the limits of the pages are set to, the block has at most 8,000 characters and says what to search."""
-    from kept.operations.recall import _fit_pages
+    from wellkept.operations.recall import _fit_pages
 
     pages = [
         "head\n" + "\n§\n".join(small),

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.app import open_app
-from kept.core.errors import Refused, UsageError
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Remove, Replace
-from kept.operations import forget
-from kept.operations.backup import create_backup
-from kept.operations.capture import capture_transcript
-from kept.operations.restore import RestoreOptions, apply_restore, open_restore
-from kept.skills.changes import Author, Create, Edit
-from kept.storage.connections import connect_read_only
+from wellkept.app import open_app
+from wellkept.core.errors import Refused, UsageError
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Remove, Replace
+from wellkept.operations import forget
+from wellkept.operations.backup import create_backup
+from wellkept.operations.capture import capture_transcript
+from wellkept.operations.restore import RestoreOptions, apply_restore, open_restore
+from wellkept.skills.changes import Author, Create, Edit
+from wellkept.storage.connections import connect_read_only
 
 TRANSCRIPTS = Path(__file__).parents[2] / "corpora" / "transcripts" / "claude-code" / "projects"
 TRANSCRIPT = TRANSCRIPTS / "-home-sam-project" / "f7492b84-19bd-4e55-aca8-559d76daf924.jsonl"

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kept.app import open_app
-from kept.app.caller import Scope
-from kept.core.errors import NotAllowed
-from kept.core.ids import UserId
-from kept.curation.consolidate import Plan
-from kept.operations import curator, skill_hub, skills
+from wellkept.app import open_app
+from wellkept.app.caller import Scope
+from wellkept.core.errors import NotAllowed
+from wellkept.core.ids import UserId
+from wellkept.curation.consolidate import Plan
+from wellkept.operations import curator, skill_hub, skills
 
 TEXT = "---\nname: ship-it\ndescription: Ship a release. Use when asked to release.\n---\n\n# Ship\n"
 

@@ -6,20 +6,20 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kept.app import open_app
-from kept.app.store_care import check_store
-from kept.config.file import set_value
-from kept.core.errors import ConfigError, Refused, StorageError, UsageError
-from kept.core.ids import OWNER, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Author, Remove, Target, replay
-from kept.operations import storage
-from kept.operations.doctor import Health, check_everything
-from kept.operations.forget import forget, plan_forget_user, plan_forget_words
-from kept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
-from kept.operations.profiles import show_settings
-from kept.operations.users import create_user, list_users
-from kept.sessions.rows import vectors
+from wellkept.app import open_app
+from wellkept.app.store_care import check_store
+from wellkept.config.file import set_value
+from wellkept.core.errors import ConfigError, Refused, StorageError, UsageError
+from wellkept.core.ids import OWNER, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Author, Remove, Target, replay
+from wellkept.operations import storage
+from wellkept.operations.doctor import Health, check_everything
+from wellkept.operations.forget import forget, plan_forget_user, plan_forget_words
+from wellkept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
+from wellkept.operations.profiles import show_settings
+from wellkept.operations.users import create_user, list_users
+from wellkept.sessions.rows import vectors
 
 ANN = UserId("ann")
 
@@ -147,14 +147,14 @@ def test_sessions_keep_their_order(filled, postgres_server):
 
 
 def _query(words):
-    from kept.core.search import SearchRequest
+    from wellkept.core.search import SearchRequest
 
     return SearchRequest(words)
 
 
 def test_an_interrupted_move_is_completed_without_a_duplicate(filled, postgres_server, monkeypatch):
     """Whatever was copied before the process died stays, and the rest follows."""
-    from kept.storage.postgres import rows
+    from wellkept.storage.postgres import rows
 
     before = {user: export(filled, user) for user in (OWNER, ANN)}
     written = rows.ServerTables.write
@@ -358,7 +358,7 @@ def test_the_password_is_never_shown(tmp_path):
 
 def set_read_only(owner, change):
     """Change the role that serves, and end its connections: a pool would continue with the old ones."""
-    from kept.storage.postgres.database import connect_as_owner
+    from wellkept.storage.postgres.database import connect_as_owner
 
     with connect_as_owner(owner) as unit:
         unit.execute(f"ALTER ROLE kept_serving {change}")
@@ -446,7 +446,7 @@ def test_any_user_id_has_rows_of_its_own(tmp_path, url, user):
     """Whatever an id looks like, it is stored, found again, and never another's."""
     app = open_app(str(tmp_path / "home"), environ=url)
     server = app.server
-    from kept.providers.outbox import Outbox, Write
+    from wellkept.providers.outbox import Outbox, Write
 
     for one in (ANN, UserId(user)):
         outbox = Outbox(server.for_user(one), user=one, clock=app.clock)
@@ -458,7 +458,7 @@ def test_any_user_id_has_rows_of_its_own(tmp_path, url, user):
 
 
 def restore_into(root, environ, file):
-    from kept.operations.restore import apply_restore, open_restore
+    from wellkept.operations.restore import apply_restore, open_restore
 
     app = open_app(str(root), environ=environ)
     with open_restore(app.caller(), file) as restore:
@@ -469,7 +469,7 @@ def restore_into(root, environ, file):
 
 def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     """It restores the same conversations, pages and ledgers into files, and into an empty server."""
-    from kept.operations.backup import create_backup
+    from wellkept.operations.backup import create_backup
 
     set_value(
         open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"], why_no_person=""
@@ -504,7 +504,7 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
 
 def test_a_backup_is_merged_into_a_server_that_is_in_use(tmp_path, url):
     """What is gone comes back, what is new stays, and a second restore changes nothing."""
-    from kept.operations.backup import create_backup
+    from wellkept.operations.backup import create_backup
 
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)
@@ -527,7 +527,7 @@ def test_a_user_backs_up_own_rows_only(tmp_path, url):
     """The archive of another user names neither the owner nor what the owner said."""
     import tarfile
 
-    from kept.operations.backup import create_backup
+    from wellkept.operations.backup import create_backup
 
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)

@@ -5,15 +5,15 @@ from base64 import b64decode
 
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import UsageError
-from kept.core.ids import OWNER, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.memory.edits import Add, Author, Target
-from kept.operations.users import check_user_id, export_lines, export_user
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.skills.changes import Author as By
-from kept.skills.changes import Create
+from wellkept.app import open_app
+from wellkept.core.errors import UsageError
+from wellkept.core.ids import OWNER, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.memory.edits import Add, Author, Target
+from wellkept.operations.users import check_user_id, export_lines, export_user
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.skills.changes import Author as By
+from wellkept.skills.changes import Create
 
 
 @pytest.fixture

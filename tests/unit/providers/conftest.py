@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.testing.provider_contract import Bench
+from wellkept.testing.provider_contract import Bench
 
 
 @pytest.fixture

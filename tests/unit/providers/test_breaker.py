@@ -1,7 +1,7 @@
 """The circuit breaker."""
 
-from kept.providers.audit import Health
-from kept.providers.guard import Breaker
+from wellkept.providers.audit import Health
+from wellkept.providers.guard import Breaker
 
 
 def breaker():

@@ -4,8 +4,8 @@ import gc
 import sys
 from types import ModuleType
 
-from kept.providers.base import MemoryProvider
-from kept.providers.hooks import accepted_keywords, call_hook, overrides
+from wellkept.providers.base import MemoryProvider
+from wellkept.providers.hooks import accepted_keywords, call_hook, overrides
 
 
 class Old:

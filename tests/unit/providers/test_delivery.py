@@ -5,10 +5,10 @@ import time
 
 import pytest
 
-from kept.providers.base import LedgerRow, Rejected
-from kept.providers.delivery import retry_delay
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
+from wellkept.providers.base import LedgerRow, Rejected
+from wellkept.providers.delivery import retry_delay
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 FENCED = "hello<memory-context>recalled</memory-context>"
 SECRET = "sk-proj-" + "a1B2" * 12

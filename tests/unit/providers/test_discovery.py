@@ -4,13 +4,13 @@ import sys
 
 import pytest
 
-from kept.core.errors import ConfigError, NotFound, ProviderError
-from kept.providers.base import MemoryProvider, StartContext
-from kept.providers.hooks import call_hook, close_provider
-from kept.providers.loading import PluginPolicy, load
-from kept.providers.manager import chosen_names
-from kept.providers.plugins import discover, manifest_of
-from kept.testing.provider_contract import eventually
+from wellkept.core.errors import ConfigError, NotFound, ProviderError
+from wellkept.providers.base import MemoryProvider, StartContext
+from wellkept.providers.hooks import call_hook, close_provider
+from wellkept.providers.loading import PluginPolicy, load
+from wellkept.providers.manager import chosen_names
+from wellkept.providers.plugins import discover, manifest_of
+from wellkept.testing.provider_contract import eventually
 
 REGISTERING = """
 from agent.memory_provider import MemoryProvider
@@ -96,7 +96,7 @@ def test_an_entry_point_is_found(tmp_path, monkeypatch):
         "Metadata-Version: 2.1\nName: thirdparty\nVersion: 1.0\n"
     )
     (site / "thirdparty-1.0.dist-info" / "entry_points.txt").write_text(
-        "[kept.memory_providers]\npointed = thirdparty_memory:Mine\n"
+        "[wellkept.memory_providers]\npointed = thirdparty_memory:Mine\n"
     )
     (site / "thirdparty_memory.py").write_text(DEFINING.replace("NAME", "pointed"))
     monkeypatch.syspath_prepend(str(site))
@@ -271,7 +271,7 @@ def test_of_two_classes_the_first_is_used_and_the_author_told(tmp_path, caplog):
     two = DEFINING.replace("NAME", "two") + DEFINING.replace("class Mine", "class Other").replace("NAME", "three")
     write(
         tmp_path / "plugins" / "two",
-        {"__init__.py": f"from kept.providers.holographic import HolographicProvider\n{two}"},
+        {"__init__.py": f"from wellkept.providers.holographic import HolographicProvider\n{two}"},
     )
 
     assert load("two", tmp_path / "plugins").name == "two"

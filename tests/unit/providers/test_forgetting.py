@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept.core.ids import UserId
-from kept.providers.base import ForgetRequest, LedgerRow, StartContext
-from kept.providers.holographic import HolographicProvider
-from kept.testing.provider_contract import Bench, ListedLedger, RecordingProvider, eventually
+from wellkept.core.ids import UserId
+from wellkept.providers.base import ForgetRequest, LedgerRow, StartContext
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.testing.provider_contract import Bench, ListedLedger, RecordingProvider, eventually
 
 TEA = ForgetRequest(texts=("oolong",))
 

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.errors import ConfigError
-from kept.providers.config import load_settings
-from kept.providers.holographic import HolographicProvider
-from kept.providers.holographic.provider import HolographicSettings
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import ConfigError
+from wellkept.providers.config import load_settings
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.providers.holographic.provider import HolographicSettings
 
 FACTS = [
     "Anna's favourite tea is oolong.",

@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from kept.core.errors import ProviderError
-from kept.providers import http as client_module
-from kept.providers.base import Rejected
-from kept.providers.http import BackendMissing, HttpClient, check_url
+from wellkept.core.errors import ProviderError
+from wellkept.providers import http as client_module
+from wellkept.providers.base import Rejected
+from wellkept.providers.http import BackendMissing, HttpClient, check_url
 
 
 class Server:

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import ProviderError
-from kept.core.tools import ToolContext
-from kept.providers import running
-from kept.providers.base import CommandAnswer, ForgetRequest, StartContext
-from kept.providers.child import HOOKS
-from kept.providers.hooks import call_hook, close_provider, overrides
-from kept.providers.loading import PluginPolicy, PluginSource, load
-from kept.providers.peer import decode, encode
-from kept.providers.plugins import find_commands, run_command
-from kept.providers.status import status_of
-from kept.testing.provider_contract import eventually
+from wellkept.core.errors import ProviderError
+from wellkept.core.tools import ToolContext
+from wellkept.providers import running
+from wellkept.providers.base import CommandAnswer, ForgetRequest, StartContext
+from wellkept.providers.child import HOOKS
+from wellkept.providers.hooks import call_hook, close_provider, overrides
+from wellkept.providers.loading import PluginPolicy, PluginSource, load
+from wellkept.providers.peer import decode, encode
+from wellkept.providers.plugins import find_commands, run_command
+from wellkept.providers.status import status_of
+from wellkept.testing.provider_contract import eventually
 
 BASE = """
 import os, sys, threading, time, warnings, logging
-from kept.providers.base import MemoryProvider, ProviderCommand, CommandAnswer
+from wellkept.providers.base import MemoryProvider, ProviderCommand, CommandAnswer
 {top}
 class Mine(MemoryProvider):
     name = "mine"
@@ -185,7 +185,7 @@ def test_a_program_in_a_session_of_its_own_does_not_outlive_the_plugin(tmp_path,
 
 EVERY_HOOK = """
 import json, pathlib
-from kept.providers.base import MemoryProvider
+from wellkept.providers.base import MemoryProvider
 class Mine(MemoryProvider):
     name = "mine"
 def recording(hook):
@@ -251,7 +251,7 @@ def _lives(process):
 
 def test_an_error_keeps_its_kind_and_whether_it_is_final(tmp_path, bench, open_plugin):
     """The guard sees what it would see without the boundary."""
-    refuse = "from kept.providers.base import Rejected; raise Rejected('too long')"
+    refuse = "from wellkept.providers.base import Rejected; raise Rejected('too long')"
     write_plugin(tmp_path, sync=refuse, prefetch="raise ConnectionError('refused')")
     manager = bench.manager(open_plugin(), start_timeout_seconds=20)
     manager.recall("q", session_id="s1", turn=1)
@@ -281,7 +281,7 @@ def test_the_whole_life_behind_the_manager(tmp_path, bench, open_plugin, isolate
 
 def test_a_plugin_may_log_where_no_app_has_set_up_the_log(monkeypatch):
     """What kept logs about it is not taken for another record of the plugin."""
-    monkeypatch.setattr(logging.getLogger("kept"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("wellkept"), "propagate", True)
     told = []
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     running.listen("mine", told.append)

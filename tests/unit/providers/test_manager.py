@@ -5,15 +5,15 @@ import time
 
 import pytest
 
-from kept.core.events import Warned
-from kept.core.tools import ToolContext
-from kept.providers.base import ForgetRequest, LedgerRow, MemoryProvider, StartContext
-from kept.providers.loading import PluginPolicy, PluginSource
-from kept.providers.manager import ProviderManager, chosen_names, open_manager, open_providers
-from kept.providers.outbox import Write
-from kept.providers.settings import ProviderSettings
-from kept.providers.writes import FinishedTurn
-from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
+from wellkept.core.events import Warned
+from wellkept.core.tools import ToolContext
+from wellkept.providers.base import ForgetRequest, LedgerRow, MemoryProvider, StartContext
+from wellkept.providers.loading import PluginPolicy, PluginSource
+from wellkept.providers.manager import ProviderManager, chosen_names, open_manager, open_providers
+from wellkept.providers.outbox import Write
+from wellkept.providers.settings import ProviderSettings
+from wellkept.providers.writes import FinishedTurn
+from wellkept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 MESSAGES = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
 

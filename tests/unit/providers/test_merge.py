@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.providers.content import merge_texts
+from wellkept.providers.content import merge_texts
 
 LINES = st.lists(st.text(alphabet="abc -*", max_size=12), max_size=6).map("\n".join)
 

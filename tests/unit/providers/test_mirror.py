@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept.core.ids import UserId
-from kept.providers.base import LedgerRow
-from kept.providers.writes import Mirror, current_entries
-from kept.testing.provider_contract import ListedLedger
+from wellkept.core.ids import UserId
+from wellkept.providers.base import LedgerRow
+from wellkept.providers.writes import Mirror, current_entries
+from wellkept.testing.provider_contract import ListedLedger
 
 
 def row(number, action, before, after, user_id=None):

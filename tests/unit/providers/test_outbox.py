@@ -6,12 +6,12 @@ import socket
 import apsw
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.errors import StorageError
-from kept.core.ids import OWNER, UserId
-from kept.providers.outbox import NEVER, Lane, Outbox, Write, lane_name
-from kept.storage.leases import new_holder
-from kept.storage.sqlite import open_state
+from wellkept.core.clock import FixedClock
+from wellkept.core.errors import StorageError
+from wellkept.core.ids import OWNER, UserId
+from wellkept.providers.outbox import NEVER, Lane, Outbox, Write, lane_name
+from wellkept.storage.leases import new_holder
+from wellkept.storage.sqlite import open_state
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def outbox(request, tmp_path, clock):
         database.close()
         return
     served = request.getfixturevalue("postgres_server")
-    from kept.storage.postgres.database import PostgresServer
+    from wellkept.storage.postgres.database import PostgresServer
 
     server = PostgresServer(served.shared_url, tenant=served.make_tenant())
     yield Outbox(server.for_user(OWNER), user=OWNER, clock=clock, limit=5)

@@ -9,16 +9,16 @@ from unittest.mock import patch
 
 import pytest
 
-from kept.config.load import read_secrets, set_secret
-from kept.core.errors import Refused
-from kept.core.settings import Between
-from kept.providers.base import StartContext
-from kept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
-from kept.providers.loading import set_variables
-from kept.providers.manager import chosen_names
-from kept.providers.manifest import Manifest, missing
-from kept.providers.plugins import Found, manifest_of
-from kept.testing.provider_contract import RecordingProvider
+from wellkept.config.load import read_secrets, set_secret
+from wellkept.core.errors import Refused
+from wellkept.core.settings import Between
+from wellkept.providers.base import StartContext
+from wellkept.providers.config import Answers, declared_fields, questions, resolve_answers, save, try_provider
+from wellkept.providers.loading import set_variables
+from wellkept.providers.manager import chosen_names
+from wellkept.providers.manifest import Manifest, missing
+from wellkept.providers.plugins import Found, manifest_of
+from wellkept.testing.provider_contract import RecordingProvider
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +120,7 @@ def test_a_provider_is_tried_before_it_is_switched_on(tmp_path):
 
 def test_a_provider_that_fails_its_trial_is_refused(tmp_path, monkeypatch):
     """Unavailable, raising or hanging: each is a reason, none is an exception."""
-    monkeypatch.setattr("kept.providers.config.TEST_SECONDS", 0.2)
+    monkeypatch.setattr("wellkept.providers.config.TEST_SECONDS", 0.2)
     missing, raising, hanging = RecordingProvider(), RecordingProvider(), RecordingProvider()
     missing.available = False
     raising.faults["initialize"] = lambda: (_ for _ in ()).throw(ConnectionError("refused"))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.providers.content import MAX_ANSWER_CHARS, is_search, tool_answer, tool_schemas
+from wellkept.providers.content import MAX_ANSWER_CHARS, is_search, tool_answer, tool_schemas
 
 GOOD = {"name": "x_search", "description": "d", "parameters": {"type": "object", "properties": {}}}
 

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.clock import FixedClock
-from kept.core.ids import OWNER, UserId
-from kept.core.tools import ToolContext
-from kept.providers.audit import Audit, CallRecord, Health
-from kept.providers.base import LedgerRow
-from kept.providers.holographic import HolographicProvider
-from kept.providers.holographic.store import FactStore
-from kept.providers.loading import PluginPolicy, PluginSource
-from kept.providers.outbox import Outbox, Write
-from kept.providers.status import status_of
-from kept.providers.writes import FinishedTurn
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database, open_state, state_migrations
-from kept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
+from wellkept.core.clock import FixedClock
+from wellkept.core.ids import OWNER, UserId
+from wellkept.core.tools import ToolContext
+from wellkept.providers.audit import Audit, CallRecord, Health
+from wellkept.providers.base import LedgerRow
+from wellkept.providers.holographic import HolographicProvider
+from wellkept.providers.holographic.store import FactStore
+from wellkept.providers.loading import PluginPolicy, PluginSource
+from wellkept.providers.outbox import Outbox, Write
+from wellkept.providers.status import status_of
+from wellkept.providers.writes import FinishedTurn
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database, open_state, state_migrations
+from wellkept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 
 ANNA = UserId("anna")
 HERS = "p/anna"

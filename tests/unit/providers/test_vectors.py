@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.providers.holographic.features import (
+from wellkept.providers.holographic.features import (
     atom,
     bind,
     bundle,

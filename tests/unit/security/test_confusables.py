@@ -7,9 +7,9 @@ from string import ascii_letters
 
 import pytest
 
-from kept.core.text import resource_text
-from kept.security.scan import scan
-from kept.security.unicode import fold
+from wellkept.core.text import resource_text
+from wellkept.security.scan import scan
+from wellkept.security.unicode import fold
 
 ROOT = Path(__file__).parents[3]
 
@@ -31,7 +31,7 @@ def test_the_table_is_what_the_script_makes() -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
 
-    assert script.table() == resource_text("kept.security", "confusables.txt")
+    assert script.table() == resource_text("wellkept.security", "confusables.txt")
 
 
 def test_nearly_all_letters_that_unicode_lists_fold() -> None:

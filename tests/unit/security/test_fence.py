@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.fence import NOTE, build_memory_context_block, fence_tags, sanitize_context, unwrap
+from wellkept.security.fence import NOTE, build_memory_context_block, fence_tags, sanitize_context, unwrap
 
 PIECES = st.sampled_from(
     [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import UsageError
-from kept.security.paths import inside
+from wellkept.core.errors import UsageError
+from wellkept.security.paths import inside
 
 
 def test_a_plain_path_is_resolved_below_the_root(tmp_path: Path) -> None:

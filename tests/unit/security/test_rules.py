@@ -2,12 +2,12 @@
 
 import pytest
 
-from kept.core.errors import Unreadable
-from kept.core.text import resource_text
-from kept.security import unicode
-from kept.security.patterns import Places
-from kept.security.scan import scan
-from kept.security.table import BUILT, Rule, Severity, build, parse, table
+from wellkept.core.errors import Unreadable
+from wellkept.core.text import resource_text
+from wellkept.security import unicode
+from wellkept.security.patterns import Places
+from wellkept.security.scan import scan
+from wellkept.security.table import BUILT, Rule, Severity, build, parse, table
 
 ROWS = table().rules
 NAMED = {
@@ -100,9 +100,9 @@ def test_a_damaged_rule_file_names_the_line() -> None:
 
 def test_the_built_table_is_that_of_the_rules() -> None:
     """The program reads what `make reference` built of rules.toml; a rule that was changed since would not count."""
-    built = resource_text("kept.security", BUILT)
+    built = resource_text("wellkept.security", BUILT)
 
-    assert built == build() + "\n", "run `make reference` and commit src/kept/security/rules.json"
+    assert built == build() + "\n", "run `make reference` and commit src/wellkept/security/rules.json"
 
 
 def test_signs_are_read_as_signs() -> None:

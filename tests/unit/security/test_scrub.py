@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.fence import StreamingContextScrubber, build_memory_context_block, fence_tags, sanitize_context
-from kept.security.fence import scrub as scrubbed_whole
+from wellkept.security.fence import StreamingContextScrubber, build_memory_context_block, fence_tags, sanitize_context
+from wellkept.security.fence import scrub as scrubbed_whole
 
 PIECES = st.sampled_from(
     [

@@ -4,8 +4,8 @@ import random
 import re
 from pathlib import Path
 
-from kept.security.secrets import redact
-from kept.testing.credentials import make_credential
+from wellkept.security.secrets import redact
+from wellkept.testing.credentials import make_credential
 
 FORMS = Path(__file__).parents[2] / "corpora" / "secret_forms.txt"
 CONTEXTS = (

@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from kept.security.scan import scan
-from kept.security.secrets import redact, shape_table, shapes
-from kept.testing.credentials import make_credential
+from wellkept.security.scan import scan
+from wellkept.security.secrets import redact, shape_table, shapes
+from wellkept.testing.credentials import make_credential
 
 SHAPES = shape_table().shapes
 FORMS = [(shape, form) for shape in SHAPES for form in shape.forms]

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.text import JSON
-from kept.security.secrets import redact, redact_json, shapes
+from wellkept.core.text import JSON
+from wellkept.security.secrets import redact, redact_json, shapes
 
 BODY = "Zk3vQ9sLw2Xp7Rt5Ym1Bc8Nd4Hf6Jg0AaEeTtUu"
 # written in two halves, so that no scanner of this repository takes an example for a leak

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.security.patterns import Structure
-from kept.security.skeleton import Lexicon
+from wellkept.security.patterns import Structure
+from wellkept.security.skeleton import Lexicon
 
 WORDS = {"verb": ["ignore", "forget"], "noun": ["rules", "instruct*"], "stop": ["follow"], "=": ["all", "now"]}
 

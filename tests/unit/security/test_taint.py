@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.ids import SourceName
-from kept.core.messages import Message, Origin, Role, ToolCall
-from kept.core.provenance import (
+from wellkept.core.ids import SourceName
+from wellkept.core.messages import Message, Origin, Role, ToolCall
+from wellkept.core.provenance import (
     Kind,
     Source,
     accept_claim,
@@ -22,7 +22,18 @@ from kept.core.provenance import (
     least_trusted,
     read_source,
 )
-from kept.security.taint import Basis, Context, ContextReader, Flow, Reading, Taint, Verdict, echoes, find_risks, judge
+from wellkept.security.taint import (
+    Basis,
+    Context,
+    ContextReader,
+    Flow,
+    Reading,
+    Taint,
+    Verdict,
+    echoes,
+    find_risks,
+    judge,
+)
 
 WEB = Source(Kind.WEB, "https://notes.example/today")
 PROJECT = Source(Kind.PROJECT, "README.md")

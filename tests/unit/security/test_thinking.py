@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.fence import shown_thinking
+from wellkept.security.fence import shown_thinking
 
 FACT = "Anna drinks oolong"
 

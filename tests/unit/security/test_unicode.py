@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.security.unicode import fold, invisible, lookalike_words
+from wellkept.security.unicode import fold, invisible, lookalike_words
 
 
 @pytest.mark.parametrize(

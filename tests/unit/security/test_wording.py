@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.text import resource_text
-from kept.security.scan import Scope, read, scan
-from kept.security.wording import WINDOW, Wording, wording
+from wellkept.core.text import resource_text
+from wellkept.security.scan import Scope, read, scan
+from wellkept.security.wording import WINDOW, Wording, wording
 
 SMALL = """# a head
 
@@ -84,7 +84,7 @@ def test_the_score_is_that_of_the_heaviest_stretch(tokens: list[str]) -> None:
 
 def test_the_shipped_weights_are_sound() -> None:
     """Every row can be read, stays under the promised size, and names only kinds that exist."""
-    kinds, bars, weights = resource_text("kept.security", "wording.tsv").split("\n\n")[-3:]
+    kinds, bars, weights = resource_text("wellkept.security", "wording.tsv").split("\n\n")[-3:]
     names = {f"#{line.partition(' = ')[0]}" for line in kinds.splitlines()}
     used = {
         part

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Refused
-from kept.sessions.arguments import Asked, read
+from wellkept.core.errors import Refused
+from wellkept.sessions.arguments import Asked, read
 
 NOW = 1_750_000_000.0
 NAMES = [

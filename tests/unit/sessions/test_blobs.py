@@ -5,7 +5,7 @@ import base64
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.records import blob_of, blob_text, cut_blobs, join_blobs
+from wellkept.sessions.records import blob_of, blob_text, cut_blobs, join_blobs
 
 
 @given(st.binary(min_size=1_600, max_size=4_000), st.text(max_size=20), st.text(max_size=20))

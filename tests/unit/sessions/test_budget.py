@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.text import dumps
-from kept.sessions.recall import Caps, _ladder, fit, tokens
+from wellkept.core.text import dumps
+from wellkept.sessions.recall import Caps, _ladder, fit, tokens
 
 
 def test_scripts_weigh_differently():

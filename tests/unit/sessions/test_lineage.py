@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.ids import SessionId
-from kept.core.messages import Lineage, Link
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Lineage, Link
 
 NAMES = [SessionId(name) for name in "abcdefg"]
 

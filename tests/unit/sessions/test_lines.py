@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.messages import Link, Origin, Role, State, ToolCall
-from kept.sessions.lines import BadLine, MessageLine, SessionLine, parse
+from wellkept.core.messages import Link, Origin, Role, State, ToolCall
+from wellkept.sessions.lines import BadLine, MessageLine, SessionLine, parse
 
 
 def line(**fields):

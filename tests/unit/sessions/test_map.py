@@ -6,7 +6,7 @@ from types import ModuleType
 
 import pytest
 
-from kept.sessions import rows, sqlite
+from wellkept.sessions import rows, sqlite
 
 
 @pytest.mark.parametrize("folder", [rows, sqlite], ids=["rows", "sqlite"])

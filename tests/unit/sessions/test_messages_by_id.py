@@ -1,7 +1,7 @@
 """Messages read by their ids."""
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 
 
 def test_many_messages_are_read_by_one_query(store):

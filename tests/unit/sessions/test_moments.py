@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kept.sessions.moments import from_program
-from kept.sessions.recall import when
+from wellkept.sessions.moments import from_program
+from wellkept.sessions.recall import when
 
 
 @pytest.mark.parametrize(

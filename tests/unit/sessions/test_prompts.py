@@ -2,9 +2,9 @@
 
 import hashlib
 
-from kept.core.tools import search_schema
-from kept.sessions.tool import instructions, transcript
-from kept.testing.session_store_contract import START, said, session
+from wellkept.core.tools import search_schema
+from wellkept.sessions.tool import instructions, transcript
+from wellkept.testing.session_store_contract import START, said, session
 
 
 def digest(text):

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from kept.app import open_app
-from kept.core.messages import ImagePart, Role, TextPart
-from kept.operations.sessions import import_sessions
+from wellkept.app import open_app
+from wellkept.core.messages import ImagePart, Role, TextPart
+from wellkept.operations.sessions import import_sessions
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 

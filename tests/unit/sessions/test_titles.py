@@ -1,6 +1,6 @@
 """Titles and their numbers."""
 
-from kept.sessions.rows.session_rows import base_title, clean_title, numbered_title
+from wellkept.sessions.rows.session_rows import base_title, clean_title, numbered_title
 
 
 def test_a_number_is_not_part_of_the_title():

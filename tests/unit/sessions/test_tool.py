@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.clock import SystemClock
-from kept.core.errors import ModelBusy, StorageError
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
-from kept.core.tools import ToolContext, search_schema
-from kept.sessions.recall import tokens
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.sessions.tool import session_search
-from kept.storage.sqlite import open_state
-from kept.testing.session_store_contract import Summarised
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import ModelBusy, StorageError
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
+from wellkept.core.tools import ToolContext, search_schema
+from wellkept.sessions.recall import tokens
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.sessions.tool import session_search
+from wellkept.storage.sqlite import open_state
+from wellkept.testing.session_store_contract import Summarised
 
 START = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 TOPICS = ["the greenhouse heater", "a violin lesson", "the tax return", "a sourdough starter", "the marathon in Lisbon"]

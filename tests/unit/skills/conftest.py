@@ -4,11 +4,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.tools import ToolContext
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
-from kept.skills.tool import SkillTools
+from wellkept.core.clock import FixedClock
+from wellkept.core.tools import ToolContext
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.tool import SkillTools
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.skills.index import Facts, Skill
-from kept.skills.library import SkillLibrary, catalogue, estimate_tokens
-from kept.skills.roots import Kind, Root
-from kept.skills.settings import SkillSettings
-from kept.skills.usage import Use
+from wellkept.skills.index import Facts, Skill
+from wellkept.skills.library import SkillLibrary, catalogue, estimate_tokens
+from wellkept.skills.roots import Kind, Root
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.usage import Use
 
 HOME = Root(Path("/h"), Kind.HOME)
 PROJECT = Root(Path("/p"), Kind.PROJECT)

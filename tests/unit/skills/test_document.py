@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skills_ref.validator import validate
 
-from kept.core.errors import Refused
-from kept.skills.document import DERIVED, Document, list_items, normalize, parse
-from kept.skills.frontmatter import BadFrontmatter
-from kept.skills.roots import bundled_folder
+from wellkept.core.errors import Refused
+from wellkept.skills.document import DERIVED, Document, list_items, normalize, parse
+from wellkept.skills.frontmatter import BadFrontmatter
+from wellkept.skills.roots import bundled_folder
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
 
@@ -72,7 +72,7 @@ def test_a_strict_head_keeps_its_bytes():
 @given(texts, texts, st.dictionaries(texts.filter(bool), texts, max_size=3))
 def test_the_official_validator_takes_whatever_is_written(tmp_path, description, body, extra):
     """Every text that strict writing lets through is valid for the public format."""
-    from kept.skills.frontmatter import render_frontmatter
+    from wellkept.skills.frontmatter import render_frontmatter
 
     text = normalize(render_frontmatter({"name": "a-skill", "description": description, **extra}) + body, "a-skill")
 

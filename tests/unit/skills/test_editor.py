@@ -4,16 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused, StorageError
-from kept.skills.changes import Author, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from kept.skills.document import compose
-from kept.skills.editor import SkillEditor, undo
-from kept.skills.guard import Trust
-from kept.skills.library import SkillLibrary
-from kept.skills.roots import Kind, Root
-from kept.skills.settings import SkillSettings
-from kept.skills.usage import Status
-from kept.skills.versions import Version, state_of
+from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.skills.changes import Author, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from wellkept.skills.document import compose
+from wellkept.skills.editor import SkillEditor, undo
+from wellkept.skills.guard import Trust
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.roots import Kind, Root
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.usage import Status
+from wellkept.skills.versions import Version, state_of
 
 ME = Author()
 TEXT = compose("a-skill", "Does it. Use when asked.", "# One\n\n1. First\n")
@@ -169,7 +169,7 @@ def test_a_change_cut_short_between_two_files_is_finished(editor, folder, librar
     before = state_of(folder / "a-skill")
     after = dict(before.files)
     data = dict(before.data)
-    from kept.skills.versions import digest
+    from wellkept.skills.versions import digest
 
     for path, text in (("references/a.md", b"new"), ("references/b.md", b"more")):
         after[path] = digest(text)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from kept.skills.changes import Author, Create, Edit, WriteFile
-from kept.skills.document import Document, read_skill
-from kept.skills.editor import SkillEditor, undo
-from kept.skills.forgetting import NO_DESCRIPTION, find_passages, forget_passages, rewrite
-from kept.skills.library import SkillLibrary
-from kept.storage.texts import Texts
+from wellkept.skills.changes import Author, Create, Edit, WriteFile
+from wellkept.skills.document import Document, read_skill
+from wellkept.skills.editor import SkillEditor, undo
+from wellkept.skills.forgetting import NO_DESCRIPTION, find_passages, forget_passages, rewrite
+from wellkept.skills.library import SkillLibrary
+from wellkept.storage.texts import Texts
 
 WORD = Texts(["Quixotopia"])
 STEPS = "---\nname: go\ndescription: Go there. Use when asked.\n---\n\n# Steps\n\n1. Walk to Quixotopia\n2. Rest\n"

@@ -4,8 +4,8 @@ import strictyaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.skills import frontmatter
-from kept.skills.frontmatter import BadFrontmatter, Frontmatter, read_frontmatter, render_frontmatter
+from wellkept.skills import frontmatter
+from wellkept.skills.frontmatter import BadFrontmatter, Frontmatter, read_frontmatter, render_frontmatter
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 values = st.one_of(texts, st.lists(texts, max_size=3), st.dictionaries(texts.filter(bool), texts, max_size=3))

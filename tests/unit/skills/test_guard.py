@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kept.skills.guard import (
+from wellkept.skills.guard import (
     Danger,
     Level,
     Policy,
@@ -18,7 +18,7 @@ from kept.skills.guard import (
     policy,
     rules,
 )
-from kept.skills.roots import bundled_folder
+from wellkept.skills.roots import bundled_folder
 
 SIZE = 1_000_000 if os.environ.get("KEPT_HEAVY") == "1" else 120_000
 CORPORA = Path(__file__).parents[2] / "corpora" / "skills"

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import Reason, Refused, Unreadable
-from kept.skills.changes import Author, Changed, Patch
-from kept.skills.editor import SkillEditor
-from kept.skills.guard import Danger, Policy, inspect
-from kept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
-from kept.skills.hub.quarantine import Package, check_package, commit_of, unpack
-from kept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
+from wellkept.core.errors import Reason, Refused, Unreadable
+from wellkept.skills.changes import Author, Changed, Patch
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.guard import Danger, Policy, inspect
+from wellkept.skills.hub.hub import Hub, Offer, Prepared, filter_offers
+from wellkept.skills.hub.quarantine import Package, check_package, commit_of, unpack
+from wellkept.skills.hub.sources import Distribution, Download, Folder, Git, WellKnown, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
 
@@ -427,7 +427,7 @@ def test_an_installed_package_is_a_source(hub, tmp_path, monkeypatch, folder):
     info = tmp_path / "site" / "acme_skills-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-skills\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[kept.skills]\nacme = acme_skills\n")
+    (info / "entry_points.txt").write_text("[wellkept.skills]\nacme = acme_skills\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
 
     prepared = hub.prepare("pip:acme")

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kept.skills.changes import Changed
-from kept.skills.editor import SkillEditor
-from kept.skills.hub.hub import Hub, Prepared
-from kept.skills.hub.sources import LockFile
-from kept.skills.library import SkillLibrary
-from kept.skills.settings import SkillSettings
-from kept.skills.versions import Versions
+from wellkept.skills.changes import Changed
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.hub.hub import Hub, Prepared
+from wellkept.skills.hub.sources import LockFile
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.versions import Versions
 
 
 class Ended(BaseException):

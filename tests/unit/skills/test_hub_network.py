@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from kept.core.errors import Refused
-from kept.skills.changes import Changed
-from kept.skills.editor import SkillEditor
-from kept.skills.hub.hub import Hub, Prepared
-from kept.skills.hub.sources import Git, is_from, may_redirect, parse_source
+from wellkept.core.errors import Refused
+from wellkept.skills.changes import Changed
+from wellkept.skills.editor import SkillEditor
+from wellkept.skills.hub.hub import Hub, Prepared
+from wellkept.skills.hub.sources import Git, is_from, may_redirect, parse_source
 
 CLEAN = "---\nname: greet\ndescription: Greet people. Use when asked to greet.\n---\n\n# Greet\n\n1. Say hello\n"
 INDEX = "/.well-known/agent-skills/index.json"

@@ -3,10 +3,10 @@
 import json
 import os
 
-from kept.skills.index import CACHE_FILE
-from kept.skills.library import SkillLibrary
-from kept.skills.roots import Kind, Root, set_trust, standard_roots
-from kept.skills.settings import SkillSettings
+from wellkept.skills.index import CACHE_FILE
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.roots import Kind, Root, set_trust, standard_roots
+from wellkept.skills.settings import SkillSettings
 
 
 def names(library):

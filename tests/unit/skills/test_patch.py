@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kept.core.errors import Reason, Refused
-from kept.skills.changes import PatchResult, apply_patch
+from wellkept.core.errors import Reason, Refused
+from wellkept.skills.changes import PatchResult, apply_patch
 
 text = st.text(st.sampled_from("ab \n\tcd"), max_size=60)
 

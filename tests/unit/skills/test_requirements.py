@@ -2,10 +2,10 @@
 
 import pytest
 
-from kept.skills.document import Document, parse
-from kept.skills.index import Facts, Skill, fits
-from kept.skills.roots import Kind, Root
-from kept.skills.view import Readiness, readiness
+from wellkept.skills.document import Document, parse
+from wellkept.skills.index import Facts, Skill, fits
+from wellkept.skills.roots import Kind, Root
+from wellkept.skills.view import Readiness, readiness
 
 
 def document(head):

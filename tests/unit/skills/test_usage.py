@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from kept.core.errors import StorageError
-from kept.skills.usage import Outcome, OutcomeLog, Status, UsageFile, Use
+from wellkept.core.errors import StorageError
+from wellkept.skills.usage import Outcome, OutcomeLog, Status, UsageFile, Use
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.clock import SystemClock
-from kept.skills.usage import OutcomeLog, UsageFile, parse_usage
+from wellkept.core.clock import SystemClock
+from wellkept.skills.usage import OutcomeLog, UsageFile, parse_usage
 
 SHAPES = {
     "no JSON": b"{",

@@ -4,18 +4,18 @@ import hashlib
 
 import pytest
 
-from kept.app import open_app
-from kept.core.errors import Reason, Refused
-from kept.core.ids import UserId
-from kept.core.tools import ToolContext
-from kept.curation.curator import Curator
-from kept.skills.changes import Author, Changed, Create, Delete, Patch, WriteFile
-from kept.skills.document import compose
-from kept.skills.editor import undo
-from kept.skills.library import SkillLibrary
-from kept.skills.roots import Kind, Root, standard_roots
-from kept.skills.settings import SkillSettings
-from kept.skills.tool import SkillTools
+from wellkept.app import open_app
+from wellkept.core.errors import Reason, Refused
+from wellkept.core.ids import UserId
+from wellkept.core.tools import ToolContext
+from wellkept.curation.curator import Curator
+from wellkept.skills.changes import Author, Changed, Create, Delete, Patch, WriteFile
+from wellkept.skills.document import compose
+from wellkept.skills.editor import undo
+from wellkept.skills.library import SkillLibrary
+from wellkept.skills.roots import Kind, Root, standard_roots
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.tool import SkillTools
 
 PERSON = Author("person")
 
@@ -215,7 +215,7 @@ def test_a_users_curator_leaves_the_owners_skills_alone(owner, open_for, home, c
 
 def test_trust_in_a_project_is_each_users_own(owner, home, tmp_path):
     """That one user trusts a project says nothing about another."""
-    from kept.skills.roots import set_trust
+    from wellkept.skills.roots import set_trust
 
     project = tmp_path / "project"
     for user in ("anna", "ben"):

@@ -14,9 +14,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.errors import KeptError, Unreadable, UsageError
-from kept.storage.age import Decryption, Encryption
-from kept.storage.archive import ArchiveWriter, Description, create_archive, is_encrypted, open_archive, read_archive
+from wellkept.core.errors import KeptError, Unreadable, UsageError
+from wellkept.storage.age import Decryption, Encryption
+from wellkept.storage.archive import (
+    ArchiveWriter,
+    Description,
+    create_archive,
+    is_encrypted,
+    open_archive,
+    read_archive,
+)
 
 FILES = {"home/memories/MEMORY.md": b"likes tea", "home/state.db": bytes(range(256)) * 40, "home/ünï/a": b""}
 ABOUT = Description("2026-01-02T03:04:05.000Z", "1.0", "owner", "default", len(FILES), sum(map(len, FILES.values())))

@@ -3,10 +3,10 @@
 import apsw
 import pytest
 
-from kept.core.errors import Unreadable
-from kept.storage.columns import Part, TextColumn, count_holding, count_rows, keep_rows, scrub, text_columns
-from kept.storage.sqlite import Database
-from kept.storage.texts import Texts
+from wellkept.core.errors import Unreadable
+from wellkept.storage.columns import Part, TextColumn, count_holding, count_rows, keep_rows, scrub, text_columns
+from wellkept.storage.sqlite import Database
+from wellkept.storage.texts import Texts
 
 SECRET = Texts(["walnut"])
 OF_USER = "user_id = :user"

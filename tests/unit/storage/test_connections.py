@@ -3,8 +3,8 @@
 import apsw
 import pytest
 
-from kept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES, Checkpointer, Migration
-from kept.storage.sqlite import PAGE_BYTES, Database
+from wellkept.storage.connections import CHECKPOINT_PAGES, RESTART_PAGES, Checkpointer, Migration
+from wellkept.storage.sqlite import PAGE_BYTES, Database
 
 MARK = 0x6B657074
 

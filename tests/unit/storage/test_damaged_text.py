@@ -5,10 +5,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kept.core.errors import Unreadable
-from kept.storage.connections import DamagedText, Migration
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database
+from wellkept.core.errors import Unreadable
+from wellkept.storage.connections import DamagedText, Migration
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database
 
 ROWS = ((1, "one"), (2, "tw\ufffdo"), (3, "three"), (4, "\ufffd"), (5, "five"))
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.core.errors import Busy, StorageError, Unreadable
-from kept.core.regular_files import open_regular
-from kept.storage import files
-from kept.storage.documents import FolderDocuments
-from kept.storage.files import (
+from wellkept.core.errors import Busy, StorageError, Unreadable
+from wellkept.core.regular_files import open_regular
+from wellkept.storage import files
+from wellkept.storage.documents import FolderDocuments
+from wellkept.storage.files import (
     declares_our_tables,
     find_project,
     hold_lock,
@@ -32,11 +32,11 @@ from kept.storage.files import (
     write_atomically,
     write_durably,
 )
-from kept.storage.maintenance import copy_file
-from kept.storage.sqlite import open_state
-from kept.storage.swap import hold_alone
-from kept.storage.texts import Texts
-from kept.storage.versions import find_header_fault
+from wellkept.storage.maintenance import copy_file
+from wellkept.storage.sqlite import open_state
+from wellkept.storage.swap import hold_alone
+from wellkept.storage.texts import Texts
+from wellkept.storage.versions import find_header_fault
 
 
 def mode(path):

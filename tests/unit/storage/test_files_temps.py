@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from kept.storage.files import is_alive, temporary_name, write_atomically
-from kept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
+from wellkept.storage.files import is_alive, temporary_name, write_atomically
+from wellkept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
 
 
 def dead_pid():

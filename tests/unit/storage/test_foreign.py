@@ -5,9 +5,9 @@ import sqlite3
 
 import pytest
 
-from kept.core.errors import Unreadable
-from kept.storage import foreign
-from kept.storage.foreign import open_copy
+from wellkept.core.errors import Unreadable
+from wellkept.storage import foreign
+from wellkept.storage.foreign import open_copy
 
 ROWS = 400
 

@@ -8,23 +8,23 @@ from datetime import timedelta
 
 import pytest
 
-from kept.core.clock import FixedClock, SystemClock
-from kept.core.errors import Busy
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.ports import ignore
-from kept.sessions.rows import session_rows
-from kept.sessions.sqlite import index
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.leases import FileLease, is_held, new_holder
-from kept.storage.sqlite import open_state
+from wellkept.core.clock import FixedClock, SystemClock
+from wellkept.core.errors import Busy
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.ports import ignore
+from wellkept.sessions.rows import session_rows
+from wellkept.sessions.sqlite import index
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.leases import FileLease, is_held, new_holder
+from wellkept.storage.sqlite import open_state
 
 NOW, SECONDS = 1_800_000_000.0, 120.0
 
 
 def dead_holder():
     """Return the name of a holder whose process has ended."""
-    code = "from kept.storage.leases import new_holder; print(new_holder())"
+    code = "from wellkept.storage.leases import new_holder; print(new_holder())"
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -139,7 +139,7 @@ def test_a_lease_of_files_keeps_nobody_away_where_no_file_can_be_made(tmp_path):
 def test_a_lease_of_files_is_held_by_one_of_many_at_a_time(tmp_path):
     """Also while holders remove their files: nobody locks a file that is gone."""
     code = (
-        "import pathlib, sys, time\nfrom kept.storage.leases import FileLease\n"
+        "import pathlib, sys, time\nfrom wellkept.storage.leases import FileLease\n"
         "folder, done = pathlib.Path(sys.argv[1]), 0\n"
         "while done < 200:\n"
         "    lease = FileLease(folder, 'a')\n"

@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from kept.core.errors import Busy, StorageError
-from kept.storage.files import hold_lock
+from wellkept.core.errors import Busy, StorageError
+from wellkept.storage.files import hold_lock
 
 HOLD = """
 import sys, time, pathlib
-from kept.storage.files import hold_lock
+from wellkept.storage.files import hold_lock
 with hold_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

@@ -4,10 +4,10 @@ import shutil
 
 import pytest
 
-from kept.core.errors import Busy, DamagedLog
-from kept.storage.connections import EXCHANGED, Migration
-from kept.storage.log_recovery import count_lost_frames, is_misplaced, recover_log, settle_names
-from kept.storage.sqlite import PAGE_BYTES, Database
+from wellkept.core.errors import Busy, DamagedLog
+from wellkept.storage.connections import EXCHANGED, Migration
+from wellkept.storage.log_recovery import count_lost_frames, is_misplaced, recover_log, settle_names
+from wellkept.storage.sqlite import PAGE_BYTES, Database
 
 MARK = 0x4B455054
 STEP = 24 + PAGE_BYTES

@@ -6,8 +6,8 @@ import stat
 import apsw
 import pytest
 
-from kept.core.errors import Busy, StorageError
-from kept.storage.maintenance import (
+from wellkept.core.errors import Busy, StorageError
+from wellkept.storage.maintenance import (
     Snapshot,
     check_integrity,
     copy_file,

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from kept.storage import os_locks
-from kept.storage.os_locks import Support, find_support, is_range_locked, try_lock, try_range
+from wellkept.storage import os_locks
+from wellkept.storage.os_locks import Support, find_support, is_range_locked, try_lock, try_range
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.storage.pages import (
+from wellkept.storage.pages import (
     HEADER_BYTES,
     INDEX_LEAF,
     TABLE_INTERIOR,
@@ -24,8 +24,8 @@ from kept.storage.pages import (
     value_bytes,
     varint,
 )
-from kept.storage.salvage import Salvage
-from kept.storage.shapes import describe_shapes
+from wellkept.storage.salvage import Salvage
+from wellkept.storage.shapes import describe_shapes
 
 
 def encode_varint(value):

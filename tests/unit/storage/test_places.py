@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from kept.core.errors import ForeignDatabase, StorageError
-from kept.core.events import Warned
-from kept.storage import connections
-from kept.storage.connections import (
+from wellkept.core.errors import ForeignDatabase, StorageError
+from wellkept.core.events import Warned
+from wellkept.storage import connections
+from wellkept.storage.connections import (
     CHECKPOINT_PAGES,
     RESTART_PAGES,
     RESTART_WAIT_MILLISECONDS,
@@ -24,8 +24,8 @@ from kept.storage.connections import (
     migrate,
     sql_migrations,
 )
-from kept.storage.sql_errors import find_refusal
-from kept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
+from wellkept.storage.sql_errors import find_refusal
+from wellkept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
 
 MARK = 0x6B657074
 ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
@@ -290,7 +290,7 @@ class TestMigrate:
 
     def test_files_are_read_in_order_of_their_number(self):
         """And a first line asks for the copy."""
-        found = sql_migrations("kept.storage")
+        found = sql_migrations("wellkept.storage")
 
         assert len(found) > 3
         assert [step.version for step in found] == sorted(step.version for step in found)
@@ -392,7 +392,7 @@ class TestConnection:
                 seen.append((name, pages))
                 return apsw.SQLITE_OK
 
-        monkeypatch.setattr("kept.storage.sqlite.Checkpointer", Watch)
+        monkeypatch.setattr("wellkept.storage.sqlite.Checkpointer", Watch)
         database = Database(tmp_path / "watched.db", application_id=MARK, migrations=(ONE,))
         with database.writing() as connection:
             connection.execute("INSERT INTO facts VALUES ('one')")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.storage.files import APPLICATION_ID
-from kept.storage.pages import PageFile
-from kept.storage.salvage import Salvage
-from kept.storage.shapes import describe_shapes
-from kept.storage.sqlite import Database, state_migrations
-from kept.storage.versions import find_version
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.pages import PageFile
+from wellkept.storage.salvage import Salvage
+from wellkept.storage.shapes import describe_shapes
+from wellkept.storage.sqlite import Database, state_migrations
+from wellkept.storage.versions import find_version
 
 SCHEMA = """
 CREATE TABLE notes (id INTEGER PRIMARY KEY AUTOINCREMENT, person TEXT NOT NULL, text TEXT, weight REAL, data BLOB);

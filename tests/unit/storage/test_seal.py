@@ -2,8 +2,8 @@
 
 import os
 
-from kept.storage.seal import SealedNote
-from kept.storage.sqlite import open_state
+from wellkept.storage.seal import SealedNote
+from wellkept.storage.sqlite import open_state
 
 
 def test_a_note_is_read_back_and_says_nothing_by_itself(tmp_path):

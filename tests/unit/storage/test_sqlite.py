@@ -14,12 +14,12 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
-from kept.storage import sqlite as ours
-from kept.storage.connections import Migration, sql_migrations, statements
-from kept.storage.files import APPLICATION_ID
-from kept.storage.maintenance import copy_file
-from kept.storage.sqlite import Database, open_state
+from wellkept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from wellkept.storage import sqlite as ours
+from wellkept.storage.connections import Migration, sql_migrations, statements
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.maintenance import copy_file
+from wellkept.storage.sqlite import Database, open_state
 
 ONE = Migration(1, "CREATE TABLE facts (text TEXT)")
 TWO = Migration(2, "ALTER TABLE facts ADD COLUMN seen INTEGER DEFAULT 0", rewrites=True)
@@ -373,7 +373,7 @@ def test_a_replacement_that_was_interrupted_is_completed_before_the_file_is_open
 
 def test_statements_are_found_by_name():
     """A name that is not there is named in the error."""
-    found = statements("kept.memory", "ledger.sql")
+    found = statements("wellkept.memory", "ledger.sql")
 
     assert "FROM edits" in found.newest
     with pytest.raises(AttributeError, match=r"nothing.*ledger.sql"):
@@ -382,7 +382,7 @@ def test_statements_are_found_by_name():
 
 def test_shipped_migrations_are_ordered_and_unique():
     """Versions count up from one without a gap."""
-    for package in ("kept.memory", "kept.storage"):
+    for package in ("wellkept.memory", "wellkept.storage"):
         versions = [migration.version for migration in sql_migrations(package)]
         assert versions == list(range(1, len(versions) + 1))
 

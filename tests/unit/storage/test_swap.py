@@ -14,9 +14,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from kept.core.errors import Busy, StorageError
-from kept.storage.connections import Migration
-from kept.storage.swap import (
+from wellkept.core.errors import Busy, StorageError
+from wellkept.storage.connections import Migration
+from wellkept.storage.swap import (
     Replacement,
     build,
     companion,

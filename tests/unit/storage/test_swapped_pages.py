@@ -5,10 +5,10 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.storage.evidence import gather_evidence, insert_row, key_of
-from kept.storage.pages import PageFile
-from kept.storage.salvage import Extent, Row, Salvage
-from kept.storage.shapes import describe_shapes
+from wellkept.storage.evidence import gather_evidence, insert_row, key_of
+from wellkept.storage.pages import PageFile
+from wellkept.storage.salvage import Extent, Row, Salvage
+from wellkept.storage.shapes import describe_shapes
 
 SIZE = 512
 SCHEMA = """

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.errors import Unreadable
-from kept.storage import texts as module
-from kept.storage.texts import Texts
+from wellkept.core.errors import Unreadable
+from wellkept.storage import texts as module
+from wellkept.storage.texts import Texts
 
 WORD = 'Zürich "Straße"\nÉté'
 

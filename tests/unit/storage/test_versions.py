@@ -5,11 +5,11 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.storage.connections import Migration
-from kept.storage.pages import PageFile
-from kept.storage.salvage import Salvage
-from kept.storage.shapes import SCHEMA, Shape, describe_shapes
-from kept.storage.versions import (
+from wellkept.storage.connections import Migration
+from wellkept.storage.pages import PageFile
+from wellkept.storage.salvage import Salvage
+from wellkept.storage.shapes import SCHEMA, Shape, describe_shapes
+from wellkept.storage.versions import (
     build_reference,
     find_version,
     holds_later_tables,

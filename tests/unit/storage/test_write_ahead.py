@@ -6,9 +6,9 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.errors import DamagedLog
-from kept.storage.pages import PageFile
-from kept.storage.write_ahead import check_log, read_log, use_newer, write_log
+from wellkept.core.errors import DamagedLog
+from wellkept.storage.pages import PageFile
+from wellkept.storage.write_ahead import check_log, read_log, use_newer, write_log
 
 PAGE = 1_024
 STEP = PAGE + 24

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from kept.storage import write_lock
-from kept.storage.write_lock import WriteLock
+from wellkept.storage import write_lock
+from wellkept.storage.write_lock import WriteLock
 
 ROUNDS = 20
 

@@ -97,7 +97,7 @@ def hermes(make_hermes):
 @pytest.fixture
 def run(caller):
     """Imports a home; returns the report."""
-    from kept import operations
+    from wellkept import operations
 
     def run(place, name="hermes"):
         found = operations.import_sources.find_sources(caller, name, place)

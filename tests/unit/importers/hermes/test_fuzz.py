@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from kept.importers.hermes import Hermes
-from kept.importers.port import START, Said, Unusable
+from wellkept.importers.hermes import Hermes
+from wellkept.importers.port import START, Said, Unusable
 
 ROUNDS = 30
 ODD = (None, 7, -1.5, "", "x" * 90, b"\xff\x00", "[]", '{"a": 1}', '[{"function": 3}]', "\x00json:[", "\x00json:7")
@@ -99,7 +99,18 @@ def test_spoilt_json_sessions_are_read_or_refused(tmp_path):
 
 def measure_import(source, place, home):
     """Run an import in a process of its own; return its report, the most memory that it used, and the seconds."""
-    command = [sys.executable, "-m", "kept", "import", source, "--source", str(place), "--yes", "--json", "--no-backup"]
+    command = [
+        sys.executable,
+        "-m",
+        "wellkept",
+        "import",
+        source,
+        "--source",
+        str(place),
+        "--yes",
+        "--json",
+        "--no-backup",
+    ]
     started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "KEPT_HOME": str(home)}) as process:
         report = json.loads(process.stdout.read())

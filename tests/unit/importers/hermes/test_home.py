@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from kept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
-from kept.importers.hermes import Hermes
-from kept.importers.port import Request
-from kept.memory.edits import Target
+from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
+from wellkept.importers.hermes import Hermes
+from wellkept.importers.port import Request
+from wellkept.memory.edits import Target
 
 
 @pytest.fixture

@@ -161,7 +161,7 @@ def pack():
 @pytest.fixture
 def run(caller, openclaw):
     """Imports the home; returns the report."""
-    from kept import operations
+    from wellkept import operations
 
     def run(place=None):
         found = operations.import_sources.find_sources(caller, "openclaw", place or openclaw.path)

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from kept.importers.openclaw import OpenClaw
-from kept.importers.port import START, Said, Unusable
+from wellkept.importers.openclaw import OpenClaw
+from wellkept.importers.port import START, Said, Unusable
 
 ROUNDS = 150
 
@@ -124,7 +124,18 @@ def test_bombs_are_refused(openclaw, pack, made):
 
 def measure_import(source, place, home):
     """Run an import in a process of its own; return its report, the most memory that it used, and the seconds."""
-    command = [sys.executable, "-m", "kept", "import", source, "--source", str(place), "--yes", "--json", "--no-backup"]
+    command = [
+        sys.executable,
+        "-m",
+        "wellkept",
+        "import",
+        source,
+        "--source",
+        str(place),
+        "--yes",
+        "--json",
+        "--no-backup",
+    ]
     started = time.monotonic()
     with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "KEPT_HOME": str(home)}) as process:
         report = json.loads(process.stdout.read())

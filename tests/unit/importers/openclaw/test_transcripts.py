@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kept.core.messages import Link
+from wellkept.core.messages import Link
 
 CALL = {"type": "toolCall", "id": "c1", "name": "exec", "arguments": {"command": "ls"}}
 
@@ -354,7 +354,7 @@ def test_a_damaged_database_gives_what_can_be_read(openclaw, entries, run, spoke
 
 def test_a_database_is_followed_while_it_grows(openclaw, entries, caller, spoken):
     """As a file is."""
-    from kept import operations
+    from wellkept import operations
 
     made = talk(entries)
     openclaw.database(made).close()

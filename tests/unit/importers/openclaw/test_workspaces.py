@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
-from kept.importers.openclaw import OpenClaw
-from kept.importers.openclaw_config import find_running, is_openclaw, parse_json5
-from kept.importers.openclaw_workspace import remove_template
-from kept.importers.port import Request
-from kept.memory.edits import Target
+from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
+from wellkept.importers.openclaw import OpenClaw
+from wellkept.importers.openclaw_config import find_running, is_openclaw, parse_json5
+from wellkept.importers.openclaw_workspace import remove_template
+from wellkept.importers.port import Request
+from wellkept.memory.edits import Target
 
 NO_GATEWAY = 1
 """A port on which nobody answers."""

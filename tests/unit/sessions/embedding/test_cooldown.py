@@ -3,8 +3,8 @@
 import threading
 import time
 
-from kept.core.errors import ModelBusy
-from kept.sessions.embedding.cooldown import COOLDOWN_SECONDS, CooldownModel
+from wellkept.core.errors import ModelBusy
+from wellkept.sessions.embedding.cooldown import COOLDOWN_SECONDS, CooldownModel
 
 
 class Model:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import UsageError
-from kept.sessions.embedding.local import local_model
+from wellkept.core.errors import UsageError
+from wellkept.sessions.embedding.local import local_model
 
 np = pytest.importorskip("numpy")
 for package in ("onnx", "onnxruntime", "safetensors", "tokenizers"):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.embedding.backfill import MAX_CHARACTERS, MAX_PASSAGES, passages
+from wellkept.sessions.embedding.backfill import MAX_CHARACTERS, MAX_PASSAGES, passages
 
 
 def test_each_sentence_is_a_passage():

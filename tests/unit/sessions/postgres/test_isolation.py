@@ -2,14 +2,14 @@
 
 import pytest
 
-from kept.core.errors import StorageError
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
-from kept.core.search import SearchRequest
-from kept.sessions.postgres import index
-from kept.sessions.postgres.store import PostgresSessionStore
-from kept.sessions.receipts import NewReceipt, ShownMessage
-from kept.storage.postgres.database import PostgresServer, connect_as_owner
+from wellkept.core.errors import StorageError
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.postgres import index
+from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.sessions.receipts import NewReceipt, ShownMessage
+from wellkept.storage.postgres.database import PostgresServer, connect_as_owner
 
 ANNA, BEN = UserId("anna"), UserId("ben")
 TALK = SessionId("talk")

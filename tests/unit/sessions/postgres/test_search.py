@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.errors import NotFound, StorageError
-from kept.core.ids import OWNER, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.postgres import index
-from kept.sessions.postgres.store import PostgresSessionStore
-from kept.sessions.search.postings import Word
-from kept.sessions.sqlite.index import drain
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.postgres import database as postgres
-from kept.storage.postgres.database import PostgresServer
+from wellkept.core.errors import NotFound, StorageError
+from wellkept.core.ids import OWNER, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.postgres import index
+from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.sessions.search.postings import Word
+from wellkept.sessions.sqlite.index import drain
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.postgres import database as postgres
+from wellkept.storage.postgres.database import PostgresServer
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 CORPUS = Path(__file__).parents[4] / "benchmarks" / "corpus.py"

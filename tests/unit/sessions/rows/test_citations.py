@@ -2,9 +2,9 @@
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.text import dumps
-from kept.sessions.rows.forgetting import Citations
+from wellkept.core.ids import SessionId
+from wellkept.core.text import dumps
+from wellkept.sessions.rows.forgetting import Citations
 
 OWN = SessionId("20261116_053226_4d2836")
 

@@ -5,13 +5,13 @@ from time import perf_counter
 
 import pytest
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Session
-from kept.sessions.receipts import NewReceipt, ShownMessage
-from kept.sessions.rows.receipts import MOST_QUERY_CHARS, MOST_WAITING
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import BUSY_SECONDS, open_state
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Session
+from wellkept.sessions.receipts import NewReceipt, ShownMessage
+from wellkept.sessions.rows.receipts import MOST_QUERY_CHARS, MOST_WAITING
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import BUSY_SECONDS, open_state
 
 ASKED = NewReceipt(kind="search", client="cli", query="okapi")
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.sessions.rows import transfer
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import SessionId
+from wellkept.sessions.rows import transfer
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 LINES = [
     {"type": "session", "session_id": "one", "source": "cli", "started": 1.0, "title": "Herons"},

@@ -4,15 +4,15 @@ import time
 
 import pytest
 
-from kept.core.errors import ModelBusy, ModelRefused
-from kept.core.search import SearchRequest
-from kept.sessions.reports import Coverage
-from kept.sessions.rows import vectors
-from kept.sessions.rows.semantic import LEASE
-from kept.sessions.rows.vector_cache import VectorCache, compare
-from kept.sessions.settings import EmbeddingSettings
-from kept.sessions.sqlite.semantic import FileVectors
-from kept.testing.vectors_contract import Refusing, Topical, say
+from wellkept.core.errors import ModelBusy, ModelRefused
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.reports import Coverage
+from wellkept.sessions.rows import vectors
+from wellkept.sessions.rows.semantic import LEASE
+from wellkept.sessions.rows.vector_cache import VectorCache, compare
+from wellkept.sessions.settings import EmbeddingSettings
+from wellkept.sessions.sqlite.semantic import FileVectors
+from wellkept.testing.vectors_contract import Refusing, Topical, say
 
 np = pytest.importorskip("numpy")
 

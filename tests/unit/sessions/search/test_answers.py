@@ -2,13 +2,13 @@
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.query import is_asking
-from kept.sessions.search.why import explain
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.discovery import find_conversations
+from wellkept.sessions.search.query import is_asking
+from wellkept.sessions.search.why import explain
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 DAY = 86_400.0
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.candidates import _find_fullest
-from kept.sessions.search.filters import LARGE, choose_budget
+from wellkept.sessions.search.candidates import _find_fullest
+from wellkept.sessions.search.filters import LARGE, choose_budget
 
 SIZES = st.integers(0, 3 * LARGE)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kept.core.ids import MessageId, SessionId
-from kept.sessions.search.cases import History, Kind, Line, build_cases, words_of
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.sessions.search.cases import History, Kind, Line, build_cases, words_of
 
 
 def history(*conversations):

@@ -2,18 +2,18 @@
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.search.analysis import clean
-from kept.sessions.search.candidates import find_candidates, read_lists
-from kept.sessions.search.conditions import compile_condition, find_matching
-from kept.sessions.search.filters import Scope, choose_budget
-from kept.sessions.search.postings import Prefix, Word
-from kept.sessions.search.query import parse
-from kept.sessions.search.ranking import Ranking, term_weights
-from kept.sessions.search.terms import PostingList, newest_with_prefix
-from kept.sessions.sqlite.postings import SqlitePostings
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.analysis import clean
+from wellkept.sessions.search.candidates import find_candidates, read_lists
+from wellkept.sessions.search.conditions import compile_condition, find_matching
+from wellkept.sessions.search.filters import Scope, choose_budget
+from wellkept.sessions.search.postings import Prefix, Word
+from wellkept.sessions.search.query import parse
+from wellkept.sessions.search.ranking import Ranking, term_weights
+from wellkept.sessions.search.terms import PostingList, newest_with_prefix
+from wellkept.sessions.sqlite.postings import SqlitePostings
 
 _MESSAGES = 2_400
 

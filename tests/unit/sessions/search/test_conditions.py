@@ -4,18 +4,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Found, SearchRequest
-from kept.sessions.arguments import Asked, Asker
-from kept.sessions.search import candidates, conditions, filters
-from kept.sessions.search.conditions import compile_condition
-from kept.sessions.search.discovery import answer
-from kept.sessions.search.filters import EXHAUSTIVE, choose_budget
-from kept.sessions.search.postings import AllOf, Word
-from kept.sessions.search.query import asks, parse
-from kept.sessions.sqlite.postings import SqlitePostings, find
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Found, SearchRequest
+from wellkept.sessions.arguments import Asked, Asker
+from wellkept.sessions.search import candidates, conditions, filters
+from wellkept.sessions.search.conditions import compile_condition
+from wellkept.sessions.search.discovery import answer
+from wellkept.sessions.search.filters import EXHAUSTIVE, choose_budget
+from wellkept.sessions.search.postings import AllOf, Word
+from wellkept.sessions.search.query import asks, parse
+from wellkept.sessions.sqlite.postings import SqlitePostings, find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kept.sessions.search.corrections import Statement, complete, corrects, find_superseded
+from wellkept.sessions.search.corrections import Statement, complete, corrects, find_superseded
 
 
 @pytest.mark.parametrize(

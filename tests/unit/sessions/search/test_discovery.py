@@ -1,10 +1,10 @@
 """One search for every surface: conversations in their final order, or the reason why there are none."""
 
-from kept.core.ids import SessionId
-from kept.core.messages import Link, Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.search.discovery import Conversations, find_conversations
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Link, Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.discovery import Conversations, find_conversations
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = 1_700_000_000.0
 

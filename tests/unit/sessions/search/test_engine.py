@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.core.ids import SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Found, SearchRequest
-from kept.sessions.search import engine
-from kept.sessions.search.filters import EXHAUSTIVE
-from kept.sessions.sqlite.postings import find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Found, SearchRequest
+from wellkept.sessions.search import engine
+from wellkept.sessions.search.filters import EXHAUSTIVE
+from wellkept.sessions.sqlite.postings import find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 NOW = 1_700_000_000.0
 DAY = 86_400.0
@@ -88,8 +88,8 @@ def test_a_plain_question_finds_its_message(store: SqliteSessionStore) -> None:
         ("אֲנִי גָּר בִּירוּשָׁלַיִם", "בִּירוּשָׁלַיִם"),
         ("we fixed getUserName today", "user name"),
         ("we fixed getUserName today", "getUserName"),
-        ("edit src/kept/app.py please", "src/kept/app.py"),
-        ("edit src/kept/app.py please", "app.py"),
+        ("edit src/wellkept/app.py please", "src/wellkept/app.py"),
+        ("edit src/wellkept/app.py please", "app.py"),
         ("now on version 3.11.7 of it", "3.11.7"),
         ("the snake_case_name broke", "snake_case_name"),
         ("the snake_case_name broke", "case"),
@@ -333,7 +333,7 @@ def test_a_word_deep_in_a_long_message_is_found_there(store: SqliteSessionStore)
 
 def test_removed_messages_are_not_found(store: SqliteSessionStore) -> None:
     """After removal neither the words nor a substring finds them."""
-    from kept.sessions.sqlite import index
+    from wellkept.sessions.sqlite import index
 
     (number,) = say(store, "a", ["the xylophone sings"])
     with store.database.writing() as connection:

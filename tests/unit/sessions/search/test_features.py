@@ -7,13 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.analysis import RelatedWords
-from kept.sessions.search.occurrences import Proximity, Turns
-from kept.sessions.search.postings import MessageHead
-from kept.sessions.search.ranking import WEIGHTS, Line
-from kept.sessions.sqlite import index
-from kept.sessions.sqlite.postings import SqlitePostings
-from kept.storage.sqlite import open_state
+from wellkept.sessions.search.analysis import RelatedWords
+from wellkept.sessions.search.occurrences import Proximity, Turns
+from wellkept.sessions.search.postings import MessageHead
+from wellkept.sessions.search.ranking import WEIGHTS, Line
+from wellkept.sessions.sqlite import index
+from wellkept.sessions.sqlite.postings import SqlitePostings
+from wellkept.storage.sqlite import open_state
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.analysis import IndexedText, base, prepare
+from wellkept.sessions.search.analysis import IndexedText, base, prepare
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Words at the end of a very long message."""
 
-from kept.sessions.search.analysis import TALK_CHARACTERS, IndexedText, prepare
+from wellkept.sessions.search.analysis import TALK_CHARACTERS, IndexedText, prepare
 
 
 def test_every_word_of_a_long_message_is_indexed_and_repeats_cost_nothing():

@@ -7,12 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Period, SearchRequest
-from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.periods import carry_time, names_only_time, read_period
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Period, SearchRequest
+from wellkept.sessions.search.discovery import find_conversations
+from wellkept.sessions.search.periods import carry_time, names_only_time, read_period
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 NOW = datetime(2026, 11, 17, 9, 30, tzinfo=UTC)  # a Tuesday
 LAST_WEEK = (datetime(2026, 11, 9, tzinfo=UTC), datetime(2026, 11, 16, tzinfo=UTC))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kept.sessions.search.query import MAX_TERMS, All, Any, Kind, Not, Term, find_role, parse
+from wellkept.sessions.search.query import MAX_TERMS, All, Any, Kind, Not, Term, find_role, parse
 
 NOW = 1_700_000_000.0
 

@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.ranking import WEIGHTS, Line, RankedTerm, Ranking, SessionLines, abstains, idf, term_weights
+from wellkept.sessions.search.ranking import (
+    WEIGHTS,
+    Line,
+    RankedTerm,
+    Ranking,
+    SessionLines,
+    abstains,
+    idf,
+    term_weights,
+)
 
 TERMS = [RankedTerm("violin", 5.0), RankedTerm("recital", 4.0), RankedTerm("june", 1.0)]
 

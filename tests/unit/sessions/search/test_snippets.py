@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.occurrences import Marker, pattern
+from wellkept.sessions.search.occurrences import Marker, pattern
 
 
 def test_the_densest_place_is_shown():

@@ -5,14 +5,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.search.discovery import find_conversations
-from kept.sessions.search.why import explain
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.testing.session_store_contract import Summarised
+from wellkept.core.clock import FixedClock
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.discovery import find_conversations
+from wellkept.sessions.search.why import explain
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.testing.session_store_contract import Summarised
 
 START = datetime(2026, 3, 1, tzinfo=UTC).timestamp()
 WORDS = [

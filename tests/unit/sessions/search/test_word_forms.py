@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Found, SearchRequest
-from kept.core.text import stop_words_by_language
-from kept.sessions.search.query import parse
-from kept.sessions.search.terms import WordForms, look_up_terms, unknown_weight
-from kept.sessions.search.word_forms import STEMMERS, find_written, list_forms
-from kept.sessions.sqlite.fts5 import Fts5Analyzer
-from kept.sessions.sqlite.postings import SqlitePostings, find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.versions import build_reference
-from kept.testing.memory_postings import MemoryMessage, MemoryPostings
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Found, SearchRequest
+from wellkept.core.text import stop_words_by_language
+from wellkept.sessions.search.query import parse
+from wellkept.sessions.search.terms import WordForms, look_up_terms, unknown_weight
+from wellkept.sessions.search.word_forms import STEMMERS, find_written, list_forms
+from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
+from wellkept.sessions.sqlite.postings import SqlitePostings, find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.versions import build_reference
+from wellkept.testing.memory_postings import MemoryMessage, MemoryPostings
 
 NOW = 1_700_000_000.0
 

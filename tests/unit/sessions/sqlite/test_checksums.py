@@ -8,10 +8,10 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.context.outcome import Compaction
-from kept.core.clock import SystemClock
-from kept.core.ids import SessionId
-from kept.core.messages import (
+from wellkept.context.outcome import Compaction
+from wellkept.core.clock import SystemClock
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import (
     ImagePart,
     Message,
     NewMessage,
@@ -22,14 +22,14 @@ from kept.core.messages import (
     TextPart,
     ToolCall,
 )
-from kept.core.search import SearchRequest
-from kept.sessions.damage import checksum
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import checksums
-from kept.sessions.sqlite.repair import BLOBS_DONE, Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database, open_state, state_migrations
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.damage import checksum
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite import checksums
+from wellkept.sessions.sqlite.repair import BLOBS_DONE, Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 SESSION = SessionId("20260101_120000_aaaaaa")
 OTHER = SessionId("20260101_130000_bbbbbb")
@@ -302,10 +302,10 @@ def test_every_flip_in_the_text_is_found(path):
 
 def test_repair_names_a_damaged_message_and_leaves_the_file(path):
     """No repair can bring the text back, so nothing is set aside."""
-    from kept.core.clock import SystemClock
-    from kept.core.ports import ignore
-    from kept.sessions.settings import SessionSettings
-    from kept.sessions.sqlite.repair import Repair
+    from wellkept.core.clock import SystemClock
+    from wellkept.core.ports import ignore
+    from wellkept.sessions.settings import SessionSettings
+    from wellkept.sessions.sqlite.repair import Repair
 
     _flip(path, "walrus")
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kept.sessions.search.postings import Word
-from kept.sessions.sqlite import index
-from kept.sessions.sqlite.fts5_pages import IndexPages
-from kept.sessions.sqlite.postings import SqlitePostings
-from kept.storage.sqlite import Connection, open_state
+from wellkept.sessions.search.postings import Word
+from wellkept.sessions.sqlite import index
+from wellkept.sessions.sqlite.fts5_pages import IndexPages
+from wellkept.sessions.sqlite.postings import SqlitePostings
+from wellkept.storage.sqlite import Connection, open_state
 
 WORDS = ("alpha", "alphabet", "beta", "gamma", "übel", "数据")
 

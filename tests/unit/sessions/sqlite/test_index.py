@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.search import SearchRequest
-from kept.core.text import WORD
-from kept.sessions.search.analysis import IndexedText
-from kept.sessions.search.filters import choose_budget
-from kept.sessions.sqlite import index, index_check
-from kept.sessions.sqlite.postings import SqlitePostings, find
-from kept.storage.sqlite import Connection, Database, open_state
+from wellkept.core.search import SearchRequest
+from wellkept.core.text import WORD
+from wellkept.sessions.search.analysis import IndexedText
+from wellkept.sessions.search.filters import choose_budget
+from wellkept.sessions.sqlite import index, index_check
+from wellkept.sessions.sqlite.postings import SqlitePostings, find
+from wellkept.storage.sqlite import Connection, Database, open_state
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import SearchRequest
-from kept.sessions.sqlite import index, index_check
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.sqlite import index, index_check
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 NAME = SessionId("s")
 NOW = 1_700_000_000.0

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.events import Event, Progressed
-from kept.core.ids import MessageId, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.core.search import Found, SearchRequest
-from kept.sessions.reports import ForgetPlan
-from kept.sessions.search.analysis import IndexedText
-from kept.sessions.search.postings import Word
-from kept.sessions.sqlite import index, index_check
-from kept.sessions.sqlite.postings import SqlitePostings, find
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
+from wellkept.core.clock import SystemClock
+from wellkept.core.events import Event, Progressed
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.search import Found, SearchRequest
+from wellkept.sessions.reports import ForgetPlan
+from wellkept.sessions.search.analysis import IndexedText
+from wellkept.sessions.search.postings import Word
+from wellkept.sessions.sqlite import index, index_check
+from wellkept.sessions.sqlite.postings import SqlitePostings, find
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
 
 NOW = 1_700_000_000.0
 SAID = (
-    "Ann: I went to the parseHttpHeader talk in src/kept/main.py",
+    "Ann: I went to the parseHttpHeader talk in src/wellkept/main.py",
     "Ben: the mice ate v1.2.3 of the cheese",
     "今天天气很好",
     "sure",
 )
-ASKED = ("Ann go", "parse header", "src/kept/main.py", "mouse", "天", "what did Ben say", "1.2.3", "sure")
+ASKED = ("Ann go", "parse header", "src/wellkept/main.py", "mouse", "天", "what did Ben say", "1.2.3", "sure")
 
 
 def answers(store: SqliteSessionStore) -> list[Found]:

@@ -5,18 +5,18 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.clock import SystemClock
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import checksums, index_check
-from kept.sessions.sqlite.check import check_file, describe_limits
-from kept.sessions.sqlite.recovery import DERIVED
-from kept.sessions.sqlite.repair import Repair
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage import row_checksums
-from kept.storage.files import APPLICATION_ID
-from kept.storage.sqlite import Database, open_state, state_migrations
+from wellkept.core.clock import SystemClock
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite import checksums, index_check
+from wellkept.sessions.sqlite.check import check_file, describe_limits
+from wellkept.sessions.sqlite.recovery import DERIVED
+from wellkept.sessions.sqlite.repair import Repair
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage import row_checksums
+from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 SESSION = SessionId("20260101_120000_aaaaaa")
 OTHERWISE = {

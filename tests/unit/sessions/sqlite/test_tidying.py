@@ -7,11 +7,11 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.ids import OWNER, SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.sqlite.postings import SqliteCatalog
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import open_state
+from wellkept.core.ids import OWNER, SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.sqlite.postings import SqliteCatalog
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import open_state
 
 _MESSAGES = 2_400
 _CHARACTERS = 175

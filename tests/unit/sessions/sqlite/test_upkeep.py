@@ -5,14 +5,14 @@ from contextlib import closing
 import apsw
 import pytest
 
-from kept.core.clock import FixedClock
-from kept.core.ids import MessageId, SessionId, UserId
-from kept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, State
-from kept.core.search import SearchRequest
-from kept.sessions.rows import removal
-from kept.sessions.settings import SessionSettings
-from kept.sessions.sqlite import index_check
-from kept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.core.clock import FixedClock
+from wellkept.core.ids import MessageId, SessionId, UserId
+from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, State
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.rows import removal
+from wellkept.sessions.settings import SessionSettings
+from wellkept.sessions.sqlite import index_check
+from wellkept.sessions.sqlite.store import SqliteSessionStore
 
 
 def talk(store, name, *contents):

@@ -1,13 +1,13 @@
 """Several users in one file: what the search may read of it, and files from before usage had users."""
 
-from kept.core.ids import OWNER, MessageId, SessionId, UserId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
-from kept.core.search import SearchRequest
-from kept.sessions.search import filters
-from kept.sessions.search.postings import SessionFilter
-from kept.sessions.sqlite.postings import SqliteCatalog
-from kept.sessions.sqlite.store import SqliteSessionStore
-from kept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
+from wellkept.core.ids import OWNER, MessageId, SessionId, UserId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
+from wellkept.core.search import SearchRequest
+from wellkept.sessions.search import filters
+from wellkept.sessions.search.postings import SessionFilter
+from wellkept.sessions.sqlite.postings import SqliteCatalog
+from wellkept.sessions.sqlite.store import SqliteSessionStore
+from wellkept.storage.sqlite import APPLICATION_ID, Database, open_state, state_migrations
 
 KIM = UserId("kim")
 EVERY_SESSION = SessionFilter(None, (), None, None)

@@ -4,12 +4,12 @@ import stat
 
 import pytest
 
-from kept.core.ids import SessionId
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.rows import vectors
-from kept.sessions.rows.vector_cache import VectorCache
-from kept.sessions.sqlite.semantic import FEWEST, VectorFile, remove_file
-from kept.sessions.sqlite.store import erase
+from wellkept.core.ids import SessionId
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.rows import vectors
+from wellkept.sessions.rows.vector_cache import VectorCache
+from wellkept.sessions.sqlite.semantic import FEWEST, VectorFile, remove_file
+from wellkept.sessions.sqlite.store import erase
 
 np = pytest.importorskip("numpy")
 

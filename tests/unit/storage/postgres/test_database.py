@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 
-from kept.core.errors import Busy, ConfigError, KeptError, NewerDatabase, StorageError, UsageError
-from kept.core.ids import UserId
-from kept.storage.postgres import database as postgres
-from kept.storage.postgres import schema
-from kept.storage.postgres.database import PostgresServer, connect_as_owner, parse_url
-from kept.storage.postgres.statements import adapt, escape, make_key, unescape
-from kept.testing.postgres_server import EmbeddedServer
+from wellkept.core.errors import Busy, ConfigError, KeptError, NewerDatabase, StorageError, UsageError
+from wellkept.core.ids import UserId
+from wellkept.storage.postgres import database as postgres
+from wellkept.storage.postgres import schema
+from wellkept.storage.postgres.database import PostgresServer, connect_as_owner, parse_url
+from wellkept.storage.postgres.statements import adapt, escape, make_key, unescape
+from wellkept.testing.postgres_server import EmbeddedServer
 
 ANNA, BEN = UserId("anna"), UserId("ben")
 NOTES = """

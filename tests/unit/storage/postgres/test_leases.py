@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from kept.core.errors import Busy
-from kept.core.ids import UserId
-from kept.storage.leases import FencedLease
-from kept.storage.postgres.database import PostgresServer
+from wellkept.core.errors import Busy
+from wellkept.core.ids import UserId
+from wellkept.storage.leases import FencedLease
+from wellkept.storage.postgres.database import PostgresServer
 
 ANN, BEN = UserId("ann"), UserId("ben")
 
@@ -71,9 +71,9 @@ def test_a_lost_lease_allows_no_write(server):
 
 
 def open_agent(home, environ, answers, session_id=None):
-    from kept.agent.agent import Opening
-    from kept.app import open_app
-    from kept.llm.scripted import ScriptedModel
+    from wellkept.agent.agent import Opening
+    from wellkept.app import open_app
+    from wellkept.llm.scripted import ScriptedModel
 
     app = open_app(str(home), environ=environ, model=ScriptedModel(answers))
     return app, app.owner.agent(Opening(resume=session_id))
@@ -85,7 +85,7 @@ def test_processes_take_turns_in_one_conversation(tmp_path, postgres_server, mon
 
     import anyio
 
-    from kept.storage import leases
+    from wellkept.storage import leases
 
     monkeypatch.setattr(leases, "TURN_SECONDS", 5.0)
     environ = {"KEPT_STORAGE__URL": postgres_server.shared_url, "KEPT_STORAGE__TENANT": postgres_server.make_tenant()}
@@ -113,12 +113,12 @@ def test_processes_take_turns_in_one_conversation(tmp_path, postgres_server, mon
 
 STOPPED = """
 import sys, time
-from kept.core.errors import Busy
-from kept.core.ids import UserId
-from kept.storage.leases import FencedLease
-from kept.storage.postgres.database import PostgresServer
-from kept.core.messages import Message, NewMessage, Origin, Role, Session
-from kept.sessions.postgres.store import PostgresSessionStore
+from wellkept.core.errors import Busy
+from wellkept.core.ids import UserId
+from wellkept.storage.leases import FencedLease
+from wellkept.storage.postgres.database import PostgresServer
+from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.sessions.postgres.store import PostgresSessionStore
 
 server = PostgresServer(sys.argv[1], tenant=sys.argv[2])
 store = PostgresSessionStore(server, user=UserId("ann"))
@@ -139,7 +139,7 @@ with own.guard():
 
 def test_a_process_that_is_stopped_past_its_lease_cannot_write(server, postgres_server):
     """It wakes up after another host took over, and its message is refused."""
-    from kept.sessions.postgres.store import PostgresSessionStore
+    from wellkept.sessions.postgres.store import PostgresSessionStore
 
     arguments = [sys.executable, "-c", STOPPED, postgres_server.shared_url, server.tenant]
     process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

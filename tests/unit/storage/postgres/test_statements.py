@@ -8,13 +8,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from kept.core.errors import Busy, ConfigError, NewerDatabase, StorageError, Unreadable, UsageError
-from kept.storage.postgres import schema
-from kept.storage.postgres.database import parse_url
-from kept.storage.postgres.errors import Place, is_lost, translate
-from kept.storage.postgres.rows import FileTables, _hash, copy_table
-from kept.storage.postgres.statements import adapt, by_name, make_key
-from kept.storage.postgres.unit import Owner, Unit
+from wellkept.core.errors import Busy, ConfigError, NewerDatabase, StorageError, Unreadable, UsageError
+from wellkept.storage.postgres import schema
+from wellkept.storage.postgres.database import parse_url
+from wellkept.storage.postgres.errors import Place, is_lost, translate
+from wellkept.storage.postgres.rows import FileTables, _hash, copy_table
+from wellkept.storage.postgres.statements import adapt, by_name, make_key
+from wellkept.storage.postgres.unit import Owner, Unit
 
 MINE = "tenant = %(kept_tenant)s AND user_id = %(kept_user)s"
 
@@ -369,7 +369,7 @@ def test_a_target_in_use_keeps_its_own_rows():
 
 def test_long_tables_are_copied_in_batches(monkeypatch):
     """A copy that is killed loses no more than one of them."""
-    monkeypatch.setattr("kept.storage.postgres.rows.BATCH", 2)
+    monkeypatch.setattr("wellkept.storage.postgres.rows.BATCH", 2)
     source, target = Side().put(*((n, "anna", str(n)) for n in range(5))), Side()
 
     assert copy(source, target)[1] == [2, 4, 5]

@@ -1,5 +1,0 @@
-"""ByteRover: a tree of Markdown that its program `brv` curates and searches on this machine."""
-
-from kept.providers.byterover.provider import ByteRoverProvider
-
-__all__ = ["ByteRoverProvider"]

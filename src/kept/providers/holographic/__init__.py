@@ -1,5 +1,0 @@
-"""The holographic provider: facts in a local database, found by words, overlap and holographic vectors."""
-
-from kept.providers.holographic.provider import HolographicProvider
-
-__all__ = ["HolographicProvider"]

@@ -1,5 +1,0 @@
-"""Mem0: memories that the other side extracts; platform, self-hosted server, or embedded."""
-
-from kept.providers.mem0.provider import Mem0Provider
-
-__all__ = ["Mem0Provider"]

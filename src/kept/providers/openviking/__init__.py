@@ -1,5 +1,0 @@
-"""OpenViking: a file system of contexts on a server of your own, read in tiers."""
-
-from kept.providers.openviking.provider import OpenVikingProvider
-
-__all__ = ["OpenVikingProvider"]

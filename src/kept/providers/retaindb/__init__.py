@@ -1,5 +1,0 @@
-"""RetainDB: typed memories with hybrid search, in the cloud or on a server of your own."""
-
-from kept.providers.retaindb.provider import RetainDBProvider
-
-__all__ = ["RetainDBProvider"]

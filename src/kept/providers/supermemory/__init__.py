@@ -1,5 +1,0 @@
-"""Supermemory: documents, memories and a profile, in the cloud or on a server of your own."""
-
-from kept.providers.supermemory.provider import SupermemoryProvider
-
-__all__ = ["SupermemoryProvider"]

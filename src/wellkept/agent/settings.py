@@ -1,0 +1,44 @@
+"""Settings of the agent: limits of a turn, approvals, reviews and the display."""
+
+from typing import Annotated, Literal
+
+from wellkept.core.settings import Above, Between, Guarded
+from wellkept.core.values import dataclass
+
+Approvals = Literal["ask", "auto", "deny"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """The `limits:` section: when a turn is stopped."""
+
+    iterations: Annotated[int, Above(0), Guarded()] = 90
+    """How many model calls one turn may make."""
+    tokens: Annotated[Annotated[int, Above(0)] | None, Guarded()] = None
+    """How many tokens one turn may use, sent and received; null is no limit."""
+    cost: Annotated[Annotated[float, Above(0)] | None, Guarded()] = None
+    """How much one turn may cost in dollars; null is no limit."""
+    seconds: Annotated[Annotated[float, Above(0)] | None, Guarded()] = None
+    """How long one turn may take; null is no limit."""
+    tool_seconds: Annotated[float, Above(0)] = 120.0
+    """How long one tool call may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewSettings:
+    """The `review:` section."""
+
+    enabled: bool = True
+    """Whether conversations are reviewed in the background for facts and procedures worth keeping."""
+    max_tokens_per_day: Annotated[int, Between(0), Guarded()] = 200_000
+    """How many tokens reviews may use per day."""
+    exit_wait_seconds: Annotated[float, Between(0)] = 60.0
+    """How many seconds `kept run` waits for a review that is due."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisplaySettings:
+    """The `display:` section."""
+
+    memory_notifications: Literal["on", "off", "verbose"] = "on"
+    """Whether a chat shows what was saved: `on` one line, `off` nothing, `verbose` every entry."""

@@ -1,0 +1,311 @@
+"""Statements in a message: requests to remember ("orders"), and facts stated in plain sentences.
+
+The patterns of each language are in `languages/*.toml`; the saved words are the user's own, without the request.
+"""
+
+import re
+from enum import StrEnum
+from functools import cache, lru_cache
+from typing import Final
+
+from wellkept.agent.language import CODES, READ_CHARS, detect, language, split
+from wellkept.agent.wording import correct_value, make_main_clause, name_subject
+from wellkept.core.text import WORD
+from wellkept.core.values import dataclass, replace
+from wellkept.memory.edits import Target
+
+_FLAGS = re.IGNORECASE | re.DOTALL
+MOST_CHARACTERS: Final = 2_000
+"""A longer text is a paste, not a plain fact; only an explicit order saves it."""
+
+
+_LEAST_WORDS: Final = 3
+"""A sentence with fewer words cannot be understood later."""
+
+
+class Kind(StrEnum):
+    """How certain it is that the user wants this saved."""
+
+    ORDER = "order"
+    """ "Remember that …": saved at once."""
+    INFERRED = "inferred"
+    """A preference, a name, a correction: staged until confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A text to save, and its page."""
+
+    kind: Kind
+    text: str
+    target: Target
+    is_open: bool = False
+    """Whether more of the message belongs to the order: it ended with a colon."""
+    instead: str = ""
+    """What the person just took back: the statement that this one takes the place of."""
+
+
+_POLITE: Final = (
+    r"(?:(?:please|pls|hey|ok(?:ay)?|so|and|also|bitte|und|also|por favor|oye|y|s['’]il te pla[iî]t|et|stp)[\s,:]+)*"
+)
+_BACKWARD: Final = re.compile(
+    r"^\s*(?:please |bitte |por favor )?(?:remember|merk dir|recuerda|souviens-toi de|retiens|记住)"
+    r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。\uff01]*$",
+    re.IGNORECASE,
+)
+"""An order that refers to the previous sentence."""
+_QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
+_QUESTION_ENDING: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
+_MEMORY_QUESTION: Final = re.compile(
+    r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
+    r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
+    r"|(?:记得|记不记得).*(?:吗|么|[?\uff1f])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
+    _FLAGS,
+)
+"""A question whether something is remembered; not an order to remember it."""
+CONTINUES: Final = re.compile(
+    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles)\b|^[他她它]", re.IGNORECASE
+)
+"""A sentence about what the sentence before it named."""
+_CODE: Final = re.compile(
+    r"```|^\s*(?:def|class|import|from|function|const|let|var|SELECT|#include|public|package)\b.*[\w)\]};:]|[{};]\s*$|=>|</\w+>|^\s*[$>]\s",
+    re.MULTILINE,
+)
+
+_ABBREVIATION: Final = re.compile(
+    r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
+    re.IGNORECASE,
+)
+"""An abbreviation; its full stop does not end the sentence."""
+_ORDINAL: Final = re.compile(r"\b\d{1,2}\.$")
+_MONTH: Final = re.compile(
+    r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[kc]t|nov|de[zc])\w*\b|(?-i:[a-zà-ÿ])", re.IGNORECASE
+)
+"""What follows an ordinal such as "3." within a sentence: a month, or a lower-case word."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    language: str
+    pattern: re.Pattern[str]
+    asks: bool
+    """Whether the order may be phrased as a question."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The patterns of one language; compiled only when the language is used, because that is slow."""
+
+    orders: tuple[_Order, ...]
+    inferred: tuple[re.Pattern[str], ...]
+    corrections: tuple[re.Pattern[str], ...]
+    forgets: tuple[re.Pattern[str], ...]
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Return the expression of an order; by default the text follows the order."""
+    text = "" if "(?P<text>" in pattern else r"\s*(?P<text>\S.*)$"
+    return re.compile(rf"^\s*{_POLITE}(?:{pattern}){text}", _FLAGS)
+
+
+@cache
+def _table(code: str) -> _Table:
+    rows = language(code).table
+    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for row in rows["inferred"]]
+    return _Table(
+        tuple(_Order(code, _compile(row["pattern"]), asks=bool(row.get("asks"))) for row in rows["order"]),
+        tuple(pattern for pattern, corrects in inferred if not corrects),
+        tuple(pattern for pattern, corrects in inferred if corrects),
+        tuple(_compile(row["pattern"]) for row in rows["forget"]),
+    )
+
+
+@cache
+def _lead() -> re.Pattern[str]:
+    leads = "|".join(row["pattern"] for code in CODES for row in language(code).table["lead"])
+    return re.compile(rf"^\s*(?:¡?(?:{leads})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS)
+
+
+@cache
+def _persons() -> tuple[tuple[str | None, re.Pattern[str]], ...]:
+    """Return the expressions of facts about the speaker, each with the only language it applies to, or None for all."""
+    rows = [(code, row) for code in CODES for row in language(code).table["person"]]
+    return tuple((code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in rows)
+
+
+def _list_tables(text: str, *classes: str) -> list[_Table]:
+    """Return the tables of the languages in which a text begins or ends with an order of these classes."""
+    return [_table(code) for code in _find_orders(f"{text[:_ORDER_CHARS]} {text[-_ORDER_CHARS:]}", classes)]
+
+
+@lru_cache(maxsize=256)
+def _find_orders(text: str, classes: tuple[str, ...]) -> tuple[str, ...]:
+    words, spoken = frozenset(split(text)), detect(text)
+    return tuple(
+        code for code in CODES if code == spoken or any(words & language(code).find_words(name) for name in classes)
+    )
+
+
+_ORDER_CHARS: Final = 80
+"""An order begins or ends a message within this many characters."""
+
+
+def statements(text: str, code: str | None = None) -> list[Statement]:
+    """Return what a message orders to remember and the facts that it states, one statement for each.
+
+    If two parts contradict each other, the later one counts.
+    """
+    if len(text) > MOST_CHARACTERS or _CODE.search(text):
+        order = parse_order(text)
+        return [order] if order is not None else []
+    known = code or detect(text)
+    # the language of a short sentence may be undecidable; then the first one that matches counts
+    return next(filter(None, (_find_statements(text, one) for one in ((known,) if known else CODES))), [])
+
+
+def _find_statements(text: str, code: str) -> list[Statement]:
+    found: list[Statement] = []
+    before = ""
+    for said in _split_facts(text, code):
+        sentence = strip_greeting(said)
+        statement = _read_sentence(sentence, before, code)
+        if before and (whole := name_subject(before, sentence)) is not None:
+            statement = _take_back(found, before, whole)
+        elif statement is None and found and CONTINUES.match(sentence) and not _QUESTION.search(sentence):
+            found[-1] = replace(found[-1], text=f"{found[-1].text}. {tidy(sentence)}")
+        elif statement is None and found and found[-1].is_open and not _QUESTION.search(sentence):
+            statement = replace(found[-1], text=tidy(sentence))
+        if statement is not None and found and found[-1].text == statement.text:
+            found.pop()  # "We ship on Mondays. Remember that." is one order
+        before = sentence
+        if statement is not None:
+            found.append(statement)
+    return found
+
+
+def _take_back(found: list[Statement], before: str, whole: str) -> Statement:
+    """Remove the statement that `whole` contradicts, and return its replacement."""
+    if found and found[-1].text in before:
+        return replace(found.pop(), text=whole)
+    return Statement(Kind.INFERRED, whole, Target.USER if _is_about_person(whole, "") else Target.MEMORY)
+
+
+def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
+    order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+    if order is not None:
+        return order
+    if _QUESTION.search(sentence) or CONTINUES.match(sentence) or not is_fact(sentence, code):
+        return None  # "he starts in September" means nothing without its conversation
+    return Statement(Kind.INFERRED, tidy(sentence), choose_page(sentence, code))
+
+
+def choose_page(sentence: str, code: str) -> Target:
+    """Return the page of an inferred fact: `user` for facts about the person, `memory` for others."""
+    spoken = language(code)
+    is_third = spoken.pattern("third").search(sentence) is not None and not _is_about_person(sentence, code)
+    return Target.MEMORY if is_third and not spoken.pattern("standing").search(sentence) else Target.USER
+
+
+def is_fact(sentence: str, code: str) -> bool:
+    """Whether a sentence states a lasting fact: about the speaker, their work, or how to answer them."""
+    table, spoken = _table(code), language(code)
+    if is_correction(sentence, code) or spoken.pattern("standing").search(sentence):
+        return True
+    classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
+    if classes & {"moment", "addressee"}:  # temporary, or about the assistant itself
+        return False
+    if any(pattern.search(sentence) for pattern in table.inferred):
+        return True
+    if "passing" in classes or (len(WORD.findall(sentence)) < _LEAST_WORDS and code != "zh"):
+        return False
+    lasting = spoken.pattern("first").search(sentence) and not spoken.pattern("past").search(sentence)
+    return bool(lasting) or spoken.pattern("third").search(sentence) is not None
+
+
+def strip_greeting(text: str) -> str:
+    """Return the text after a greeting or a "by the way"."""
+    return _lead().sub("", text[:READ_CHARS]) + text[READ_CHARS:]
+
+
+def forget_request(text: str) -> str | None:
+    """Return what the user wants forgotten, or None."""
+    bare = strip_greeting(text)
+    matches = (pattern.match(bare) for table in _list_tables(bare, "forget") for pattern in table.forgets)
+    found = next((match for match in matches if match is not None), None)
+    if found is None or (_QUESTION.search(text) and found.end("text") == len(bare)):
+        return None  # "can you forget my address?" has its verb at the end
+    return tidy(found["text"])
+
+
+def is_correction(text: str, code: str | None = None) -> bool:
+    """Whether a message corrects what was said or done before."""
+    tables = [_table(one) for one in CODES if code in {None, one}]
+    return any(pattern.search(text.strip()) for table in tables for pattern in table.corrections)
+
+
+def parse_order(text: str) -> Statement | None:
+    """Return what the user orders to remember, in their own words, or None."""
+    beginning = text[:MOST_CHARACTERS]
+    if _MEMORY_QUESTION.search(beginning) or _BACKWARD.match(beginning):
+        return None
+    bare, asks = strip_greeting(text), _QUESTION.search(text[-_ORDER_CHARS:]) is not None
+    for order in (order for table in _list_tables(bare, "save", "forget") for order in table.orders):
+        match = order.pattern.match(bare[:MOST_CHARACTERS])
+        if match is None or (asks and not order.asks):
+            continue
+        said = match["text"] + (bare[MOST_CHARACTERS:] if match.end() == MOST_CHARACTERS else "")
+        fact = tidy(_QUESTION_ENDING.sub("", said) if order.asks else said)
+        if re.search(r"\w", fact):
+            return _make_order(order, fact, bare[: match.start("text")])
+    return None
+
+
+def _make_order(order: _Order, fact: str, words: str) -> Statement:
+    """Return the statement of an order that was given in these words."""
+    if order.language == "de" and "dass" in words.lower():
+        fact = make_main_clause(fact)
+    target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
+    return Statement(Kind.ORDER, fact, target, is_open=words.rstrip().endswith((":", "\uff1a")))
+
+
+def _is_about_person(text: str, code: str) -> bool:
+    """Whether a fact is about the speaker; some languages mark this only in the verb."""
+    return any(pattern.search(text) for only, pattern in _persons() if only in {None, code})
+
+
+def _split_facts(text: str, code: str) -> list[str]:
+    """Return the sentences, each fact of an order as one: "remember that … and that …" are two orders."""
+    spoken, found = language(code), []
+    for sentence in _sentences(text):
+        parts = spoken.pattern("split").split(sentence) if parse_order(sentence) is not None else [sentence]
+        head = _order_words(parts[0])
+        for place, part in enumerate(parts):
+            pieces = spoken.pattern("retract").split(part, maxsplit=1)
+            whole = correct_value(pieces[0], pieces[1], spoken) if len(pieces) == 2 else None
+            found.append((head if place else "") + (whole or part))
+    return found
+
+
+def _order_words(sentence: str) -> str:
+    """Return the order before a fact; empty for a sentence without one."""
+    bare = strip_greeting(sentence)
+    matches = (order.pattern.match(bare) for table in _list_tables(bare, "save", "forget") for order in table.orders)
+    return next((bare[: match.start("text")] for match in matches if match is not None), "")
+
+
+def _sentences(text: str) -> list[str]:
+    pieces = re.split(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+", text.strip())
+    sentences: list[str] = []
+    for piece in filter(None, (piece.strip() for piece in pieces)):
+        before = sentences[-1] if sentences else ""
+        if _ABBREVIATION.search(before) or (_ORDINAL.search(before) and _MONTH.match(piece)):
+            sentences[-1] = f"{before} {piece}"
+        else:
+            sentences.append(piece)
+    return sentences
+
+
+def tidy(text: str) -> str:
+    """Return the text without enclosing quotation marks and final punctuation."""
+    bare = text.strip().strip('"“”„«»「」').strip()
+    return re.sub(r"(?<![.])[.。!?\uff01\uff1f]+$", "", bare).strip() or bare

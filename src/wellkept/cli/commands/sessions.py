@@ -1,0 +1,296 @@
+"""`kept sessions search | why`: find past messages, list the conversations of a time, and explain results."""
+
+import codecs
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from wellkept.app import Caller
+from wellkept.cli.terminal import (
+    MOST,
+    Bold,
+    JsonFlag,
+    fail,
+    indent_lines,
+    join_groups,
+    moment,
+    note,
+    open_caller,
+    print_json,
+    print_json_line,
+    say,
+)
+from wellkept.core.clock import from_epoch, parse_span
+from wellkept.core.dates import DAY_SECONDS
+from wellkept.core.errors import UsageError
+from wellkept.core.regular_files import load_bytes
+from wellkept.core.text import one_line
+from wellkept.core.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from wellkept.operations.search import Filters, ProfileHits
+    from wellkept.sessions.search.discovery import Conversations
+    from wellkept.sessions.search.why import Explanation
+
+app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
+
+After = Annotated[str | None, typer.Option("--after", help="Only since then: 2026-03-01, last week.")]
+Before = Annotated[str | None, typer.Option("--before", help="Only before then.")]
+On = Annotated[
+    str | None, typer.Option("--on", help="Only within this time: yesterday, 2026-03-01, last week, im März.")
+]
+
+
+def register(program: typer.Typer) -> None:
+    """Add the group, with the commands of the other modules."""
+    from wellkept.cli.commands import sessions_reading, sessions_transfer, sessions_upkeep
+
+    join_groups(app, sessions_reading.app, sessions_transfer.app, sessions_upkeep.app)
+    program.add_typer(app, name="sessions")
+
+
+def time_span(
+    after: str | None, before: str | None, on: str | None, *, now: float
+) -> tuple[float | None, float | None]:
+    """Return the times of `--after`, `--before` and `--on`; raises UsageError for an invalid date."""
+    if on is None:
+        first = None if after is None else moment(after, now=now)
+        last = None if before is None else moment(before, now=now)
+        if first is not None and last is not None and first >= last:
+            raise UsageError(
+                f"--after {after!r} ({local_time(first)}) is not earlier than --before {before!r} ({local_time(last)})",
+                "exchange them, or leave one out",
+            )
+        return first, last
+    if after is not None or before is not None:
+        raise UsageError("--on cannot be combined with --after or --before", "give only one of them")
+    span = parse_span(on, now=now)
+    if span is not None:
+        return span.start, span.end
+    day = moment(on, now=now)
+    return day, day + DAY_SECONDS
+
+
+def local_time(epoch: float) -> str:
+    """Return a moment in the local time zone."""
+    try:
+        return f"{from_epoch(epoch).astimezone():%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return str(epoch)
+
+
+def highlight(text: str, terms: Sequence[str]) -> list[str | Bold]:
+    """Return `text` in parts, the terms in bold."""
+    if not terms:
+        return [text]
+    from wellkept.sessions.search.occurrences import pattern
+
+    wanted = pattern(terms)
+    parts: list[str | Bold] = []
+    place = 0
+    for match in wanted.finditer(text) if wanted is not None else ():
+        parts += [text[place : match.start()], Bold(match.group())]
+        place = match.end()
+    return [*parts, text[place:]]
+
+
+PASSAGE_CHARS = 320
+_SHOWN = 10
+_NEAREST = "nothing matched well enough; the nearest:"
+
+LISTED = 50
+"""How many conversations a question about a time lists: one line each, so more than passages."""
+
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many sessions and messages.")]
+Most = Annotated[
+    int | None,
+    typer.Option(
+        "--limit", "-n", min=1, max=MOST, help="How many; default: 10, or 50 for a question only about a time."
+    ),
+]
+RoleNames = Annotated[list[str] | None, typer.Option("--role", help="Only messages of this role.")]
+Sources = Annotated[list[str] | None, typer.Option("--source", help="Only sessions from this source.")]
+Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this folder.")]
+InSession = Annotated[str | None, typer.Option("--session", help="Only inside this session.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Narrowing:
+    """The options that narrow a search, as they were given."""
+
+    limit: int | None
+    after: str | None
+    before: str | None
+    role: list[str] | None
+    source: list[str] | None
+    project: str | None
+    session: str | None
+    on: str | None = None
+
+    def filters(self, caller: Caller) -> "Filters":
+        """Return them as the operation takes them; raises UsageError for an invalid date or role."""
+        from wellkept.operations.search import Filters, check_roles
+
+        after, before = time_span(self.after, self.before, self.on, now=caller.app.clock.now().timestamp())
+        return Filters(
+            limit=self.limit or _SHOWN,
+            listed=LISTED if self.limit is None else 0,
+            after=after,
+            before=before,
+            roles=check_roles(self.role or ()),
+            sources=tuple(self.source or ()),
+            project=self.project,
+            session=self.session,
+        )
+
+
+@app.command()
+def search(
+    query: Annotated[list[str] | None, typer.Argument(help="A question, or words to find.", metavar="QUERY")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="A file with one query per line; - reads them.")] = None,
+    limit: Most = None,
+    after: After = None,
+    before: Before = None,
+    on: On = None,
+    role: RoleNames = None,
+    source: Sources = None,
+    project: Project = None,
+    session: InSession = None,
+    sort: Annotated[
+        Literal["newest", "oldest"] | None, typer.Option("--sort", help="By time instead of by relevance.")
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's sessions instead of the owner's.")] = None,
+    profile: Annotated[str | None, typer.Option("--profile", "-p", help="Other profiles, with commas.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find past messages: a plain question, words, "phrases", AND, OR, NOT, prefix*.
+
+    A question that is only about a time ("what did we do last week?"), or a time without a query, lists the
+    conversations of that time.
+    """
+    from wellkept.operations.search import search as search_conversations
+    from wellkept.operations.search import search_many
+
+    has_time = any(value is not None for value in (after, before, on))
+    if (bool(query) and batch is not None) or not (query or batch is not None or has_time):
+        fail("give a query, a time or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
+    with open_caller(user) as caller:
+        profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
+        narrowing = _Narrowing(limit, after, before, role, source, project, session, on)
+        filters = replace(narrowing.filters(caller), profiles=profiles, sort=sort)
+        if batch is not None:
+            for answer in search_many(caller, _lines(batch), filters):
+                print_json_line(answer.as_line())
+            return
+        found = search_conversations(caller, " ".join(query or ()), filters)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for hits in found.profiles:
+        show_hits(hits)
+
+
+def _lines(name: str) -> Iterator[str]:
+    if name == "-":
+        raw = sys.stdin.buffer.read()
+    else:
+        try:
+            raw = load_bytes(Path(name))
+        except OSError as error:
+            raise UsageError(
+                f"cannot read {name!r}: {error.strerror}", "give a file with one query per line"
+            ) from error
+    lines = raw.removeprefix(codecs.BOM_UTF8).split(b"\n")
+    for line in lines[:-1] if lines[-1] == b"" else lines:
+        yield line.removesuffix(b"\r").decode("utf-8", "replace")
+
+
+def show_hits(hits: "ProfileHits") -> None:
+    """Print the best passage of each conversation, or the reason and the nearest sessions when there is none."""
+    answer, prefix = hits.conversations, f"[{hits.profile}] " if hits.profile else ""
+    if not answer.matches:
+        said = "nothing from that time matched well enough; its conversations:" if answer.found.of_time else _NEAREST
+        note(f"{prefix}{said}" if answer.nearest else f"{prefix}{answer.reason}")
+        for session in answer.nearest:
+            note(f"  {session.id}  {local_time(session.started)}  {session.title or '(no title)'}")
+        return
+    if answer.found.period is not None:
+        _show_days(answer, prefix)
+        return
+    from wellkept.sessions.search.discovery import describe_unchecked
+    from wellkept.sessions.search.occurrences import Marker
+
+    marker = Marker(answer.found.terms)
+    for match in answer.matches:
+        text = " ".join(marker.show(match.message.message).split())
+        passage = marker.around(text, width=PASSAGE_CHARS)
+        title, when = match.session.title or "(no title)", local_time(match.message.timestamp)
+        later = "" if match.superseded_by is None else f"  (superseded by [{match.superseded_by}])"
+        say(f"{prefix}{when}  {title}  {match.session.id} [{match.message.id}]{later}")
+        say(*highlight(indent_lines(f"{match.message.message.role.value}: {passage}"), answer.found.terms))
+    if answer.found.unchecked:
+        note(f"{prefix}{describe_unchecked(answer.found)}: narrow it with --after and --before, or add a rarer word")
+
+
+def _show_days(answer: "Conversations", prefix: str) -> None:
+    """Print the conversations of a time, a line each, by day."""
+    from wellkept.sessions.search.timeline import by_day
+
+    period = answer.found.period
+    assert period is not None
+    for day, matches in by_day(answer.matches):
+        say(f"{prefix}{day:%Y-%m-%d, %A}")
+        for match in matches:
+            words = one_line(match.message.message.display_text, width=60)
+            # a question for the first thing that was said wants its words
+            title = (words if period.is_one else match.session.title or words) or "(no title)"
+            say(f"  {local_time(match.message.timestamp)[11:]}  {title}  {match.session.id}")
+    if answer.more:
+        note(f"{prefix}{answer.more:,} more from that time: name a shorter time, or a higher --limit")
+
+
+@app.command()
+def why(
+    message: Annotated[int, typer.Argument(help="The id of a message.")],
+    query: Annotated[str, typer.Option("--query", "-q", help="The question that it should answer.")],
+    limit: Limit = 10,
+    after: After = None,
+    before: Before = None,
+    role: RoleNames = None,
+    source: Sources = None,
+    project: Project = None,
+    session: InSession = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain why a search shows a message, or why not: rank, parts of the score, or what excludes it."""
+    from wellkept.operations.search import explain_message
+
+    with open_caller() as caller:
+        narrowing = _Narrowing(limit, after, before, role, source, project, session)
+        found = explain_message(caller, message, query, narrowing.filters(caller))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _show_explanation(found)
+
+
+def _show_explanation(found: "Explanation") -> None:
+    say(f"message {found.message_id}: {found.reason}")
+    if found.source is not None:
+        from wellkept.core.provenance import describe
+
+        say(f"  its text came from {describe(found.source)}; agents are given it as unverified")
+    if found.score is not None:
+        say(f"  score {found.score:.3f}, rank {found.message_rank} of all messages that were ranked")
+        for name, value in sorted(found.parts.items(), key=lambda part: -part[1]):
+            if value:
+                say(f"    {name:<12} {value:8.3f}")
+    for term in found.terms:
+        held = "contains" if term.is_held else "lacks"
+        say(f"  {held:<9} {term.text} (weight {term.weight:.2f})")
+    if found.last_shown is not None and found.outcome == "below_limit":
+        last = found.last_shown
+        say(f"  the last one shown: message {last.message_id} at rank {last.rank}, score {last.score:.3f}")

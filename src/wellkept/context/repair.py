@@ -1,0 +1,191 @@
+"""Valid message lists: repair, validation, and the groups that must not be split."""
+
+from collections.abc import Sequence
+
+from wellkept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
+from wellkept.core.provenance import find_recalling_provider
+from wellkept.core.values import replace
+from wellkept.security.fence import looks_fenced, split_blocks
+
+MISSING_RESULT = "[No result: the call did not finish]"
+OPENING = "[The conversation continues from here]"
+
+
+def repair(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return `messages` in a valid order: calls paired with results, roles alternating, a user first.
+
+    A valid list is returned unchanged. Only neighbours are considered, so that a longer conversation
+    has the same repaired prefix.
+    """
+    out: list[Message] = []
+    for message in _start_with_user(_drop_empty(_pair_calls(messages))):
+        if out and out[-1].role is message.role and _can_merge(out[-1]):
+            out[-1] = _merge(out[-1], message)
+        else:
+            out.append(message)
+    return tuple(out)
+
+
+def as_sent(rows: Sequence[StoredMessage]) -> list[Message]:
+    """Return the messages as they are sent: each with what was added to it, only the newest with recalled text.
+
+    What was recalled for an earlier message of the person is left out, so that it does not accumulate in the window.
+    """
+    newest = next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), None)
+    return [_as_sent(row, has_recalled=place == newest) for place, row in enumerate(rows)]
+
+
+def _as_sent(row: StoredMessage, *, has_recalled: bool) -> Message:
+    if row.api_content is None:
+        return row.message
+    sent = row.api_content if has_recalled else _without_recalled(row.api_content)
+    if isinstance(row.message.content, str):
+        return replace(row.message, content=sent)
+    images = tuple(part for part in row.message.content if isinstance(part, ImagePart))
+    return replace(row.message, content=(TextPart(sent), *images))
+
+
+def _without_recalled(text: str) -> str:
+    if not looks_fenced(text):
+        return text
+    pieces = split_blocks(text)
+    return "".join(piece for piece, fenced in pieces if not (fenced and find_recalling_provider(piece))).rstrip()
+
+
+def request_messages(rows: Sequence[StoredMessage]) -> tuple[Message, ...]:
+    """Return the messages of a request: `rows` as sent, repaired."""
+    return repair(as_sent(rows))
+
+
+def faults(messages: Sequence[Message]) -> list[str]:
+    """Return descriptions of what an API would reject in `messages`; empty when they are valid."""
+    found: list[str] = []
+    waiting: set[str] = set()
+    before: Message | None = None
+    for place, message in enumerate(messages):
+        if message.role is Role.TOOL:
+            if message.tool_call_id in waiting:
+                waiting.discard(message.tool_call_id)
+            else:
+                found.append(f"{place}: a result without its call")
+        else:
+            found += [f"{place}: call {one!r} has no result" for one in sorted(waiting)]
+            waiting = {call.id for call in message.tool_calls}
+            found += _order_faults(place, before, message)
+        before = message
+    return found + [f"end: call {one!r} has no result" for one in sorted(waiting)]
+
+
+def _order_faults(place: int, before: Message | None, message: Message) -> list[str]:
+    found = []
+    if message.role is Role.SYSTEM and before is not None and before.role is not Role.SYSTEM:
+        found.append(f"{place}: a system message inside the conversation")
+    if message.role is Role.ASSISTANT and (before is None or before.role is Role.SYSTEM):
+        found.append(f"{place}: the first message is the assistant's")
+    if before is not None and before.role is message.role and message.role is not Role.SYSTEM:
+        found.append(f"{place}: two {message.role.value} messages in a row")
+    if message.role is not Role.SYSTEM and is_empty(message):
+        found.append(f"{place}: an empty message")
+    return found
+
+
+def is_empty(message: Message) -> bool:
+    """Whether `message` has neither text, images nor tool calls."""
+    if message.tool_calls:
+        return False
+    if isinstance(message.content, str):
+        return not message.content.strip()
+    return all(isinstance(part, TextPart) and not part.text.strip() for part in message.content)
+
+
+def _pair_calls(messages: Sequence[Message]) -> list[Message]:
+    out: list[Message] = []
+    place = 0
+    while place < len(messages):
+        message = messages[place]
+        place += 1
+        if message.role is Role.TOOL:
+            continue
+        if not message.tool_calls:
+            out.append(message)
+            continue
+        calls = _distinct(message.tool_calls) if message.role is Role.ASSISTANT else ()
+        out.append(message if calls == message.tool_calls else replace(message, tool_calls=calls))
+        end = place
+        while end < len(messages) and messages[end].role is Role.TOOL:
+            end += 1
+        out.extend(_results(calls, messages[place:end]))
+        place = end
+    return out
+
+
+def _distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
+    by_id: dict[str, ToolCall] = {}
+    for call in calls:
+        by_id.setdefault(call.id, call)
+    return tuple(by_id.values())
+
+
+def _results(calls: Sequence[ToolCall], answers: Sequence[Message]) -> list[Message]:
+    waiting = {call.id: call for call in calls}
+    out = [answer for answer in answers if waiting.pop(answer.tool_call_id or "", None) is not None]
+    return out + [
+        Message(Role.TOOL, MISSING_RESULT, tool_call_id=call.id, tool_name=call.name) for call in waiting.values()
+    ]
+
+
+def _drop_empty(messages: Sequence[Message]) -> list[Message]:
+    """Drop empty messages; turn a system message inside the conversation into a user message."""
+    out: list[Message] = []
+    for message in messages:
+        if message.role is Role.SYSTEM:
+            leads = all(one.role is Role.SYSTEM for one in out)
+            if leads or not is_empty(message):
+                out.append(message if leads else replace(message, role=Role.USER))
+        elif message.role is Role.TOOL or not is_empty(message):
+            out.append(message)
+    return out
+
+
+def _start_with_user(messages: list[Message]) -> list[Message]:
+    first = next((place for place, one in enumerate(messages) if one.role is not Role.SYSTEM), None)
+    if first is not None and messages[first].role is Role.ASSISTANT:
+        return [*messages[:first], Message(Role.USER, OPENING), *messages[first:]]
+    return messages
+
+
+def _can_merge(message: Message) -> bool:
+    return message.role in {Role.USER, Role.ASSISTANT} and not message.tool_calls
+
+
+def _merge(first: Message, second: Message) -> Message:
+    # reasoning must be sent back unchanged, so a merged message carries none
+    return replace(second, content=(*_parts(first), *_parts(second)), reasoning=None)
+
+
+def _parts(message: Message) -> tuple[Part, ...]:
+    if isinstance(message.content, str):
+        return (TextPart(message.content),) if message.content else ()
+    return tuple(part for part in message.content if isinstance(part, ImagePart) or part.text)
+
+
+def groups(messages: Sequence[Message]) -> list[range]:
+    """Return the position range of each group: a call with its results, or a single message."""
+    found: list[range] = []
+    place = 0
+    while place < len(messages):
+        end = place + 1
+        if messages[place].role is Role.ASSISTANT and messages[place].tool_calls:
+            while end < len(messages) and messages[end].role is Role.TOOL:
+                end += 1
+        found.append(range(place, end))
+        place = end
+    return found
+
+
+def last_user(messages: Sequence[Message]) -> int | None:
+    """Return the position of the last user message that is not empty, or None."""
+    for place in range(len(messages) - 1, -1, -1):
+        if messages[place].role is Role.USER and not is_empty(messages[place]):
+            return place
+    return None

@@ -1,0 +1,280 @@
+"""Text: JSON, control characters, resources, quotations, words and stop words; shared by every part."""
+
+import json
+import marshal
+import re
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final, TypeAlias, cast
+from zlib import crc32
+
+from wellkept.core.ids import MessageId, SessionId
+
+JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
+
+
+class _Expression:
+    """Compiles an expression on first use; its methods are those of the compiled expression."""
+
+    def __init__(self, source: str, flags: int) -> None:
+        self._source = source
+        self._flags = flags
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(re.compile(self._source, self._flags), name)  # `re` caches compiled expressions
+        setattr(self, name, value)
+        return value
+
+
+def expression(source: str, flags: int = 0) -> re.Pattern[str]:
+    """Return a regular expression that is compiled when it is first used, so that loading a module costs nothing."""
+    return cast("re.Pattern[str]", _Expression(source, flags))
+
+
+# Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
+_SOURCE_PREFIX = "\n  — "
+_MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$"
+_PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
+
+
+class Written(dict[str, "JSON"]):
+    """A JSON object together with its serialised text, which was needed to measure it; must not be changed."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, value: Mapping[str, "JSON"]) -> None:
+        super().__init__(value)
+        self.text = _encode_answer(self)
+
+
+_encode = json.JSONEncoder(ensure_ascii=False).encode
+_encode_answer = json.JSONEncoder(ensure_ascii=False, check_circular=False).encode
+"""For values that we built ourselves, which cannot be circular: the check takes a fifth of the time."""
+
+
+def dumps(value: JSON, *, indent: int | None = None) -> str:
+    """Return `value` as JSON without ASCII escapes, keys in the given order."""
+    if indent is not None:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    return value.text if type(value) is Written else _encode(value)
+
+
+def checksum(values: tuple[Any, ...]) -> int:
+    """Return the checksum of a row of a database, with which damage on the disk is recognised.
+
+    The bytes are those of marshal's second format, which has not changed since Python 2.5 and is three times as fast
+    as joining texts; a test compares it with recorded numbers.
+    """
+    try:
+        return crc32(marshal.dumps(values, 2))
+    except ValueError:  # marshal takes no subclasses of str
+        return crc32(marshal.dumps(tuple(str(one) if isinstance(one, str) else one for one in values), 2))
+
+
+_SPACES = bytes(ord(" ") if chr(code).isspace() and code < 128 else ord("x") for code in range(256))
+
+
+def has_long_word(text: str, length: int) -> bool:
+    """Whether a run without spaces of ASCII has at least `length` bytes; takes a sixth of the time of splitting."""
+    return b"x" * length in text.encode("utf-8", "surrogatepass").translate(_SPACES)
+
+
+_KINDS = bytes(
+    ord("." if char in "._/\\:@#+-" else "A" if char.isupper() else "a" if char.isalnum() else " ")
+    for char in map(chr, range(256))
+)
+_NO_WORD = (b" ", b"")
+
+
+def has_joint(text: str) -> bool:
+    """Whether a sign of ASCII `text` may join two words: a letter, a digit or another sign follows it."""
+    kinds = text.encode().translate(_KINDS)
+    at = kinds.find(b".")
+    while at >= 0 and kinds[at + 1 : at + 2] in _NO_WORD:
+        at = kinds.find(b".", at + 1)
+    return at >= 0
+
+
+def has_hump(text: str) -> bool:
+    """Whether a capital of ASCII `text` follows a small letter or a digit."""
+    return b"aA" in text.encode().translate(_KINDS)
+
+
+_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+"""Characters that a terminal may act on: C0 and C1 controls except tab and line break, and bidirectional controls."""
+_DIRECTION_MARKS = "[\u061c\u200e\u200f]"
+"""Ordinary in Arabic and Hebrew, and invisible: removed, because a replacement would disfigure the text."""
+_LINE_SEPARATORS = "[\u2028\u2029]"
+"""Replaced by a space: a line break here would escape the indent of the lines around it."""
+_NOT_IN_JSON = "[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+
+
+def printable(text: str) -> str:
+    """Return `text` with control characters replaced, so that it can neither control nor deceive a terminal.
+
+    Every character is judged alone, so that a sequence in two pieces is as harmless as in one.
+    """
+    if text.isprintable():  # most texts are one line of ordinary characters
+        return text
+    text = re.sub(_LINE_SEPARATORS, " ", re.sub(_DIRECTION_MARKS, "", text.replace("\r\n", "\n")))
+    return re.sub(_CONTROLS, "\N{REPLACEMENT CHARACTER}", text)
+
+
+def printable_json(value: JSON, *, indent: int | None = None) -> str:
+    """Return `value` as JSON in which every control character is escaped; it parses to the same value."""
+    # JSON itself escapes only the C0 controls; all of these can occur in strings only
+    return re.sub(_NOT_IN_JSON, lambda found: f"\\u{ord(found[0]):04x}", dumps(value, indent=indent))
+
+
+def is_encodable(text: str) -> bool:
+    """Whether `text` can be encoded as UTF-8; a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def quote(text: str, source: str) -> str:
+    """Return `text` with its source on the next line."""
+    return f"{text}{_SOURCE_PREFIX}{source}"
+
+
+def message_source(who: str, when: str, session_id: SessionId, message_id: MessageId) -> str:
+    """Return the source line of a message from a past conversation; `find_quoted_messages` parses it."""
+    return f"{who}, {when}, session {session_id}, message {message_id}"
+
+
+def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
+    """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
+    found = re.finditer(_MESSAGE_SOURCE, text)
+    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
+
+
+def quotes_a_page(text: str) -> bool:
+    """Whether `text` quotes an entry of a memory page."""
+    return re.search(_PAGE_SOURCE, text) is not None
+
+
+def quotes_memory(text: str) -> bool:
+    """Whether `text` quotes a memory page or a message of a past conversation, with its source."""
+    return _SOURCE_PREFIX in f"\n{text}" and (quotes_a_page(text) or bool(find_quoted_messages(text)))
+
+
+def resource_path(package: str, *names: str) -> Path:
+    """Return the path of a file or folder that ships in `package`.
+
+    `importlib.resources` would also support packages inside archives, which kept never is, and adds 12 ms to each
+    start.
+    """
+    module = sys.modules.get(package) or import_module(package)
+    return Path(module.__path__[0], *names)
+
+
+def resource_text(package: str, *names: str) -> str:
+    """Return the text of a file that ships in `package`."""
+    return resource_path(package, *names).read_text(encoding="utf-8")
+
+
+_MARKS: Final = (
+    "\u0300-\u036f"  # accents
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"  # Hebrew points
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"  # Arabic vowels
+    # vowels of Devanagari, Bengali, Tamil and the other scripts of India, without their signs of currencies
+    "\u0900-\u0963\u0971-\u09f1\u09f4-\u09fa\u09fc-\u0aef\u0af2-\u0bf8\u0bfa-\u0df3\u0df5-\u0dff"
+)
+WORD: Final = expression(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*")
+"""A word: letters, digits, and the signs above and between them that Python does not count as letters."""
+UNSPACED: Final = expression("[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\u0e00-\u0e7f\uac00-\ud7af]+")
+"""Runs of scripts that are searched by pairs of characters: kana, Han, Thai, Hangul."""
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of `text` in order, in lower case."""
+    return WORD.findall(text.lower())
+
+
+def strip_accents(text: str) -> str:
+    """Return `text` without accents and other combining marks."""
+    if text.isascii():
+        return text
+    return "".join(mark for mark in unicodedata.normalize("NFKD", text) if not unicodedata.combining(mark))
+
+
+def split_pairs(run: str) -> list[str]:
+    """Return the overlapping pairs of characters of `run`; a single character is its own pair."""
+    return [run[place : place + 2] for place in range(max(1, len(run) - 1))]
+
+
+@cache
+def _list_stop_words() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the stop words of each language in the order of their file: those that identify it, and ambiguous ones."""
+    telling: dict[str, list[str]] = {}
+    ambiguous: dict[str, list[str]] = {}
+    for line in resource_text("wellkept.core", "stop_words.txt").splitlines():
+        name, colon, words = line.partition(": ")
+        if colon and not line.startswith("#"):
+            language, _, kind = name.partition(" ")
+            (ambiguous if kind else telling).setdefault(language, []).extend(words.split())
+    return telling, ambiguous
+
+
+@cache
+def stop_words_by_language() -> dict[str, frozenset[str]]:
+    """Return the stop words of each language, by its ISO 639-1 code."""
+    telling, ambiguous = _list_stop_words()
+    return {language: frozenset((*words, *ambiguous.get(language, ()))) for language, words in telling.items()}
+
+
+STOP_WORDS: Final = frozenset(_list_stop_words()[0]["en"])
+"""The English stop words; `stop_words` adds those of the language of a question."""
+_MARKERS = 3
+
+
+def list_markers(language: str) -> list[str]:
+    """Return words by which texts in a language are recognised: common ones that no other language has."""
+    return _list_stop_words()[0][language][:_MARKERS]
+
+
+@cache
+def _foreign_words() -> tuple[dict[str, list[str]], frozenset[str]]:
+    """Return the languages other than English that each word identifies, and the words that English lacks."""
+    languages: dict[str, list[str]] = {}
+    for language, words in _list_stop_words()[0].items():
+        for word in words if language != "en" else ():
+            languages.setdefault(word, []).append(language)
+    return languages, frozenset(languages) - STOP_WORDS
+
+
+def stop_words(words: Sequence[str]) -> frozenset[str]:
+    """Return the stop words for a question that consists of `words`."""
+    found = find_languages(words)
+    return STOP_WORDS.union(*(stop_words_by_language()[name] for name in found)) if found else STOP_WORDS
+
+
+def find_languages(words: Sequence[str]) -> list[str]:
+    """Return the languages other than English in which a question of these words may be asked, likeliest first.
+
+    "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
+    therefore counts only if the question contains at least two of its stop words, and more than English ones.
+    """
+    languages, distinct = _foreign_words()
+    if distinct.isdisjoint(words):  # most questions are in English: no other language can then have more of the words
+        return []
+    hits: dict[str, int] = {}
+    for word in words:
+        for language in languages.get(word, ()):
+            hits[language] = hits.get(language, 0) + 1
+    least = max(2, 1 + sum(map(STOP_WORDS.__contains__, words)))
+    found = [language for language in _list_stop_words()[0] if hits.get(language, 0) >= least]
+    return sorted(found, key=hits.__getitem__, reverse=True)
+
+
+def one_line(text: str, *, width: int) -> str:
+    """Return the beginning of `text` on one line of at most `width` characters."""
+    line = " ".join(text[: width * 4].split())
+    return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"

@@ -1,0 +1,53 @@
+"""Dependencies of routes: the caller with the scope that the route needs, and times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, cast
+
+from fastapi import Depends, Query, Request
+
+from wellkept.app import Caller, Scope
+from wellkept.core.clock import parse_moment
+from wellkept.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from wellkept.gateway.turns import Turns
+
+
+def get_caller(request: Request) -> Caller:
+    """Return the caller that the entrance identified."""
+    return cast("Caller", request.state.caller)
+
+
+def get_turns(request: Request) -> Turns:
+    """Return the open conversations of the server."""
+    return cast("Turns", request.app.state.turns)
+
+
+def _require(scope: Scope) -> Callable[[Request], Awaitable[Caller]]:
+    async def find_caller(request: Request) -> Caller:  # a coroutine needs no worker thread
+        caller = get_caller(request)
+        caller.require(scope)
+        return caller
+
+    return find_caller
+
+
+Reader = Annotated[Caller, Depends(_require(Scope.READ))]
+Writer = Annotated[Caller, Depends(_require(Scope.WRITE))]
+Admin = Annotated[Caller, Depends(_require(Scope.ADMIN))]
+
+Limit = Annotated[int, Query(ge=1, le=1_000)]
+Moment = Annotated[str | None, Query(max_length=100, description="A date, a time, or for example `yesterday`.")]
+
+
+def read_moment(caller: Caller, text: str | None) -> float | None:
+    """Return a time in epoch seconds; raises UsageError if the text is not a date."""
+    if text is None:
+        return None
+    found = parse_moment(text, now=caller.app.clock.now().timestamp())
+    if found is None:
+        raise UsageError(f"{text!r} is not a date that kept understands", "write it like 2026-11-15T18:30 or yesterday")
+    return found

@@ -1,0 +1,214 @@
+"""`/api/search`, `/api/sessions`, `/api/messages`, `/api/receipts`: past conversations and what models were shown."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Body, Path, Query
+from pydantic import Field
+from starlette.responses import Response, StreamingResponse
+
+from wellkept.core.text import dumps
+from wellkept.gateway.answers import answer
+from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
+from wellkept.operations import preview, reading, receipts, search, sessions
+from wellkept.sessions.receipts import Mark
+
+router = APIRouter(prefix="/api", tags=["conversations"])
+
+Name = Annotated[str, Path(max_length=200, description="The id of a session, its beginning, or its title.")]
+MessageNumber = Annotated[int, Path(ge=1, le=2**53)]
+Short = Annotated[str | None, Query(max_length=1_000)]
+_MOST_IMPORT_CHARACTERS = 9_000_000
+
+
+@dataclass
+class SessionChange:
+    """What to change about a session."""
+
+    title: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    archived: bool | None = None
+
+
+@dataclass
+class MarkRequest:
+    """A person's mark for something that a model was shown."""
+
+    mark: Mark
+    message_id: Annotated[int, Field(ge=1, le=2**53)] | None = None
+
+
+@router.get("/search")
+def search_sessions(  # noqa: PLR0913, PLR0917 - the parameters of the query
+    caller: Reader,
+    query: Annotated[str, Query(max_length=10_000)] = "",
+    after: Moment = None,
+    before: Moment = None,
+    source: Short = None,
+    project: Short = None,
+    session: Short = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 10,
+) -> Response:
+    """Return the conversations and messages that answer a question best."""
+    filters = search.Filters(
+        limit=limit,
+        after=read_moment(caller, after),
+        before=read_moment(caller, before),
+        sources=(source,) if source else (),
+        project=project,
+        session=session,
+    )
+    return answer(search.search(caller, query, filters))
+
+
+@router.get("/sessions")
+def list_sessions(
+    caller: Reader,
+    limit: Limit = 20,
+    source: Short = None,
+    archived: bool = False,
+    after: Moment = None,
+    before: Moment = None,
+) -> Response:
+    """Return the newest sessions; with a time, those with messages in it."""
+    wanted = sessions.Listed(limit, source, archived, read_moment(caller, after), read_moment(caller, before))
+    return answer(sessions.list_sessions(caller, wanted))
+
+
+@router.get("/sessions/trash")
+def list_trash(caller: Reader, limit: Limit = 20) -> Response:
+    """Return the deleted sessions that can be restored."""
+    return answer(sessions.list_trash(caller, limit=limit))
+
+
+@router.get("/sessions/export")
+def export_sessions(
+    caller: Reader, session: Annotated[list[str] | None, Query(max_length=100)] = None
+) -> StreamingResponse:
+    """Return sessions as JSON lines: the named ones, or all."""
+    lines = sessions.export_sessions(caller, session or [])
+
+    def write() -> Iterator[str]:
+        for line in lines:
+            yield f"{dumps(line)}\n"
+
+    return StreamingResponse(write(), media_type="application/jsonl")
+
+
+@router.post("/sessions/import")
+def import_sessions(
+    caller: Writer,
+    lines: Annotated[str, Body(media_type="text/plain", max_length=_MOST_IMPORT_CHARACTERS)],
+    source: Annotated[str, Query(max_length=100)] = "import",
+) -> Response:
+    """Store sessions from JSON lines; known lines add nothing."""
+    encoded = (line.encode("utf-8", "surrogatepass") for line in lines.splitlines())
+    return answer(sessions.import_sessions(caller, encoded, source=source))
+
+
+@router.get("/sessions/activity")
+def count_activity(caller: Reader, days: Annotated[int, Query(ge=1, le=36_500)] = 182) -> Response:
+    """Return how many sessions and messages were last active on each day, by source."""
+    return answer(reading.count_activity(caller, days=days))
+
+
+@router.get("/sessions/{name}/lineage")
+def map_lineage(caller: Reader, name: Name) -> Response:
+    """Return the sessions that a session came from and that came from it."""
+    return answer(reading.map_lineage(caller, name))
+
+
+@router.get("/preview/{client}")
+def preview_agent(
+    caller: Reader,
+    client: Annotated[str, Path(max_length=40)],
+    project: Short = None,
+    prompt: Annotated[str, Query(max_length=4_000)] = "",
+) -> Response:
+    """Return exactly what a client would be given at the start of a session, and with a prompt."""
+    return answer(preview.preview_agent(caller, client, project=project, prompt=prompt))
+
+
+@router.get("/sessions/{name}")
+def show_session(
+    caller: Reader,
+    name: Name,
+    first: Annotated[int | None, Query(ge=0, le=10_000)] = None,
+    last: Annotated[int | None, Query(ge=0, le=10_000)] = None,
+) -> Response:
+    """Return a session with its messages, or only the first or last ones."""
+    return answer(sessions.show_session(caller, name, first=first, last=last))
+
+
+@router.patch("/sessions/{name}")
+def change_session(caller: Writer, name: Name, body: SessionChange) -> Response:
+    """Rename or archive a session."""
+    if body.title is not None:
+        renamed = sessions.rename_session(caller, name, body.title)
+        if body.archived is None:
+            return answer(renamed)
+    if body.archived is not None:
+        return answer(sessions.archive_session(caller, name, archived=body.archived))
+    return answer(sessions.show_session(caller, name, first=0, last=0))
+
+
+@router.delete("/sessions/{name}")
+def delete_session(caller: Writer, name: Name) -> Response:
+    """Move a session to the trash."""
+    return answer(sessions.delete_sessions(caller, [name]))
+
+
+@router.post("/sessions/{name}/restore")
+def restore_session(caller: Writer, name: Name) -> Response:
+    """Restore a session from the trash."""
+    return answer(sessions.restore_session(caller, name))
+
+
+@router.get("/messages/{message_id}")
+def show_message(
+    caller: Reader, message_id: MessageNumber, window: Annotated[int, Query(ge=0, le=100)] = 5
+) -> Response:
+    """Return a message with its neighbours."""
+    return answer(sessions.scroll(caller, message_id, window=window))
+
+
+@router.get("/messages/{message_id}/why")
+def explain_message(
+    caller: Reader, message_id: MessageNumber, query: Annotated[str, Query(max_length=10_000)]
+) -> Response:
+    """Return why the search shows this message for a question, or why not."""
+    return answer(search.explain_message(caller, message_id, query))
+
+
+@router.get("/receipts")
+def list_receipts(
+    caller: Reader,
+    limit: Limit = 20,
+    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
+    kind: Short = None,
+    client: Short = None,
+    session: Short = None,
+) -> Response:
+    """Return the newest receipts: what models were shown from memory."""
+    found = receipts.list_receipts(caller, limit=limit, before=before, kind=kind, client=client, session=session)
+    return answer(found)
+
+
+@router.get("/receipts/{receipt}")
+def show_receipt(caller: Reader, receipt: MessageNumber) -> Response:
+    """Return one receipt with the texts that it refers to."""
+    return answer(receipts.show_receipt(caller, receipt))
+
+
+@router.put("/receipts/{receipt}/mark")
+def mark_receipt(caller: Writer, receipt: MessageNumber, body: MarkRequest) -> Response:
+    """Mark a receipt, or one message of it, as useful, wrong or never to be shown again."""
+    return answer(receipts.mark_receipt(caller, receipt, body.mark, message_id=body.message_id))
+
+
+@router.delete("/receipts/{receipt}/mark")
+def undo_mark(
+    caller: Writer, receipt: MessageNumber, message_id: Annotated[int | None, Query(ge=1, le=2**53)] = None
+) -> Response:
+    """Remove a mark."""
+    return answer(receipts.undo_mark(caller, receipt, message_id=message_id))

@@ -1,0 +1,244 @@
+"""The rest of `/api`: providers, usage, forgetting, tools, users, tokens, settings and checks of the home."""
+
+from dataclasses import asdict, dataclass, field
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import Field
+from starlette.responses import Response
+
+from wellkept.core.errors import Refused
+from wellkept.gateway.answers import answer, answer_list, json_response, refusal
+from wellkept.gateway.requests import Admin, Reader, Writer
+from wellkept.operations import (
+    connect_status,
+    conversations,
+    doctor,
+    forget_confirmation,
+    forget_requests,
+    import_sources,
+    models,
+    pairing,
+    profiles,
+    providers,
+    tokens,
+    tools,
+    upkeep,
+    usage,
+    users,
+)
+
+router = APIRouter(prefix="/api", tags=["home"])
+
+Days = Annotated[int, Query(ge=1, le=36_500)]
+ProviderName = Annotated[str | None, Query(max_length=100)]
+ItemId = Annotated[int | None, Query(ge=1, le=2**53)]
+Short = Annotated[str, Field(min_length=1, max_length=500)]
+
+
+@dataclass
+class ForgetRequest:
+    """What to forget: a session, or words; `confirm` is the token of the plan, without which nothing is removed."""
+
+    session: Short | None = None
+    query: Short | None = None
+    confirm: Annotated[str, Field(max_length=500)] | None = None
+
+
+@dataclass
+class ToolRequest:
+    """The arguments of a tool."""
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class NewUser:
+    """A user to create."""
+
+    user_id: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+@dataclass
+class TokenRequest:
+    """A token to create."""
+
+    user_id: Annotated[str, Field(min_length=1, max_length=200)] = "owner"
+    name: Annotated[str, Field(max_length=100)] = ""
+    scopes: Annotated[list[Literal["read", "write", "admin", "act-as"]], Field(max_length=4)] = field(
+        default_factory=list
+    )
+    days: Annotated[float, Field(gt=0, le=36_500)] | None = None
+
+
+@dataclass
+class PairingRequest:
+    """The code of a person to pair; without a user, a new one is created."""
+
+    code: Annotated[str, Field(min_length=1, max_length=100)]
+    user_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+
+
+@router.get("/providers")
+def report_providers(caller: Reader) -> Response:
+    """Return the external memories in use, with their health and queued writes."""
+    return answer(providers.report_status(caller))
+
+
+@router.get("/providers/stats")
+def measure_providers(caller: Reader, days: Days = 30) -> Response:
+    """Return hit rate, latency and cost of each provider."""
+    return json_response([asdict(one) for one in providers.measure_providers(caller, days=days)])
+
+
+@router.get("/providers/outbox")
+def list_outbox(caller: Reader, provider: ProviderName = None) -> Response:
+    """Return the queued writes."""
+    return answer(providers.list_outbox(caller, provider))
+
+
+@router.post("/providers/outbox/retry")
+def retry_outbox(caller: Writer, provider: ProviderName = None, item_id: ItemId = None) -> Response:
+    """Deliver queued writes now."""
+    return json_response({"retried": providers.retry_outbox(caller, provider=provider, item_id=item_id)})
+
+
+@router.delete("/providers/outbox")
+def drop_outbox(caller: Writer, provider: ProviderName = None, item_id: ItemId = None) -> Response:
+    """Drop queued writes."""
+    return json_response({"dropped": providers.drop_outbox(caller, provider=provider, item_id=item_id)})
+
+
+@router.get("/usage")
+def report_usage(
+    caller: Reader, by: usage.By = "day", days: Annotated[int | None, Query(ge=1, le=36_500)] = None
+) -> Response:
+    """Return tokens and cost."""
+    return answer(usage.report_usage(caller, by=by, days=days))
+
+
+@router.post("/forget")
+def forget(caller: Writer, body: ForgetRequest) -> Response:
+    """Plan to remove a session or words permanently; with the token of that plan, do it.
+
+    Without the rights of a person, which no token has: leave a request that a person decides.
+    """
+    if caller.why_no_person and body.confirm is None:
+        return answer(
+            forget_requests.request_forget(caller, session=body.session, query=body.query, origin="api"), status=202
+        )
+    if body.confirm is None:
+        return answer(forget_confirmation.plan_forget(caller, session=body.session, query=body.query))
+    done = forget_confirmation.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
+    return answer(done)
+
+
+@router.get("/tools")
+def list_tools(caller: Reader) -> Response:
+    """Return the tools over the memory that other agents are given."""
+    schemas = tools.list_shared_tools(has_project=tools.has_project(caller))
+    return json_response(
+        [{"name": one.name, "description": one.description, "parameters": dict(one.parameters)} for one in schemas]
+    )
+
+
+@router.post("/tools/{name}")
+def run_tool(caller: Reader, name: Annotated[str, Path(max_length=100)], body: ToolRequest) -> Response:
+    """Run one of these tools, exactly as an agent would."""
+    result = tools.run_shared_tool(caller, name, body.arguments, client="api")
+    return refusal(result) if isinstance(result, Refused) else json_response(dict(result))
+
+
+@router.get("/stats")
+def measure_store(caller: Reader) -> Response:
+    """Return how much is stored."""
+    return answer(upkeep.measure_store(caller))
+
+
+@router.get("/models")
+def list_models(caller: Admin) -> Response:
+    """Return the models that can be used."""
+    return answer(models.list_models(caller))
+
+
+@router.get("/engines")
+def list_engines(caller: Reader) -> Response:
+    """Return the context engines."""
+    return answer(conversations.list_engines(caller))
+
+
+@router.get("/connections")
+def read_connections(caller: Admin) -> Response:
+    """Return the state of every connected agent on this machine."""
+    return answer(connect_status.read_status(caller))
+
+
+@router.get("/imports")
+def find_sources(caller: Admin) -> Response:
+    """Return the histories of other programs on this machine."""
+    return answer(import_sources.find_sources(caller))
+
+
+@router.get("/users")
+def list_users(caller: Admin) -> Response:
+    """Return the people who share this home."""
+    return answer_list(users.list_users(caller))
+
+
+@router.post("/users", status_code=201)
+def create_user(caller: Admin, body: NewUser) -> Response:
+    """Create a user."""
+    return answer(users.create_user(caller, body.user_id), status=201)
+
+
+@router.get("/tokens")
+def list_tokens(caller: Admin) -> Response:
+    """Return the tokens, without their secrets."""
+    return answer_list(tokens.list_tokens(caller))
+
+
+@router.post("/tokens", status_code=201)
+def create_token(caller: Admin, body: TokenRequest) -> Response:
+    """Create a token; its secret is in this answer only."""
+    made = tokens.create_token(caller, body.user_id, name=body.name, scopes=body.scopes, days=body.days)
+    return answer(made, status=201)
+
+
+@router.delete("/tokens/{token_id}")
+def revoke_token(caller: Admin, token_id: Annotated[str, Path(max_length=200)]) -> Response:
+    """Revoke a token."""
+    return answer(tokens.revoke_token(caller, token_id))
+
+
+@router.get("/pairings")
+def list_pairings(caller: Admin) -> Response:
+    """Return the paired people of chat platforms, and strangers with a code."""
+    return answer(pairing.list_pairings(caller))
+
+
+@router.post("/pairings", status_code=201)
+def accept_code(caller: Admin, body: PairingRequest) -> Response:
+    """Pair a person of a chat platform by their code."""
+    return answer(pairing.accept_code(caller, body.code, body.user_id), status=201)
+
+
+@router.delete("/pairings/{platform}")
+def remove_person(
+    caller: Admin,
+    platform: Annotated[str, Path(max_length=200)],
+    person: Annotated[str, Query(min_length=1, max_length=200)],
+) -> Response:
+    """Remove the pairing of a person of a chat platform."""
+    return answer(pairing.remove_person(caller, platform, person))
+
+
+@router.get("/settings")
+def show_settings(caller: Admin, key: Annotated[str | None, Query(max_length=200)] = None) -> Response:
+    """Return the settings and where each comes from."""
+    return answer(profiles.show_settings(caller, key))
+
+
+@router.get("/doctor")
+def check_everything(caller: Admin) -> Response:
+    """Check the whole installation, without calling models or providers."""
+    return answer_list(list(doctor.check_everything(caller, offline=True)))

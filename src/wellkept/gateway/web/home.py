@@ -1,0 +1,186 @@
+"""Home: what needs attention, recent changes, what agents were shown today, and the agents."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import anyio
+from fastapi import APIRouter, Form, Request
+from starlette.responses import Response
+
+from wellkept.agent.offload import offload
+from wellkept.app import Scope
+from wellkept.core.errors import KeptError, Refused
+from wellkept.core.text import one_line
+from wellkept.gateway.requests import Reader, Writer, get_turns
+from wellkept.gateway.streams import StreamedAnswer, Write, sse
+from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
+from wellkept.operations import changes, connect_status, import_sources, pages, reading, receipts
+
+if TYPE_CHECKING:
+    from wellkept.app import Caller
+    from wellkept.gateway.turns import Turns
+    from wellkept.operations.changes import Pulse
+    from wellkept.operations.connect_status import ClientStatus
+    from wellkept.operations.import_sources import FoundSource
+    from wellkept.sessions.receipts import Receipt
+
+log = logging.getLogger(__name__)
+
+router = APIRouter(include_in_schema=False, dependencies=[Checked])
+
+_DAY = 86_400.0
+_MOST_RECEIPTS = 200
+_LOOK_SECONDS = 2.0
+"""How often an open page is notified of new data."""
+_SILENCE_SECONDS = 20.0
+"""After this time without changes an empty line is sent, so that both sides notice a broken connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToday:
+    """How much of the memory agents were given in the last day."""
+
+    count: int
+    tokens: int
+    by_client: dict[str, int]
+    newest: tuple[Receipt, ...]
+
+
+@router.get("/")
+def show_home(request: Request, caller: Reader) -> Response:
+    """Show recent changes and pending decisions."""
+    is_admin = Scope.ADMIN in caller.scopes
+    agents = connect_status.read_status(caller) if is_admin else None
+    connected = [one for one in agents.clients if one.connected] if agents else []
+    stored = reading.count_stored(caller)
+    written = pages.count_entries(caller)
+    found = changes.list_changes(caller)
+    return show(
+        request,
+        "home.html",
+        here="home",
+        title="Home",
+        needs=changes.list_needs(caller, agents.clients if agents else ()),
+        changes=found,
+        titles=reading.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),
+        today=sum_receipts(caller),
+        agents=[(one, find_condition(one)) for one in connected],
+        is_paused=agents.is_paused if agents else False,
+        found_clients=[one.client for one in agents.clients if one.installed and not one.connected] if agents else [],
+        sources=_find_sources(caller) if is_admin and not stored.messages else (),
+        stored=stored,
+        entries=written,
+        is_empty=not stored.messages and not written and not found.total,
+    )
+
+
+def _find_sources(caller: Caller) -> tuple[FoundSource, ...]:
+    found = import_sources.find_sources(caller)
+    return () if isinstance(found, Refused) else found.sources
+
+
+def sum_receipts(caller: Caller) -> ShownToday:
+    """Return what agents were given in the last day."""
+    since = time.time() - _DAY
+    found = [
+        one for one in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if one.created >= since
+    ]  # fmt: skip
+    clients: dict[str, int] = {}
+    for one in found:
+        clients[one.content.client] = clients.get(one.content.client, 0) + 1
+    return ShownToday(len(found), sum(one.content.tokens for one in found), clients, tuple(found[:5]))
+
+
+def find_condition(agent: ClientStatus) -> str:
+    """Return whether turns of an agent arrive: `live`, `quiet` or `broken`."""
+    if agent.next_step and agent.errors:
+        return "broken"
+    last = max(filter(None, (agent.last_event, agent.last_captured)), default=0.0)
+    return "live" if time.time() - last < changes.QUIET_DAYS * _DAY else "quiet"
+
+
+@router.post("/changes/keep")
+def keep_group(caller: Writer, group: Annotated[str, Form()], back: Annotated[str, Form()] = "") -> Response:
+    """Remove a group of changes from the list, or put it back."""
+    changes.keep_group(caller, group, kept=not back)
+    if back:
+        return go("/", Toast("It is in the list again."))
+    return go("/", Toast("Kept.", "/changes/keep", {"group": group, "back": "1"}))
+
+
+@router.post("/changes/keep-all")
+def keep_all(caller: Writer, up_to: Annotated[int, Form()]) -> Response:
+    """Remove all changes from the list."""
+    changes.keep_all(caller, up_to)
+    return go("/", Toast("Everything is kept. Each change stays in the history and can be undone there."))
+
+
+@router.post("/changes/undo")
+def undo_group(
+    caller: Writer,
+    group: Annotated[str, Form()] = "",
+    edit: Annotated[int | None, Form()] = None,
+    to: Annotated[str, Form()] = "/",
+) -> Response:
+    """Undo a group of edits, or one of them."""
+    place = "/memory" if to == "/memory" else "/"
+    done = pages.undo(caller, ledger_id=edit, group_id=group or None if edit is None else None)
+    if isinstance(done, Refused):
+        return refuse(place, done)
+    said = one_line(" ".join(outcome.message for outcome in done.outcomes), width=160)
+    return go(place, Toast(said, "/changes/undo", {"group": done.group_id, "to": place}))
+
+
+@router.post("/pending/{pending_id}")
+def decide_pending(caller: Writer, pending_id: str, verdict: Annotated[str, Form()]) -> Response:
+    """Apply or reject a pending write."""
+    if verdict == "approve":
+        done = pages.approve(caller, pending_id)
+        if isinstance(done, Refused):
+            return refuse("/memory#pending", done)
+        fields = {"edit": str(done.ledger_ids[0])} if done.ledger_ids else {}
+        return go("/memory", Toast("Saved on the page.", "/changes/undo" if fields else "", fields))
+    rejected = pages.reject(caller, pending_id)
+    if isinstance(rejected, Refused):
+        return refuse("/memory#pending", rejected)
+    return go("/memory", Toast("Rejected. Its text is in the archive, from where it can be restored."))
+
+
+# notifications
+
+
+@router.get("/live")
+async def stream_news(request: Request, caller: Reader) -> Response:
+    """Notify an open page when any process has stored something new."""
+    turns = get_turns(request)
+
+    async def produce(write: Write) -> None:
+        last: Pulse | None = None
+        silent = 0.0
+        while not turns.is_stopping:
+            pulse = last
+            try:
+                pulse = await offload(changes.read_pulse, caller)
+            except KeptError as error:  # a busy or damaged store: the page keeps what it shows
+                log.info("no notification for a page: %s", error)
+            if pulse is not None and pulse != last:
+                await write(sse("pulse", pulse.as_json()))
+                last, silent = pulse, 0.0
+            elif silent >= _SILENCE_SECONDS:
+                await write(":\n\n")
+                silent = 0.0
+            await _wait_for_news(turns)
+            silent += _LOOK_SECONDS
+
+    return StreamedAnswer(produce)
+
+
+async def _wait_for_news(turns: Turns) -> None:
+    """Wait until the next check; a stopping server ends the wait early."""
+    for _ in range(4):
+        if not turns.is_stopping:
+            await anyio.sleep(_LOOK_SECONDS / 4)

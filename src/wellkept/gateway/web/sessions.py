@@ -1,0 +1,159 @@
+"""Sessions: the list with its calendar, the reading view, and the map of where a conversation came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Form, Path, Query, Request
+from starlette.responses import Response
+
+from wellkept.core.messages import Role, State
+from wellkept.core.text import one_line
+from wellkept.gateway.requests import Reader, Writer
+from wellkept.gateway.web.charts import draw_calendar, draw_lineage
+from wellkept.gateway.web.frame import Checked, Toast, go, show
+from wellkept.operations import pages, reading, receipts, sessions
+
+if TYPE_CHECKING:
+    from wellkept.core.messages import StoredMessage
+
+router = APIRouter(prefix="/sessions", include_in_schema=False, dependencies=[Checked])
+
+MOST_CHARS = 12_000
+"""A longer message is cut on its page; a link shows the whole of it."""
+_MOST_SHOWN = 20
+Name = Annotated[str, Path(max_length=200)]
+Number = Annotated[int | None, Query(ge=1, le=2**53)]
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message as the reading view shows it."""
+
+    message: StoredMessage
+    role: str
+    text: str
+    is_cut: bool
+    reasoning: str
+    calls: tuple[tuple[str, str], ...]
+    is_compacted: bool
+
+
+@router.get("")
+def list_sessions(
+    request: Request,
+    caller: Reader,
+    page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+    source: Annotated[str, Query(max_length=200)] = "",
+    day: Annotated[str, Query(max_length=20)] = "",
+    archived: bool = False,
+) -> Response:
+    """Show one page of the list, and the calendar above it."""
+    stored = reading.count_stored(caller)
+    if not stored.sessions:
+        return show(request, "sessions.html", here="sessions", title="Sessions", stored=stored, found=None)
+    activity = reading.count_activity(caller)
+    counts = {one: sum(count for count, _ in found.values()) for one, found in activity.days.items()}
+    today = caller.app.clock.now().astimezone().date()
+    return show(
+        request,
+        "sessions.html",
+        here="sessions",
+        title="Sessions",
+        stored=stored,
+        found=reading.browse_sessions(caller, page=page, source=source or None, day=day or None, archived=archived),
+        source=source,
+        day=day,
+        archived=archived,
+        sources=activity.sources,
+        calendar=draw_calendar(counts, last=today),
+    )
+
+
+@router.get("/{name}")
+def show_session(request: Request, caller: Reader, name: Name, begin: Number = None, around: Number = None) -> Response:
+    """Show a page of a conversation, what it wrote and what it was shown."""
+    found = reading.read_session(caller, name, begin=begin, around=around)
+    session = found.session
+    lineage = reading.map_lineage(caller, session.id)
+    sources = list(dict.fromkeys(one.session.source for one in lineage.stations))
+    return show(
+        request,
+        "session.html",
+        here="sessions",
+        title=found.title,
+        found=found,
+        session=session,
+        messages=[describe_message(one) for one in found.messages],
+        anchor=around,
+        lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
+        sources=sources,
+        wrote=pages.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
+        shown=receipts.list_receipts(caller, session=session.id, limit=_MOST_SHOWN).receipts,
+    )
+
+
+def describe_message(stored: StoredMessage) -> ShownMessage:
+    """Return a message as it is shown: cut where it is long, its calls on one line each."""
+    message = stored.message
+    text = message.display_text if message.role is not Role.ASSISTANT or not message.tool_calls else message.text
+    calls = tuple((call.name, one_line(str(call.arguments), width=400)) for call in message.tool_calls)
+    reasoning = message.reasoning if isinstance(message.reasoning, str) else ""
+    return ShownMessage(
+        stored,
+        message.role.value,
+        text[:MOST_CHARS],
+        len(text) > MOST_CHARS,
+        reasoning[:MOST_CHARS],
+        calls,
+        stored.state is State.COMPACTED,
+    )
+
+
+@router.get("/{name}/messages/{number}")
+def show_message(caller: Reader, name: Name, number: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
+    """Send one message as a whole, as plain text."""
+    del name
+    text = reading.read_message(caller, number).message.display_text
+    return Response(
+        text.encode("utf-8", "replace"),
+        media_type="text/plain; charset=utf-8",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+@router.post("/{name}/rename")
+def rename(caller: Writer, name: Name, title: Annotated[str, Form(max_length=500)]) -> Response:
+    """Give a session another title."""
+    before = reading.read_titles(caller, [name]).get(name, "")
+    done = sessions.rename_session(caller, name, title)
+    place = f"/sessions/{done.session_id}"
+    return go(place, Toast("Renamed.", f"{place}/rename", {"title": before}))
+
+
+@router.post("/{name}/archive")
+def archive(caller: Writer, name: Name, back: Annotated[str, Form()] = "") -> Response:
+    """Hide a conversation from the list, or show it again."""
+    done = sessions.archive_session(caller, name, archived=not back)
+    fields: Mapping[str, str] = {} if back else {"back": "1"}
+    said = "It is in the list again." if back else "Hidden from the list; search still finds it."
+    return go(f"/sessions/{name}", Toast(said, f"/sessions/{done.sessions[0]}/archive", fields))
+
+
+@router.post("/{name}/delete")
+def delete(caller: Writer, name: Name) -> Response:
+    """Move a conversation to the trash."""
+    done = sessions.delete_sessions(caller, [name])
+    said = f"Moved to the trash, where it stays for {done.restorable_days:g} days."
+    return go("/sessions", Toast(said, f"/sessions/{done.sessions[0]}/restore"))
+
+
+@router.post("/{name}/restore")
+def restore(caller: Writer, name: Name) -> Response:
+    """Restore a conversation from the trash."""
+    done = sessions.restore_session(caller, name)
+    return go(
+        f"/sessions/{done.sessions[0]}", Toast("Restored from the trash.", f"/sessions/{done.sessions[0]}/delete")
+    )

@@ -1,0 +1,259 @@
+"""The port of a source: its transcripts, what reading them yields, what it has besides, and the table of all sources.
+
+A new source is a class with the methods of `Source` in a module of its own, and one line in `SOURCES`. It reads and
+never writes; it never raises on a row that it does not know. `assets.py` describes what it has besides conversations.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from wellkept.core.errors import UsageError
+from wellkept.core.values import dataclass, field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from wellkept.core.ids import SourceName
+    from wellkept.core.messages import Link, Message, Origin, Usage
+    from wellkept.core.text import JSON
+    from wellkept.importers.assets import Asset
+
+
+class Unusable(UsageError):
+    """A transcript cannot be read: missing, no permission, of another user, or not a file."""
+
+
+class Kind(StrEnum):
+    """Who led a conversation."""
+
+    PERSON = "person"
+    HEADLESS = "headless"
+    """A program sent the prompts: `claude -p`, `codex exec`, an SDK."""
+    SUBAGENT = "subagent"
+    """Another agent sent the prompts; the session is linked to its parent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """What a source says about one conversation; yielded again when a fact changes."""
+
+    external_id: str
+    kind: Kind = Kind.PERSON
+    folder: str | None = None
+    """The working folder; its repository becomes the project."""
+    model: str | None = None
+    title: str | None = None
+    parent: str | None = None
+    """The external id of the conversation that this one was delegated by, forked from, or continues."""
+    link: Link | None = None
+    """How it is linked to its parent; without it a sub-agent is a delegate, any other a branch."""
+    metadata: Mapping[str, JSON] = field(default_factory=dict)
+    session_id: str | None = None
+    """The id that the session should have here; if there is such a session, messages are added to it."""
+    source: str | None = None
+    """Where the conversation came from before it was exported; without it, the name of the source."""
+    is_tree: bool = False
+    """Whether a message follows the one yielded before it: where that is not the newest stored one, a branch begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message. The external id is stable over forks, copies and later versions of the file."""
+
+    conversation: str
+    external_id: str
+    message: Message
+    timestamp: float
+    origin: Origin
+    token_count: int | None = None
+    turn: str | None = None
+    """The source's id of the turn that a person's message began, if it has one."""
+    provenance: SourceName | None = None
+    """Where the text came from, as far as the reader knows; what was read before is found from the messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """The person withdrew the last turns of a conversation, with everything after them."""
+
+    conversation: str
+    external_id: str
+    turns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """The tokens of one model call; the external id makes sure that it is counted once."""
+
+    conversation: str
+    external_id: str
+    model: str
+    usage: Usage
+    timestamp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that was left out, and why in one or two words."""
+
+    why: str
+    kind: str = ""
+    """What the source calls it, if the reader does not know it."""
+
+
+UNKNOWN = "unknown row"
+"""Why something was left out that no known version of a program writes."""
+_MOST_KIND_CHARS = 40
+
+
+def unknown(row: object = None, part: str = "row") -> Left:
+    """Return a row, or another part of a transcript, that the reader does not know, under its own name for its kind."""
+    fields = row if isinstance(row, dict) else {}
+    kind = next((fields[name] for name in ("type", "role", "kind") if isinstance(fields.get(name), str | int)), None)
+    return Left(UNKNOWN, part if kind is None else f"{part} {str(kind)[:_MOST_KIND_CHARS]!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be read, for the report: `where` names the file or record."""
+
+    where: str
+    what: str
+
+
+Item: TypeAlias = Conversation | Said | Withdrawn | Spent | Left | Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a transcript was read; everything before it is stored."""
+
+    offset: int = 0
+    check: str = ""
+    """A hash of the bytes before the offset; another one means that the file was rewritten."""
+    state: Mapping[str, JSON] = field(default_factory=dict)
+    """What the reader needs to know to continue from here."""
+
+
+START = Position()
+
+
+class Reading(Protocol):
+    """One transcript that is being read."""
+
+    was_rewritten: bool
+    """Whether the stored position was no longer valid, so that reading started over."""
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what the transcript holds after the position, in order."""
+        ...
+
+    def position(self) -> Position:
+        """Return the position after what was yielded so far."""
+        ...
+
+    def waiting_bytes(self) -> int:
+        """Return how much of the transcript lies after the position."""
+        ...
+
+    def close(self) -> None:
+        """Close the transcript."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An option of `kept import` that only some sources know, such as `--preset` of openclaw.
+
+    The command declares it in `cli/commands/imports.py`; a source that does not list it refuses it.
+    """
+
+    name: str
+    """Without the dashes: `preset`, `migrate-secrets`."""
+    choices: tuple[str, ...] = ()
+    """The values that are allowed; none means any text. A flag has the value `yes`."""
+    default: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a person asked of a source, for `Source.list_assets`."""
+
+    environ: Mapping[str, str]
+    home: Path
+    """The folder of kept's home, for documents that belong there."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """The options of the source by name; one that was not given has its default."""
+
+
+class Source(Protocol):
+    """One program, or one kind of export, whose conversations and memory can be imported."""
+
+    client: str
+    """Its name in commands; also the `source` of its sessions."""
+    options: tuple[Option, ...]
+
+    def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
+        """Return the folders or files in which the program keeps its history on this machine, existing or not.
+
+        Nothing for an export, which has no usual place: it needs `--source`.
+        """
+        ...
+
+    def list_transcripts(self, root: Path) -> list[Path]:
+        """Return the transcripts below a root, the oldest first.
+
+        A root may be one transcript, or an archive given with `--source export.zip`. An archive, like a database with
+        many conversations, is one transcript: `open` reads it in place and yields the items of all conversations in it.
+        """
+        ...
+
+    def list_related(self, path: Path) -> list[Path]:
+        """Return the transcripts of sub-agents that belong to this one."""
+        ...
+
+    def open(self, path: Path, position: Position) -> Reading:
+        """Open a transcript at a position; raise Unusable if it cannot be read, with the reason and a remedy."""
+        ...
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield what the source has besides transcripts, in an order that does not change; raise nothing.
+
+        Called for the list of what was found, for the preview and for the import, so it must be quick and read only.
+        """
+        ...
+
+
+SOURCES: Mapping[str, str] = {
+    "claude-code": "claude_code.ClaudeCode",
+    "codex": "codex.Codex",
+    "opencode": "opencode.Opencode",
+    "openclaw": "openclaw.OpenClaw",
+    "hermes": "hermes.Hermes",
+    "chatgpt": "chatgpt.ChatGpt",
+    "claude": "claude_export.ClaudeExport",
+    "gemini": "gemini.Gemini",
+    "cursor": "cursor.Cursor",
+    "cline": "cline.Cline",
+    "copilot": "copilot.Copilot",
+    "pi": "pi.Pi",
+    "droid": "droid.Droid",
+    "mcp-memory": "mcp_memory.McpMemory",
+    "jsonl": "kept_lines.KeptLines",
+}
+"""Every source by its name, in the order in which they are listed: module and class, loaded when it is used."""
+
+
+def find_source(name: str) -> Source | None:
+    """Return the source with this name, or None."""
+    from importlib import import_module
+
+    place = SOURCES.get(name)
+    if place is None:
+        return None
+    module, _, made = place.partition(".")
+    source: Source = getattr(import_module(f"wellkept.importers.{module}"), made)()
+    return source

@@ -1,0 +1,138 @@
+"""The messages of one conversation in order: private and machine text is left out, results find their calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from wellkept.core.messages import Message, Origin, Role, ToolCall
+from wellkept.importers.port import Item, Left, Said
+from wellkept.importers.wording import (
+    MOST_CHARS,
+    MOST_TOOL_CHARS,
+    OUR_RESULT,
+    PrivateSpans,
+    clean_answer,
+    clean_arguments,
+    clean_result,
+    is_our_tool,
+    join_texts,
+    remove_machine_blocks,
+    shorten,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from wellkept.core.text import JSON
+
+_CALLS_REMEMBERED = 64
+"""Calls whose results may still come; a call and its result are close together."""
+
+
+class Speech:
+    """What is known while the messages of one conversation are read in order."""
+
+    def __init__(self, conversation: str, state: Mapping[str, Any] | None = None, *, is_delegate: bool = False) -> None:
+        state = state or {}
+        self.conversation = conversation
+        self.moment = float(state.get("moment") or 0.0)
+        """The time of the last message that had one; messages without a time inherit it."""
+        self._is_delegate = is_delegate
+        """Whether another agent wrote the prompts."""
+        self._thoughts: list[str] = []
+        self._calls: list[tuple[str, str]] = [(str(one), str(name)) for one, name in state.get("calls") or ()]
+        self._private = PrivateSpans(is_open=bool(state.get("private")))
+        self._is_hidden = bool(state.get("hidden"))
+        """Whether the last prompt was private as a whole; its answer is then left out as well."""
+
+    def state(self) -> dict[str, JSON]:
+        """Return what a speech needs to know to continue."""
+        found: dict[str, JSON] = {
+            "moment": self.moment,
+            "calls": [[one, name] for one, name in self._calls[-_CALLS_REMEMBERED:]],
+            "private": self._private.is_open,
+            "hidden": self._is_hidden,
+        }
+        return {key: value for key, value in found.items() if value}
+
+    def at(self, moment: float | None) -> float:
+        """Return the time of a message: its own, or that of the message before it."""
+        self.moment = moment or self.moment
+        return self.moment
+
+    def prompt(self, external_id: str, text: str, moment: float | None, *, turn: str | None = None) -> Iterator[Item]:
+        """Yield what a person said, or why it is left out."""
+        when = self.at(moment)
+        self._thoughts.clear()
+        words = remove_machine_blocks(text).strip()
+        if not words:
+            yield Left("machine text" if text.strip() else "empty")
+            return
+        if not self._is_delegate:
+            words = self._private.remove(words).strip()
+            self._is_hidden = not words
+        if not words:
+            yield Left("private")
+            return
+        origin = Origin.SYNTHETIC if self._is_delegate else Origin.PERSON
+        message = Message(Role.USER, shorten(words, MOST_CHARS))
+        yield Said(self.conversation, external_id, message, when, origin, turn=turn)
+
+    def think(self, text: str) -> None:
+        """Keep a thought for the next answer."""
+        if text.strip():
+            self._thoughts.append(text.strip())
+
+    def answer(
+        self,
+        external_id: str,
+        text: str,
+        moment: float | None,
+        *,
+        calls: Sequence[tuple[str, str, Any]] = (),
+        tokens: int | None = None,
+    ) -> Iterator[Item]:
+        """Yield what the model said, with its thoughts and its tool calls as id, name and arguments."""
+        when = self.at(moment)
+        thoughts, self._thoughts = self._thoughts, []
+        if self._private.is_open or self._is_hidden:
+            yield Left("private")
+            return
+        words = clean_answer(text)
+        if not words and not calls:
+            yield Left("empty")
+            return
+        self._calls += [(one, name) for one, name, _ in calls]
+        del self._calls[:-_CALLS_REMEMBERED]
+        message = Message(
+            Role.ASSISTANT,
+            words,
+            tool_calls=tuple(ToolCall(one, name, clean_arguments(arguments)) for one, name, arguments in calls),
+            reasoning=shorten(clean_answer(join_texts(thoughts)), MOST_TOOL_CHARS) or None,
+        )
+        yield Said(self.conversation, external_id, message, when, Origin.MODEL, token_count=tokens)
+
+    def result(
+        self, external_id: str, text: str, moment: float | None, *, call: str | None = None, name: str | None = None
+    ) -> Iterator[Item]:
+        """Yield the result of a call: the named one, else the oldest open one of that name, else the oldest."""
+        when = self.at(moment)
+        if self._private.is_open or self._is_hidden:
+            yield Left("private")
+            return
+        found = next(
+            (one for one in self._calls if (call is not None and one[0] == call) or (call is None and one[1] == name)),
+            self._calls[0] if call is None and self._calls else None,
+        )
+        if found is not None:
+            self._calls.remove(found)
+        tool = name or (found[1] if found else None)
+        words = OUR_RESULT if is_our_tool(tool) else clean_result(text)
+        call_id = call or (found[0] if found else "")
+        yield Said(
+            self.conversation,
+            external_id,
+            Message(Role.TOOL, words, tool_call_id=call_id, tool_name=tool),
+            when,
+            Origin.TOOL,
+        )

@@ -1,0 +1,300 @@
+"""The eight tools: their descriptions for clients, and the operations that they call."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from wellkept import operations
+from wellkept.core.errors import KeptError, Reason, Refused
+from wellkept.core.text import JSON, dumps, one_line, resource_text
+
+if TYPE_CHECKING:
+    from wellkept.app import Caller
+
+log = logging.getLogger(__name__)
+
+MOST_TOKENS = 4_000
+MOST_TEXT_CHARS = 30_000
+"""Clients show 40,000 characters of a result whole; a longer skill is read in parts."""
+_MOST_ERROR_CHARS = 600
+
+Arguments: TypeAlias = Mapping[str, JSON]
+Answer: TypeAlias = Mapping[str, JSON] | str | Refused
+"""A JSON object, a plain text, or a refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One tool as clients see it."""
+
+    name: str
+    title: str
+    description: str
+    parameters: Mapping[str, JSON]
+    act: Callable[[Caller, Arguments, str], Answer]
+    reads_only: bool = False
+    destroys: bool = False
+    repeatable: bool = False
+    """Whether calling it again with the same arguments changes nothing more."""
+    is_always_loaded: bool = False
+    """Whether clients that load tools on demand load this one at the start."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the description for `tools/list`."""
+        value: dict[str, JSON] = {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.parameters,
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": self.reads_only,
+                "destructiveHint": self.destroys,
+                "idempotentHint": self.reads_only or self.repeatable,
+                "openWorldHint": False,
+            },
+        }
+        return {**value, "_meta": {"anthropic/alwaysLoad": True}} if self.is_always_loaded else value
+
+
+def describe(open_caller: Callable[[], Caller]) -> list[JSON]:
+    """Return all tools in the order in which models see them; a home that cannot be opened has no project."""
+    try:
+        has_project = operations.tools.has_project(open_caller())
+    except KeptError:
+        has_project = False
+    return [offer.as_json() for offer in _offers(has_project=has_project).values()]
+
+
+def call(open_caller: Callable[[], Caller], name: str, arguments: Arguments, *, client: str) -> dict[str, JSON]:
+    """Run a tool and return its result; a failure is a result with one line that says what to do."""
+    offer = _offers().get(name)
+    if offer is None:
+        return _failure(f"there is no tool {name[:80]!r}; next: use one of {', '.join(_offers())}")
+    unknown = operations.tools.find_unknown_argument(offer.parameters, arguments)
+    if unknown is not None:
+        return _result(unknown)
+    try:
+        answer = offer.act(open_caller(), arguments, known_client(client))
+    except KeptError as error:
+        return _failure(f"{error.message}; next: {error.remedy}" if error.remedy else error.message)
+    except Exception:  # tool call: an unforeseen failure must not end the server
+        log.exception("the tool %s failed", name)
+        return _failure("an internal error; next: go on without it, and see logs/kept.log in the home")
+    return _result(answer)
+
+
+def _result(answer: Answer) -> dict[str, JSON]:
+    if isinstance(answer, str):
+        return {"content": [{"type": "text", "text": answer}], "isError": False}
+    value = answer.as_json() if isinstance(answer, Refused) else answer
+    if value.get("success") is False and not set(value) - {"success", "error", "reason", "remedy", "done"}:
+        remedy = value.get("remedy")
+        error = str(value.get("error"))
+        return _failure(f"{error.rstrip('.')}; next: {remedy}" if remedy else error)
+    text = dumps(value)
+    return {
+        "content": [{"type": "text", "text": text}],
+        # some clients show the model only this, others only the text: both contain the whole answer
+        "structuredContent": value,
+        "isError": value.get("success") is False,
+    }
+
+
+def _failure(text: str) -> dict[str, JSON]:
+    return {"content": [{"type": "text", "text": one_line(text, width=_MOST_ERROR_CHARS)}], "isError": True}
+
+
+_CLIENTS = {"claude-ai": "claude-desktop", "claude": "claude-code", "codex": "codex", "opencode": "opencode",
+            "gemini": "gemini", "cursor": "cursor", "visual studio code": "vscode", "vscode": "vscode"}  # fmt: skip
+"""The beginnings of the names that clients send, and their names in `kept connect`."""
+
+
+def known_client(name: str) -> str:
+    """Return the name of a client as `kept connect` writes it, or its own on one line."""
+    folded = name.strip().casefold()
+    known = next((ours for theirs, ours in _CLIENTS.items() if folded.startswith(theirs)), None)
+    return known or one_line(name, width=40) or "mcp"
+
+
+# the tools
+
+
+def _agent_tool(name: str) -> Callable[[Caller, Arguments, str], Answer]:
+    """Return a tool of kept's own agent."""
+
+    def act(caller: Caller, arguments: Arguments, client: str) -> Answer:
+        return operations.tools.run_shared_tool(caller, name, arguments, client=client)
+
+    return act
+
+
+def _list_skills(caller: Caller, arguments: Arguments, client: str) -> Answer:
+    """Return as many skills as fit the budget."""
+    from wellkept.sessions.recall import tokens
+
+    found = operations.tools.run_shared_tool(caller, "skills_list", arguments, client=client)
+    if isinstance(found, Refused) or found.get("success") is False:
+        return found
+    rows = list(cast("list[JSON]", found["skills"]))
+    value = dict(found)
+    while len(rows) > 1 and tokens(dumps(value)) > MOST_TOKENS:
+        rows = rows[: len(rows) * 3 // 4]
+        hint = f"{found['total']} in all: narrow it with query or category. Load one with skill_view(name)."
+        value |= {"skills": rows, "count": len(rows), "hint": hint}
+    return value
+
+
+def _view_skill(caller: Caller, arguments: Arguments, client: str) -> Answer:
+    """Return a skill, or one of its files, as plain text; a long one in parts."""
+    asked = {name: value for name, value in arguments.items() if name != "offset"}
+    offset = arguments.get("offset") or 0
+    if not isinstance(offset, int) or offset < 0:
+        return Refused(Reason.INVALID, "offset must be a whole number", "take it from the end of the part before")
+    found = operations.tools.run_shared_tool(caller, "skill_view", asked, client=client)
+    if isinstance(found, Refused) or found.get("success") is False or not isinstance(found.get("content"), str):
+        return found
+    text = str(found["content"])
+    part, rest = text[offset : offset + MOST_TEXT_CHARS], max(0, len(text) - offset - MOST_TEXT_CHARS)
+    more = f"\n\n[{rest} characters more: call again with offset {offset + MOST_TEXT_CHARS}]" if rest else ""
+    return f"{part}{more}{_notes(found) if not offset else ''}"
+
+
+def _notes(found: Mapping[str, JSON]) -> str:
+    """Return what a model must know besides the text: version, folder, files, missing requirements, warnings."""
+    linked, ready = found.get("linked_files"), found.get("readiness")
+    files = [name for group in linked.values() for name in group] if isinstance(linked, dict) else []
+    missing = ""
+    if isinstance(ready, dict) and not ready.get("ready"):
+        names = [*ready.get("missing_environment_variables", ()), *ready.get("missing_commands", ())]
+        missing = ", ".join(str(one) for one in names)
+    warnings = found.get("warnings")
+    lines = {
+        "skill": f"{found['name']} {found.get('version', '')}".strip(),
+        "folder": found.get("path"),
+        "files": ", ".join(str(name) for name in files),
+        "missing here": missing,
+        "warnings": "; ".join(str(one) for one in warnings) if isinstance(warnings, list) else "",
+    }
+    return "\n\n---\n" + "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
+
+
+def _read_memory(caller: Caller, arguments: Arguments, client: str) -> Answer:
+    from wellkept.mcp_server.resources import page_text
+
+    target = arguments.get("target")
+    if target not in (None, "", "memory", "user", "project", "all"):
+        return Refused(Reason.INVALID, f"target is {str(target)[:40]!r}", "use memory, user, or leave it out for both")
+    return page_text(caller, None if target in (None, "", "all") else str(target), client=client)
+
+
+def _remember_turn(caller: Caller, arguments: Arguments, client: str) -> Answer:
+    texts: dict[str, str] = {}
+    for name in ("session", "user", "assistant", "key", "project"):
+        value = arguments.get(name)
+        if value is not None and not isinstance(value, str):
+            return Refused(Reason.INVALID, f"{name} must be a text", f"give {name} as one string")
+        texts[name] = (value or "").strip()
+    if not texts["session"] or not texts["user"]:
+        return Refused(Reason.INVALID, "session and user must not be empty", "give the conversation's id and the text")
+    done = operations.capture.capture_turn(
+        caller,
+        client,
+        session=texts["session"],
+        turn=texts["key"] or None,
+        project=texts["project"] or None,
+        prompt=texts["user"],
+        answer=texts["assistant"],
+        is_reported=True,
+    )
+    if isinstance(done, Refused):
+        return done
+    return {"success": True, "session_id": done.session_id, "stored": done.added, "left_out": dict(done.left)}
+
+
+def _forget(caller: Caller, arguments: Arguments, client: str) -> Answer:
+    texts: dict[str, str | None] = {}
+    for name in ("session_id", "query"):
+        value = arguments.get(name)
+        if value is not None and not isinstance(value, str):
+            return Refused(Reason.INVALID, f"{name} must be a text", f"give {name} as one string")
+        texts[name] = value.strip() or None if isinstance(value, str) else None
+    done = operations.forget_requests.request_forget(
+        caller, session=texts["session_id"], query=texts["query"], origin=client
+    )
+    return done if isinstance(done, Refused) else done.as_json()
+
+
+def _text(description: str) -> dict[str, JSON]:
+    return {"type": "string", "description": description}
+
+
+def _object(properties: Mapping[str, JSON], *required: str) -> dict[str, JSON]:
+    return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
+
+
+@cache
+def _offers(*, has_project: bool = False) -> dict[str, Offer]:
+    memory, search, listing, viewing, managing = operations.tools.list_shared_tools(has_project=has_project)
+    pages: list[JSON] = ["memory", "user", *(["project"] if has_project else []), "all"]
+    view_properties = cast("Mapping[str, JSON]", viewing.parameters["properties"])
+    offset: JSON = {"type": "integer", "minimum": 0, "description": "Where to go on in a long text."}
+    offers = [
+        Offer(
+            "memory", "Remember: save preferences and facts", memory.description, memory.parameters,
+            _agent_tool("memory"), is_always_loaded=True,
+        ),
+        Offer(
+            "memory_read", "Read the memory pages", _description("memory_read"),
+            _object({"target": {"type": "string", "enum": pages,
+                                "description": "One page; all without it." if has_project else
+                                "One page; both without it."}}),
+            _read_memory, reads_only=True,
+        ),
+        Offer(
+            "session_search", "Search past conversations and history", search.description, search.parameters,
+            _agent_tool("session_search"), reads_only=True, is_always_loaded=True,
+        ),
+        Offer("skills_list", "List skills (procedures)", listing.description, listing.parameters, _list_skills,
+              reads_only=True),
+        Offer(
+            "skill_view", "Load a skill", viewing.description,
+            {**viewing.parameters, "properties": {**view_properties, "offset": offset}},
+            _view_skill, reads_only=True,
+        ),
+        Offer("skill_manage", "Create or change a skill", managing.description, managing.parameters,
+              _agent_tool("skill_manage"), destroys=True),
+        Offer(
+            "remember_turn", "Store a turn of this conversation", _description("remember_turn"),
+            _object(
+                {
+                    "session": _text("An id of this conversation, the same in every call."),
+                    "user": _text("What the user said, word for word."),
+                    "assistant": _text("What you answered."),
+                    "key": _text("An id of this turn; without it, the same texts are the same turn."),
+                    "project": _text("The folder of the project."),
+                },
+                "session", "user",
+            ),
+            _remember_turn, repeatable=True,
+        ),
+        Offer(
+            "forget", "Ask to forget permanently", _description("forget"),
+            _object(
+                {
+                    "session_id": _text("The conversation to forget."),
+                    "query": _text("Exact words: every message and entry that contains them is removed."),
+                }
+            ),
+            _forget, destroys=True, repeatable=True,
+        ),
+    ]  # fmt: skip
+    return {offer.name: offer for offer in offers}
+
+
+def _description(name: str) -> str:
+    return resource_text("wellkept.mcp_server", "texts", f"{name}.md").strip()

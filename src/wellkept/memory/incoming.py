@@ -1,0 +1,207 @@
+"""Texts from elsewhere merged into a page: what is added, replaced, archived or left out, and undoing all of it."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+
+from wellkept.core.errors import Reason, Refused
+from wellkept.memory.edits import Author, Change, EditRecord, Step, Target, undone_ids
+from wellkept.memory.history import History
+from wellkept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, preview
+from wellkept.memory.store import MemoryStore, check_text
+
+
+class Fate(StrEnum):
+    """What happened to a text."""
+
+    ADDED = "added"
+    REPLACED = "replaced"
+    """It took the place of an entry that the same source wrote earlier."""
+    PRESENT = "present"
+    """The page or its archive has it already."""
+    ARCHIVED = "archived"
+    """It does not fit the page, or is not meant for it, and can be found in the archive."""
+    HELD = "held"
+    """The scanner holds it for a person's approval."""
+    BLOCKED = "blocked"
+    """The scanner refuses it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A text that is to be merged."""
+
+    text: str
+    replaces: str | None = None
+    """The entry that the source wrote earlier and has changed since."""
+    is_archive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """The page after a merge, and what happened to each text, in their order."""
+
+    change: Change
+    fates: tuple[Fate, ...]
+
+
+def tidy(text: str) -> str | None:
+    """Return a text as an entry can hold it, without control characters and delimiter lines; None if it is empty."""
+    entry = clean(DELIMITER_LINE.sub("", CONTROL.sub("", text.replace("\r\n", "\n"))))
+    return entry if isinstance(entry, str) else None
+
+
+def check_texts(store: MemoryStore, target: Target, texts: Sequence[str]) -> dict[str, Refused]:
+    """Return the texts that the scanner refuses; rules that a person once allowed for a text stay allowed."""
+    found = {}
+    for text in dict.fromkeys(texts):
+        refused = check_text(text)
+        if refused is not None and refused.reason is Reason.HELD:
+            refused = check_text(text, store.allowed_rules(target, text))
+        if refused is not None:
+            found[text] = refused
+    return found
+
+
+def merge(
+    page: Page,
+    incoming: Sequence[Incoming],
+    *,
+    dropped: Sequence[str] = (),
+    refused: Mapping[str, Refused],
+    archived: Collection[str],
+) -> Merged:
+    """Return the page with every text that fits; no entry that was there before gives way.
+
+    `dropped` are entries that the source wrote earlier and no longer has; `archived` is what the archive holds.
+    """
+    draft = _Draft(list(page.entries), page.limit, set(archived))
+    for entry in dropped:
+        draft.remove(entry)
+    fates = []
+    for one in incoming:
+        problem = refused.get(one.text)
+        if problem is not None:
+            fates.append(Fate.HELD if problem.reason is Reason.HELD else Fate.BLOCKED)
+        else:
+            fates.append(draft.take(one))
+    return Merged(Change(tuple(draft.entries), tuple(draft.steps), "Imported.", is_only_copy=True), tuple(fates))
+
+
+class _Draft:
+    """A page that is being changed."""
+
+    def __init__(self, entries: list[str], limit: int, archived: set[str]) -> None:
+        self.entries = entries
+        self.steps: list[Step] = []
+        self._limit = limit
+        self._archived = archived
+        self._size = len(ENTRY_DELIMITER.join(entries))
+
+    def take(self, one: Incoming) -> Fate:
+        """Put a text where it belongs."""
+        if one.text in self.entries:
+            return Fate.PRESENT
+        if one.replaces in self.entries and self._size + len(one.text) - len(one.replaces or "") <= self._limit:
+            place = self.entries.index(one.replaces or "")
+            self._size += len(one.text) - len(one.replaces or "")
+            self.entries[place] = one.text
+            self.steps.append(Step("replace", one.replaces, one.text, place))
+            return Fate.REPLACED
+        if one.replaces is not None:
+            self.remove(one.replaces)  # the outdated text must go even if the new one is too long for the page
+        room = len(ENTRY_DELIMITER) if self.entries else 0
+        if not one.is_archive and self._size + room + len(one.text) <= self._limit:
+            self._size += room + len(one.text)
+            self.entries.append(one.text)
+            self.steps.append(Step("add", None, one.text, len(self.entries) - 1))
+            return Fate.ADDED
+        if one.text in self._archived:
+            return Fate.PRESENT
+        self._archived.add(one.text)
+        self.steps.append(Step("archive", one.text, None, -1))
+        return Fate.ARCHIVED
+
+    def remove(self, entry: str) -> None:
+        """Remove an entry if it is there."""
+        if entry in self.entries:
+            place = self.entries.index(entry)
+            del self.entries[place]
+            self.steps.append(Step("remove", entry, None, place))
+            self._size = len(ENTRY_DELIMITER.join(self.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class UndoneGroup:
+    """What undoing a group did on the pages of one store."""
+
+    undone: int
+    kept: tuple[str, ...]
+    """Previews of the entries that were changed since, and stay."""
+
+
+def _list_undoable(store: MemoryStore, group_id: str) -> dict[Target, list[EditRecord]]:
+    """Return the rows of a group that are not undone, by page."""
+    rows = History(store).rows()  # without the write of an undo that was killed before it reached the page
+    gone = undone_ids(rows)
+    open_rows = [row for row in rows if row.group_id == group_id and row.id not in gone and not row.is_damaged]
+    return {
+        target: chosen for target in store.targets if (chosen := [row for row in open_rows if row.target is target])
+    }
+
+
+def undo_group(store: MemoryStore, group_id: str) -> UndoneGroup | Refused:
+    """Undo each edit of a group on its own, unless its entry was changed since."""
+    undone, kept = 0, list[str]()
+    for target, rows in _list_undoable(store, group_id).items():
+        left: list[str] = []
+        outcome = store.write(target, partial(_reverse_each, rows, left=left), Author(origin="undo"))
+        if isinstance(outcome, Refused):
+            return outcome
+        undone += len(rows) - len(left)
+        kept += left
+    return UndoneGroup(undone, tuple(kept))
+
+
+def count_reversible(store: MemoryStore, group_id: str) -> UndoneGroup:
+    """Return what `undo_group` would do."""
+    undone, kept = 0, list[str]()
+    for target, rows in _list_undoable(store, group_id).items():
+        left: list[str] = []
+        _reverse_each(rows, store.page(target), left=left)
+        undone += len(rows) - len(left)
+        kept += left
+    return UndoneGroup(undone, tuple(kept))
+
+
+def _reverse_each(rows: Sequence[EditRecord], page: Page, *, left: list[str]) -> Change:
+    entries, steps, undoes = page.entries, list[Step](), []
+    left.clear()
+    for row in reversed(rows):
+        if row.step.is_forgotten:
+            left += [preview(text) for text in [row.step.after] if text]  # what it replaced cannot come back
+            continue
+        step = row.step.inverse()
+        following = step.apply(entries)
+        if following is None or (step.action != "archive" and not page.fits(following)):
+            left.append(preview(row.step.after or row.step.before or ""))
+            continue
+        entries = following
+        steps.append(step)
+        undoes.append(row.id)
+    return Change(entries, tuple(steps), "The import was undone.", undoes=tuple(undoes))
+
+
+def merge_into(
+    store: MemoryStore, target: Target, decide: Callable[[Page], Merged], author: Author
+) -> Merged | Refused:
+    """Merge into the page as it is under its lock; refused where the page cannot be trusted."""
+    done: list[Merged] = []
+
+    def change(page: Page) -> Change:
+        done.append(decide(page))
+        return done[-1].change
+
+    outcome = store.write(target, change, author)
+    return outcome if isinstance(outcome, Refused) else done[-1]

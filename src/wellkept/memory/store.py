@@ -1,0 +1,434 @@
+"""Curated memory of one user: two pages and one per project, frozen for a session and written durably."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import Reason, Refused, StorageError, Unreadable
+from wellkept.core.ids import OWNER, LedgerId, UserId
+from wellkept.core.ports import ignore
+from wellkept.core.text import JSON
+from wellkept.core.values import dataclass, field, replace
+from wellkept.memory.edits import (
+    PERSON,
+    Add,
+    Author,
+    Change,
+    Edit,
+    Replace,
+    Step,
+    Target,
+    find_unverified,
+    replay,
+    undone_ids,
+)
+from wellkept.memory.page import (
+    Page,
+    apply_edits,
+    clean,
+    find_verdict,
+    page_hash,
+    preview,
+    refuse_batch,
+    refuse_too_long,
+)
+from wellkept.memory.settings import MemorySettings
+from wellkept.memory.snapshot import mask_threats, render
+from wellkept.memory.writer import Decide, PageWriter, WrittenPage, find_outside
+
+if TYPE_CHECKING:
+    from wellkept.core.ids import SourceName
+    from wellkept.core.ports import Clock, EventSink
+    from wellkept.memory.ports import Ledger, Pages
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An accepted edit: the state of the page after it, and the message for the answer."""
+
+    target: Target
+    message: str
+    entry_count: int
+    used_chars: int
+    char_limit: int
+    ledger_ids: tuple[LedgerId, ...] = ()
+    note: str = ""
+    change: Change = field(default_factory=lambda: Change((), ()))
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcome as commands print it with --json."""
+        return {
+            "success": True,
+            "target": self.target.value,
+            "message": self.message,
+            "entry_count": self.entry_count,
+            "used_chars": self.used_chars,
+            "char_limit": self.char_limit,
+            "ledger_ids": list(self.ledger_ids),
+            "note": self.note,
+        }
+
+
+_SWITCHES = {
+    Target.MEMORY: "memory_enabled",
+    Target.USER: "user_profile_enabled",
+    Target.PROJECT: "memory_enabled",
+}
+"""The setting that switches a page off; that of a project is also off without the page `memory`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """Where the pages of one user are kept, and the ledger of their edits."""
+
+    pages: "Pages"
+    ledger: "Ledger"
+
+
+class MemoryStore:
+    """The two pages of one user, in that user's folder or in another storage. Everything else has a default."""
+
+    def __init__(
+        self,
+        storage: Path | str | Storage,
+        settings: MemorySettings | None = None,
+        *,
+        user: UserId = OWNER,
+        project: str | None = None,
+        clock: "Clock | None" = None,
+        sink: "EventSink" = ignore,
+    ) -> None:
+        self.project = project
+        """The folder of the project's page; None where no project is known."""
+        self.user = user
+        self.settings = settings or MemorySettings()
+        self.clock = clock or SystemClock()
+        self.sink = sink
+        opened = _open_folder(Path(storage), user) if isinstance(storage, Path | str) else storage
+        self._opened = opened
+        self.pages, self.ledger = opened.pages, opened.ledger
+        if project is not None:
+            self.pages, self.ledger = opened.pages.for_project(project), opened.ledger.for_project(project)
+        self._frozen: Mapping[Target, str | None] | None = None
+        self._writer = PageWriter(
+            self.pages, self.ledger, clock=self.clock, sink=sink, timeout_seconds=self.settings.lock_timeout_seconds
+        )
+
+    def close(self) -> None:
+        """Close the ledger; the next use opens it again."""
+        self._opened.ledger.close()
+
+    def for_project(self, project: str | None) -> "MemoryStore":
+        """Return the same memory with the page of another project, given by its folder; closing one closes all."""
+        if project == self.project:
+            return self
+        return MemoryStore(
+            self._opened, self.settings, user=self.user, project=project, clock=self.clock, sink=self.sink
+        )
+
+    def projects(self) -> "list[MemoryStore]":
+        """Return this memory once for each project that has a page."""
+        return [self.for_project(project) for project in self.pages.projects()]
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Return the pages that there are here: that of the project only where one is known."""
+        return tuple(Target) if self.project is not None else (Target.MEMORY, Target.USER)
+
+    def is_enabled(self, target: Target) -> bool:
+        """Whether this page is here and the settings enable it."""
+        match target:
+            case Target.MEMORY:
+                return self.settings.memory_enabled
+            case Target.USER:
+                return self.settings.user_profile_enabled
+            case Target.PROJECT:
+                return self.project is not None and self.settings.project_pages and self.settings.memory_enabled
+
+    def limit(self, target: Target) -> int:
+        """Return how many characters this page may contain."""
+        match target:
+            case Target.MEMORY:
+                return self.settings.memory_char_limit
+            case Target.USER:
+                return self.settings.user_char_limit
+            case Target.PROJECT:
+                return self.settings.project_char_limit
+
+    def page(self, target: Target | str) -> Page:
+        """Return the page as it is stored now; raises Unreadable when it cannot be read."""
+        target = Target(target)
+        return Page(self.pages.read(target).entries, self.limit(target))
+
+    def entries(self, target: Target | str) -> list[str]:
+        """Return the live entries of a page."""
+        return list(self.page(target).entries)
+
+    def mask(self, target: Target, entries: Sequence[str], *, is_page: bool = False) -> list[str]:
+        """Return texts of a page as a model may see them: threats as a marker, unverified entries with their source.
+
+        `is_page` means that they are all of the page as it is now, so that the ledger must know each of them.
+        """
+        return mask_threats(
+            entries,
+            partial(self.allowed_rules, target),
+            unverified=self.list_unverified(target, entries if is_page else ()),
+            clean=partial(self._read_clean, target),
+        )
+
+    def list_unverified(self, target: Target, entries: Sequence[str] | None = None) -> "Mapping[str, SourceName]":
+        """Return the entries of a page that came from a source and that no person confirmed, each with its source.
+
+        `entries` are those of the page, if the caller has read it; without any, the ledger alone is asked.
+        """
+        if self.settings.untrusted == "allow" or target not in self.targets:
+            return {}
+        try:
+            known = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+            live = self.pages.read(target).entries if entries is None else tuple(entries)
+            return {**known, **self._find_unrecorded(target, live)}
+        except StorageError:
+            return {}
+
+    def _find_unrecorded(self, target: Target, entries: tuple[str, ...]) -> "Mapping[str, SourceName]":
+        """Return the entries that were put on a page without kept since the last write."""
+        newest = self.ledger.newest(target) if entries else None
+        if not entries or page_hash(entries) == (newest.page_after if newest is not None else ""):
+            return {}
+        return find_outside(target, replay(self.ledger.rows(target)), entries) if self.ledger.is_watched() else {}
+
+    def record_outside_edits(self) -> None:
+        """Record what was changed on the pages without kept; the first time, take them as the person's own set-up."""
+        is_watched = self.ledger.is_watched()
+        stores = [self] if is_watched else [self, *self.projects()]
+        for store in stores:
+            for target in store.targets:
+                store._record_page(target)  # noqa: SLF001 - the same memory, of another project
+        if not is_watched:
+            self.ledger.watch()
+
+    def _record_page(self, target: Target) -> None:
+        newest = self.ledger.newest(target)
+        if page_hash(self.pages.read(target).entries) != (newest.page_after if newest is not None else page_hash(())):
+            self._writer.record_outside_edits(target)
+
+    def _read_clean(self, target: Target) -> Collection[bytes]:
+        """Return the digests of entries in which the scanner found nothing when they were written."""
+        try:
+            return self.ledger.clean_entries(target)
+        except StorageError:
+            return ()
+
+    def load(self) -> Mapping[Target, str | None]:
+        """Read the pages and freeze their blocks until the next call."""
+        with suppress(StorageError):  # a home that cannot be written can still be read
+            self.pages.prepare()
+            self.record_outside_edits()
+        self._frozen = {target: self._render(target) for target in self.targets}
+        return self._frozen
+
+    def render_snapshot(self, target: Target | str) -> str | None:
+        """Return the frozen block of a page, None when it has none; loads the pages first if necessary."""
+        frozen = self._frozen if self._frozen is not None else self.load()
+        return frozen.get(Target(target))
+
+    def _render(self, target: Target) -> str | None:
+        if not self.is_enabled(target):
+            return None
+        try:
+            page = self.page(target)
+        except Unreadable as error:
+            from wellkept.core.events import Warned
+
+            self.sink(Warned(f"the prompt does not contain this page: {error.message}", error.remedy))
+            return None
+        return render(target, page, self.mask(target, page.entries, is_page=True))
+
+    def allowed_rules(self, target: Target, entry: str) -> frozenset[str]:
+        """Return the scanner rules that a person allowed for this entry and did not undo."""
+        try:
+            rows = self.ledger.rows(target)
+        except StorageError:
+            return frozenset()
+        gone = undone_ids(rows)
+        return frozenset[str]().union(*(row.allowed for row in rows if row.step.after == entry and row.id not in gone))
+
+    def apply(self, target: Target | str, edit: Edit, author: Author | None = None) -> Outcome | Refused:
+        """Apply one edit."""
+        return self.apply_all(target, (edit,), author)
+
+    def apply_all(self, target: Target | str, edits: Sequence[Edit], author: Author | None = None) -> Outcome | Refused:
+        """Apply all edits or none; the size is checked on the final state only."""
+        target, author = Target(target), author or Author()
+        refused = self.check(target, edits, author)
+        if refused is not None:
+            return refused
+
+        def decide(page: Page) -> Change | Refused:
+            change = self._change(target, page, edits)
+            if isinstance(change, Refused) or change.steps:
+                return change
+            return self._vouch(target, page, edits, author) or change
+
+        return self.write(target, decide, author)
+
+    def dry_run(self, target: Target, edits: Sequence[Edit], author: Author) -> Outcome | Refused:
+        """Return what `apply_all` would do to the page as it is now; writes nothing."""
+        change = self.check(target, edits, author) or self._change(target, self.page(target), edits)
+        if isinstance(change, Refused):
+            return self._mask_matches(target, change)
+        return self._outcome(target, WrittenPage(Page(change.entries, self.limit(target)), change, ()))
+
+    def _change(self, target: Target, page: Page, edits: Sequence[Edit]) -> Change | Refused:
+        oldest_first = partial(self._sort_oldest_first, target) if self.settings.overflow == "archive" else None
+        return apply_edits(page, edits, oldest_first=oldest_first)
+
+    def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
+        """Return the change that records a person's permission or confirmation for entries already on the page.
+
+        The rows remove and re-add the entry, so that undo takes the permission back as well.
+        """
+        texts = [clean(edit.text) for edit in edits if isinstance(edit, Add | Replace)]
+        unverified = self.list_unverified(target) if author.origin in PERSON else {}
+        steps = [
+            step
+            for entry in texts
+            if isinstance(entry, str) and (entry in unverified or not author.allow <= self.allowed_rules(target, entry))
+            for place in [page.entries.index(entry)]
+            for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
+        ]
+        message = f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."
+        return Change(page.entries, tuple(steps), message if author.allow else "Confirmed.") if steps else None
+
+    def write(self, target: Target, decide: Decide, author: Author, *, repair: bool = False) -> Outcome | Refused:
+        """Run the write cycle with a decision of the caller (undo, repair, restore)."""
+        if not repair:
+            with suppress(StorageError):  # the write itself reports what is wrong with the ledger
+                if not self.ledger.is_watched():
+                    self.record_outside_edits()
+        result = self._writer.write(target, self.limit(target), decide, author=author, repair=repair)
+        if isinstance(result, Refused):
+            return self._mask_matches(target, result)
+        return self._outcome(target, result)
+
+    def archive(self, target: Target, texts: Sequence[str], author: Author) -> Outcome | Refused:
+        """Store texts in the archive of a page without putting them on it."""
+        steps = tuple(Step("archive", text, None, -1) for text in texts)
+        return self.write(target, lambda page: Change(page.entries, steps, "Archived.", is_only_copy=True), author)
+
+    def _outcome(self, target: Target, written: WrittenPage) -> Outcome:
+        displaced = [step.before or "" for step in written.change.overflow]
+        moved = [preview(text) for text in self.mask(target, displaced)] if displaced else []
+        return Outcome(
+            target=target,
+            message=written.change.message,
+            entry_count=len(written.page.entries),
+            used_chars=len(written.page.text),
+            char_limit=written.page.limit,
+            ledger_ids=written.ledger_ids,
+            note=f"Moved to the archive to make room: {'; '.join(moved)}" if moved else written.warning,
+            change=written.change,
+        )
+
+    def _mask_matches(self, target: Target, refused: Refused) -> Refused:
+        """Return the refusal with masked previews: a poisoned entry must not reach a model through an error."""
+        matches = refused.detail.get("matches")
+        if not isinstance(matches, list):
+            return refused
+        live = self.page(target).entries
+        shown = {preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)}
+        return replace(
+            refused, detail={**refused.detail, "matches": [shown.get(str(match), match) for match in matches]}
+        )
+
+    def check(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:
+        """Return why these edits are refused whatever the page contains: it is disabled, or a text is invalid."""
+        if not self.is_enabled(target):
+            return self._refuse_disabled(target)
+        for number, edit in enumerate(edits, start=1):
+            refused = self._check_edit(target, edit, author, is_last=number == len(edits))
+            if refused is not None:
+                return refuse_batch(refused, number, len(edits), reason=refused.reason)
+        return None
+
+    def _refuse_disabled(self, target: Target) -> Refused:
+        if target is Target.PROJECT and self.project is None and self.settings.project_pages:
+            remedy = "work in the folder of a project, or use the page 'memory'"
+            return Refused(Reason.DISABLED, "There is no project here.", remedy)
+        is_project = target is Target.PROJECT and self.settings.memory_enabled
+        setting = "project_pages" if is_project else _SWITCHES[target]
+        remedy = f"`kept config set memory.{setting} true` (run by the user) switches it on; do not retry before that."
+        return Refused(Reason.DISABLED, f"The page '{target}' is disabled.", remedy)
+
+    def _check_edit(self, target: Target, edit: Edit, author: Author, *, is_last: bool) -> Refused | None:
+        if not isinstance(edit, Add | Replace):
+            return None
+        entry = clean(edit.text)
+        if isinstance(entry, Refused):
+            return entry
+        # before the scan, so that megabytes are not scanned; an earlier step of a batch may be replaced by a later one
+        if is_last and len(entry) > self.limit(target) and len(entry) > len((page := self.page(target)).text):
+            return refuse_too_long(page, entry)
+        return check_text(entry, author.allow)
+
+    def _sort_oldest_first(self, target: Target, entries: Sequence[str]) -> list[str]:
+        """Return `entries` by their last change; those unknown to the ledger come first."""
+        try:
+            return sorted(entries, key=lambda entry: self.ledger.last_change(target, entry))
+        except StorageError:
+            return list(entries)
+
+
+def _open_folder(folder: Path, user: UserId) -> Storage:
+    from wellkept.memory.ledger import SqliteLedger
+    from wellkept.memory.writer import FilePages
+
+    return Storage(FilePages(folder), SqliteLedger(folder / "ledger.db", user=user))
+
+
+def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
+    """Return why the scanner refuses a text, None when only rules in `allow` match."""
+    verdict = find_verdict(text, allow)
+    if verdict.verdict == "clean":
+        return None
+    rules: list[str] = sorted({finding.rule for finding in verdict.findings})
+    named = ", ".join(
+        f"{finding.rule} ({finding.detail})" if finding.detail else finding.rule for finding in verdict.findings
+    )
+    if verdict.blocked:
+        return Refused(
+            Reason.BLOCKED,
+            f"The content matches threat rules: {named}.",
+            "Do not store it. State the bare fact without instructions, secrets or hidden characters.",
+            {"rules": rules},
+        )
+    return Refused(
+        Reason.HELD,
+        f"The content looks like an order or a risk, not a fact: {named}.",
+        "Rephrase it as a declarative fact, or leave it to the user's approval.",
+        {"rules": rules},
+    )
+
+
+def rules_in(refused: Refused) -> frozenset[str]:
+    """Return the scanner rules that a refusal names."""
+    rules = refused.detail.get("rules", ())
+    return frozenset(str(rule) for rule in rules) if isinstance(rules, list | tuple) else frozenset()
+
+
+def rules_to_approve(texts: Iterable[str]) -> frozenset[str] | Refused:
+    """Return the rules that hold these texts, or the refusal of a text that is blocked.
+
+    A person's approval lets held texts pass; it never lets a blocked one pass.
+    """
+    rules: frozenset[str] = frozenset()
+    for text in texts:
+        refused = check_text(text)
+        if refused is not None and refused.reason is Reason.BLOCKED:
+            return refused
+        if refused is not None:
+            rules |= rules_in(refused)
+    return rules

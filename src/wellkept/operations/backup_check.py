@@ -1,0 +1,77 @@
+"""The check of copied databases: what a backup, or the archive of one, holds of them that is not as it was written."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wellkept.core.errors import KeptError
+from wellkept.storage.archive import HOME
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from wellkept.app.caller import Caller
+
+_SESSIONS = frozenset({"state.db", "kept.db"})
+_LEDGER = "ledger.db"
+_FACTS = "holographic.db"
+_MOST_SHOWN = 5
+
+
+def is_checked(name: str) -> bool:
+    """Whether a file of an archive is one of our databases."""
+    return Path(name).name in {*_SESSIONS, _LEDGER, _FACTS} and name.startswith(HOME)
+
+
+def find_damage(files: Mapping[str, Path]) -> list[str]:
+    """Return what is damaged in the databases among these copies, given by their name in the archive.
+
+    Pages and rows are compared with their checksums. Derived data is not looked at: it can be rebuilt.
+    """
+    return [
+        f"{name.removeprefix(HOME)}: {problem.replace(repr(str(path)), 'the file')}"
+        for name, path in sorted(files.items())
+        if is_checked(name)
+        for problem in _shorten(_check(Path(name).name, path))
+    ]
+
+
+def _check(name: str, path: Path) -> list[str]:
+    from wellkept.storage.maintenance import check_pages
+
+    try:
+        problems = check_pages(path)
+        if not problems and name in _SESSIONS:
+            from wellkept.app.store_care import check_copied_store
+
+            return check_copied_store(path)
+        if not problems and name == _LEDGER:
+            from wellkept.memory.ledger import check_copied_ledger
+
+            return check_copied_ledger(path)
+    except KeptError as error:
+        return [error.message]
+    return problems
+
+
+def _shorten(problems: list[str]) -> list[str]:
+    rest = len(problems) - _MOST_SHOWN
+    return [*problems[:_MOST_SHOWN], f"and {rest:,} more"] if rest > 0 else problems
+
+
+@contextmanager
+def open_room(caller: Caller) -> Iterator[Path]:
+    """Yield a folder for unpacked databases: in the home if it can be written, or a temporary one."""
+    from wellkept.storage.scratch import open_scratch
+
+    root = caller.app.home.root
+    if os.access(root, os.W_OK):
+        with open_scratch(root) as folder:
+            yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="kept-verify-") as name:
+        yield Path(name)

@@ -1,0 +1,334 @@
+"""Changes to the memory since a person's last visit: groups of edits to keep or undo, and pending decisions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from wellkept.app.caller import Scope
+from wellkept.core.clock import from_epoch, iso
+from wellkept.core.text import dumps
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from wellkept.app.caller import Caller
+    from wellkept.core.errors import Refused
+    from wellkept.core.text import JSON
+    from wellkept.memory.approval import Pending
+    from wellkept.memory.edits import EditRecord, Target
+    from wellkept.memory.store import Outcome
+    from wellkept.operations.connect_status import ClientStatus
+    from wellkept.operations.forget_requests import ForgetRequest
+
+OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
+"""Edits that the person made, which need no review."""
+MOST_GROUPS = 20
+_READ = "SELECT value FROM state_meta WHERE key = ?"
+_WRITE = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_MOST_KEPT = 1_000
+"""How many groups are recorded as kept one by one; `keep_all` empties the list."""
+QUIET_DAYS = 3
+"""An agent that was captured before and is silent for longer than this is reported."""
+_DAY = 86_400.0
+_QUARTER = 900.0
+"""In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Edits that belong together: one review, one batch, one import."""
+
+    group_id: str
+    origin: str
+    session_id: str | None
+    time: float
+    records: tuple[EditRecord, ...]
+    """Oldest first."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many entries were added, replaced and removed."""
+        actions = [record.step.action for record in self.records]
+        return {action: actions.count(action) for action in dict.fromkeys(actions)}
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the group with its edits."""
+        return {
+            "group_id": self.group_id,
+            "origin": self.origin,
+            "session_id": self.session_id,
+            "time": iso(from_epoch(self.time)),
+            "edits": [record.as_json() for record in self.records],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The groups that nobody has reviewed yet, newest first."""
+
+    groups: tuple[ChangeGroup, ...]
+    total: int
+    """How many there are; only the newest are listed."""
+    newest: int
+    """The newest edit of the ledger: what `keep_all` keeps."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the groups."""
+        return {"groups": [one.as_json() for one in self.groups], "total": self.total, "newest": self.newest}
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What a person has reviewed: everything up to a row of the ledger, and single groups after it."""
+
+    ledger_id: int = 0
+    kept: tuple[str, ...] = ()
+
+
+def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
+    """Return what others wrote since the person's last review, without undone edits."""
+    from wellkept.memory.edits import undone_ids
+    from wellkept.memory.history import History
+
+    seen = _read_seen(caller)
+    rows = History(caller.space.memory).rows()
+    gone = undone_ids(rows)
+    groups: dict[str, list[EditRecord]] = {}
+    for row in rows:
+        is_open = row.id > seen.ledger_id and row.id not in gone and row.undoes is None
+        if is_open and row.origin not in OWN_ORIGINS and row.group_id not in seen.kept:
+            groups.setdefault(row.group_id, []).append(row)
+    found = [
+        ChangeGroup(group_id, each[0].origin, each[0].session_id, each[-1].time, tuple(each))
+        for group_id, each in reversed(groups.items())
+    ]
+    return Changes(tuple(found[:limit]), len(found), rows[-1].id if rows else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a person has reviewed and keeps."""
+
+    ledger_id: int
+    groups: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return up to which edit everything is kept, and single groups after it."""
+        return {"success": True, "up_to": self.ledger_id, "groups": list(self.groups)}
+
+
+def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
+    """Remove a group from the list of changes, or put it back; the pages do not change."""
+    caller.require_person("the web app, on its start page")
+    caller.require(Scope.WRITE)
+    seen = _read_seen(caller)
+    others = tuple(one for one in seen.kept if one != group_id)
+    chosen = (*others, group_id)[-_MOST_KEPT:] if kept else others
+    return _write_seen(caller, _Seen(seen.ledger_id, chosen))
+
+
+def keep_all(caller: Caller, up_to: int) -> Kept:
+    """Remove everything up to one edit of the ledger from the list; later edits stay in it."""
+    caller.require_person("the web app, on its start page")
+    caller.require(Scope.WRITE)
+    return mark_seen(caller, up_to)
+
+
+def mark_seen(caller: Caller, up_to: int) -> Kept:
+    """Note that a person has seen everything up to one edit, without asking who the caller is."""
+    return _write_seen(caller, _Seen(max(up_to, _read_seen(caller).ledger_id)))
+
+
+def _read_seen(caller: Caller) -> _Seen:
+    if not caller.app.has_database:
+        return _Seen()
+    with caller.database.reading() as unit:
+        row = next(iter(unit.execute(_READ, (_key(caller),))), None)
+    value: Any = json.loads(str(row[0])) if row is not None else {}
+    return _Seen(int(value.get("ledger_id", 0)), tuple(str(one) for one in value.get("kept", ())))
+
+
+def _write_seen(caller: Caller, seen: _Seen) -> Kept:
+    value = dumps({"ledger_id": seen.ledger_id, "kept": list(seen.kept)})
+    with caller.database.writing() as unit:
+        unit.execute(_WRITE, (_key(caller), value))
+    return Kept(seen.ledger_id, seen.kept)
+
+
+def _key(caller: Caller) -> str:
+    return f"changes_seen:{caller.user}"
+
+
+@dataclass(frozen=True, slots=True)
+class PageStep:
+    """A page after one edit of its ledger, beside the page as it is now."""
+
+    target: Target
+    number: int
+    """From 0, the empty page before the first edit, to `total`."""
+    total: int
+    record: EditRecord | None
+    """The edit that led here."""
+    entries: tuple[str, ...]
+    now: tuple[str, ...]
+    days: Mapping[str, Mapping[str, int]]
+    """Edits by local day and origin."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the page at that step and now."""
+        return {
+            "target": self.target.value,
+            "step": self.number,
+            "steps": self.total,
+            "edit": None if self.record is None else self.record.as_json(),
+            "entries": list(self.entries),
+            "now": list(self.now),
+            "days": {day: dict(found) for day, found in self.days.items()},
+        }
+
+
+def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
+    """Return a page as it was after the given step of its ledger, by default the newest."""
+    from wellkept.memory.edits import replay
+    from wellkept.memory.history import History
+
+    store = caller.space.memory
+    rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
+    chosen = len(rows) if number is None else max(0, min(number, len(rows)))
+    counts = Counter((row.time // _QUARTER, row.origin) for row in rows)
+    days: dict[str, dict[str, int]] = {}
+    for (quarter, origin), count in counts.items():
+        origins = days.setdefault(f"{from_epoch(quarter * _QUARTER).astimezone():%Y-%m-%d}", {})
+        origins[origin] = origins.get(origin, 0) + count
+    return PageStep(
+        target,
+        chosen,
+        len(rows),
+        rows[chosen - 1] if chosen else None,
+        replay(rows[:chosen]),
+        store.page(target).entries,
+        days,
+    )
+
+
+def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
+    """Restore a page to its state after a step, as a new edit that can be undone."""
+    from wellkept.memory.edits import Author
+    from wellkept.memory.rewrite import edit_page
+
+    caller.require_person("`kept memory edit`")
+    caller.require(Scope.WRITE)
+    step = read_step(caller, target, number)
+    store = caller.space.memory
+    author = Author(reason=f"restored the page of step {step.number}")
+    return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What needs the person's attention."""
+
+    pending: tuple[Pending, ...]
+    skills: int = 0
+    """Changes of skills that wait for approval."""
+    providers: Mapping[str, str] = field(default_factory=dict)
+    """External memories that fail, with the reason."""
+    agents: Mapping[str, str] = field(default_factory=dict)
+    """Connected agents from which nothing arrives, with the next step."""
+    forgets: tuple[ForgetRequest, ...] = ()
+    """What agents ask to forget."""
+
+    @property
+    def count(self) -> int:
+        """Return how many items need attention."""
+        return len(self.pending) + self.skills + len(self.providers) + len(self.agents) + len(self.forgets)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the items by kind."""
+        return {
+            "pending": [one.as_json() for one in self.pending],
+            "skills": self.skills,
+            "providers": dict(self.providers),
+            "agents": dict(self.agents),
+            "forgets": [one.as_json() for one in self.forgets],
+        }
+
+
+def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
+    """Return what needs a decision or a repair; `agents` is the state of the connected agents, if known."""
+    from wellkept.operations import skills
+    from wellkept.operations.forget_requests import list_requests
+
+    has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
+    return Needs(
+        tuple(caller.space.approvals.waiting()) if has_pending else (),
+        len(skills.list_pending(caller).changes) if has_pending else 0,
+        _find_failing(caller),
+        _find_silent(agents, caller.app.clock.now().timestamp()),
+        tuple(list_requests(caller)) if has_pending else (),
+    )
+
+
+def _find_failing(caller: Caller) -> dict[str, str]:
+    """Return the external memories whose last calls failed, from the record of calls."""
+    from wellkept.providers.manager import chosen_names
+
+    chosen = caller.app.settings.memory.provider
+    names = chosen_names(chosen, caller.app.home.plugins) if chosen else ()
+    health = {name: caller.space.audit.health(name) for name in names}
+    return {name: one.last_error for name, one in health.items() if one.failures and one.last_error}
+
+
+def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
+    found = {}
+    for one in agents:
+        if not one.connected:
+            continue
+        days = (now - one.last_captured) / _DAY if one.last_captured else 0.0
+        if one.next_step:
+            found[one.client] = one.next_step
+        elif days > QUIET_DAYS:
+            found[one.client] = f"nothing was captured for {days:.0f} days"
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """Numbers that change when something new is stored; two equal pulses mean that nothing happened."""
+
+    ledger_id: int
+    receipt_id: int
+    last_active: float
+    waiting: int
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the numbers."""
+        return {
+            "ledger_id": self.ledger_id,
+            "receipt_id": self.receipt_id,
+            "last_active": self.last_active,
+            "waiting": self.waiting,
+        }
+
+
+def read_pulse(caller: Caller) -> Pulse:
+    """Return the newest ids of the caller's data, in a few milliseconds; also sees writes of other processes."""
+    space = caller.space
+    ledger = max((row.id for page in space.memory.targets if (row := space.memory.ledger.newest(page))), default=0)
+    waiting = count_waiting(caller)
+    if not caller.app.has_database:
+        return Pulse(ledger, 0, 0.0, waiting)
+    receipts = space.sessions.receipts.recent(limit=1)
+    newest = space.sessions.recent(limit=1, archived=True)
+    active = (newest[0].last_active or 0.0) if newest else 0.0
+    return Pulse(ledger, receipts[0].id if receipts else 0, active, waiting)
+
+
+def count_waiting(caller: Caller) -> int:
+    """Return how many writes are pending; counts file names, because every screen shows the number."""
+    from wellkept.operations.forget_requests import count_requests
+
+    return caller.space.approvals.count() + caller.space.skill_tools.pending.count() + count_requests(caller)

@@ -1,0 +1,353 @@
+"""Conversations with the agent: choose a session, open it, report its window and compact it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from wellkept.app.caller import Scope
+from wellkept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
+from wellkept.core.events import Warned
+from wellkept.core.messages import Link, Origin
+from wellkept.core.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from wellkept.agent.agent import Agent
+    from wellkept.agent.toolbox import Approve
+    from wellkept.app.caller import Caller
+    from wellkept.context.engine import ContextEngine, Preview
+    from wellkept.core.ids import SessionId
+    from wellkept.core.messages import StoredMessage
+    from wellkept.core.text import JSON
+    from wellkept.curation.curator import Curator
+    from wellkept.providers.base import ChatContext
+
+
+log = logging.getLogger(__name__)
+
+CURATOR_WAIT_SECONDS = 10.0
+"""How long the end of a conversation waits for the curator; an interrupted run is repeated next time."""
+
+
+def choose_session(caller: Caller, name: str | None, *, newest: bool, incognito: bool) -> SessionId | None:
+    """Return the session to continue, by id, beginning of an id or title, or the newest; None for a new one."""
+    if incognito and (name or newest):
+        raise UsageError("an incognito conversation cannot continue an earlier one", "omit --incognito, or the session")
+    if name:
+        return caller.space.sessions.resolve(name)
+    return _find_latest(caller) if newest else None
+
+
+def _find_latest(caller: Caller) -> SessionId:
+    for source in ("cli", "chat"):
+        recent = caller.space.sessions.recent(limit=1, source=source)
+        if recent:
+            return recent[0].id
+    raise NotFound("there is no session to continue", "start one with `kept chat`")
+
+
+def open_conversation(  # noqa: PLR0913 - one keyword per choice
+    caller: Caller,
+    *,
+    resume: SessionId | None = None,
+    incognito: bool = False,
+    approve: Approve,
+    model_name: str | None = None,
+    platform: str = "cli",
+    system_message: str | None = None,
+    has_message: bool = False,
+    chat: ChatContext | None = None,
+) -> Agent:
+    """Open a conversation for the caller; its events go to the caller's sink.
+
+    With a message, plugins are loaded after it is stored; without one they are loaded now, so that errors appear early.
+    """
+    from wellkept.agent.agent import Opening
+    from wellkept.core.ports import ignore
+    from wellkept.core.provenance import Kind, Source
+    from wellkept.operations.spoken_orders import SpokenOrders
+    from wellkept.providers.base import ChatContext
+
+    opening = Opening(
+        resume=resume,
+        platform=platform,
+        system_message=system_message,
+        incognito=incognito,
+        approve=approve,
+        actions=SpokenOrders(caller),
+        chat=chat or ChatContext(),
+        speaker=None if Scope.SPEAK in caller.scopes else Source(Kind.AGENT, platform).stored,
+        defers_plugins=has_message,
+    )
+    sink = None if caller.sink is ignore else caller.sink
+    return caller.space.agent(opening, model_name=model_name, sink=sink)
+
+
+def use_model(caller: Caller, agent: Agent, name: str) -> None:
+    """Change the model of a conversation."""
+    caller.require(Scope.WRITE)
+    caller.space.agents.use_model(agent, name)
+
+
+def find_history(caller: Caller) -> Path:
+    """Return the file with the input history of chats."""
+    return caller.space.home.chat_history
+
+
+@contextmanager
+def run_curator_after(caller: Caller, *, incognito: bool = False) -> Iterator[None]:
+    """Run the curator after the conversation if it was due before it.
+
+    Decided first, because the conversation itself is activity. Run last, because the conversation may use a skill
+    that was about to be archived, and the catalogue must not change meanwhile.
+    """
+    curator = None if incognito else _find_due_curator(caller)
+    yield
+    if curator is not None:
+        running = threading.Thread(target=_run_curator, args=(caller, curator), name="curator", daemon=True)
+        running.start()
+        running.join(CURATOR_WAIT_SECONDS)
+
+
+def run_due_curator(caller: Caller) -> None:
+    """Archive skills that were not used for long, if that is due now."""
+    curator = _find_due_curator(caller)
+    if curator is not None:
+        _run_curator(caller, curator)
+
+
+def _find_due_curator(caller: Caller) -> Curator | None:
+    settings = caller.app.settings.curator
+    if not settings.enabled or not caller.space.home.skills.is_dir():
+        return None
+    from wellkept.curation.curator import Curator
+
+    curator = Curator(caller.space.skill_tools.editor, settings)
+    return curator if curator.due(_last_active(caller)) else None
+
+
+def _last_active(caller: Caller) -> datetime | None:
+    store = caller.space.sessions_or_none()
+    try:
+        newest = store.recent(limit=1) if store is not None else []
+    except StorageError:
+        return None
+    moments = [session.last_active or session.started for session in newest]
+    return datetime.fromtimestamp(moments[0], UTC) if moments else None
+
+
+def _run_curator(caller: Caller, curator: Curator) -> None:
+    try:
+        report = curator.run_if_due()
+    except (KeptError, OSError, ValueError):
+        # the next conversation repeats a failed run; this one must not fail with it
+        log.warning("the curator could not run", exc_info=True)
+        return
+    archived = [move.name for move in report.moves if move.becomes == "archived"] if report is not None else []
+    if archived:
+        caller.space.listeners(
+            Warned(
+                f"archived because they were unused: {', '.join(archived)}",
+                "kept curator report; undo: rollback",
+            )
+        )
+
+
+NO_MODEL = Refused(
+    Reason.UNAVAILABLE,
+    "no model is configured, so there is no window to fit",
+    "choose one with `kept model set NAME`",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineList:
+    """The context engines that can be used, and the configured one."""
+
+    engines: tuple[tuple[str, str, str], ...]
+    """Name, source and description of each."""
+    used: str
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per engine."""
+        return [
+            {"name": name, "source": source, "in_use": name == self.used} for name, source, _description in self.engines
+        ]
+
+
+def list_engines(caller: Caller) -> EngineList:
+    """Return the context engines."""
+    from wellkept.context import engines
+
+    found = engines.list_engines(caller.app.home.path)
+    return EngineList(
+        tuple((one.name, one.source, one.description) for one in found), caller.app.settings.context.engine
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStatus:
+    """The limits of the window and, for a session, how full it is."""
+
+    figures: dict[str, JSON]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the figures."""
+        return dict(self.figures)
+
+
+def report_window(caller: Caller, name: str | None = None) -> WindowStatus | Refused:
+    """Return the limits of the configured engine, and for a session how far it fills them."""
+    ready = _open_engine(caller)
+    if isinstance(ready, Refused):
+        return ready
+    engine, model = ready
+    figures: dict[str, JSON] = {"model": model, "enabled": caller.app.settings.compression.enabled}
+    if name is None:
+        return WindowStatus({**figures, **engine.get_status()})
+    tip, rows = _load_session(caller, engine, name)
+    figures |= {**engine.get_status(), "session_id": tip, "messages": len(rows)}
+    figures |= {"estimated_tokens": engine.measured(rows).total, "compactions": _count_compactions(caller, tip)}
+    return WindowStatus(figures)
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPreview:
+    """What a compaction of a session would cover; `preview` is None when there is nothing to cover."""
+
+    session_id: SessionId
+    messages: int
+    preview: Preview | None
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return what would be covered, and the tokens before and after."""
+        answer: dict[str, JSON] = {"session_id": self.session_id, "messages": self.messages, "covered": []}
+        if self.preview is not None:
+            answer |= {
+                "covered": [int(row.id) for row in self.preview.covered],
+                "kept": self.preview.kept,
+                "tokens_before": self.preview.tokens_before,
+                "tokens_at_most": self.preview.tokens_at_most,
+            }
+        return answer
+
+
+def preview_session(caller: Caller, name: str) -> CompactionPreview | Refused:
+    """Return what a compaction of a stored session would do, without doing it."""
+    ready = _open_engine(caller)
+    if isinstance(ready, Refused):
+        return ready
+    engine, _ = ready
+    session_id, rows = _load_session(caller, engine, name)
+    return CompactionPreview(session_id, len(rows), engine.preview(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedSession:
+    """How a compaction went; `why` says why nothing was changed, None when something was."""
+
+    session_id: SessionId
+    tokens_before: int = 0
+    tokens_after: int = 0
+    reason: str | None = None
+    note: str = ""
+
+    @property
+    def why(self) -> str | None:
+        """Return in words why nothing was changed."""
+        return None if self.reason is None else self.note or self.reason.replace("_", " ")
+
+    @property
+    def failed(self) -> bool:
+        """Whether a compaction was needed and could not be made."""
+        return self.reason is not None and bool(self.note)
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the outcome."""
+        answer: dict[str, JSON] = {"session_id": self.session_id, "changed": self.reason is None}
+        if self.reason is not None:
+            return {**answer, "reason": self.reason}
+        return {**answer, "tokens_before": self.tokens_before, "tokens_after": self.tokens_after}
+
+
+def compress_session(caller: Caller, name: str, *, focus: str = "") -> CompressedSession | Refused:
+    """Summarise the older part of a session; every message stays stored and searchable."""
+    import anyio
+
+    from wellkept.agent.agent import Opening
+    from wellkept.context.outcome import Unchanged
+
+    caller.require(Scope.WRITE)
+    agent = caller.space.agent(Opening(resume=caller.space.sessions.resolve(name)))
+    if agent.parts.engine is None:
+        return NO_MODEL
+    try:
+        outcome = anyio.run(agent.compress, focus)
+    finally:
+        if agent.parts.providers is not None:
+            agent.parts.providers.shutdown()
+    if isinstance(outcome, Unchanged):
+        return CompressedSession(agent.session.id, reason=outcome.reason.value, note=outcome.note)
+    return CompressedSession(agent.session.id, outcome.tokens_before, outcome.tokens_after)
+
+
+def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
+    """Return the configured engine for the configured model, and that model's name."""
+    from wellkept.llm.tokens import message_tokens
+
+    space = caller.space
+    model = caller.app.models.chat(sink=space.listeners)
+    if model is None:
+        return NO_MODEL
+    return space.agents.engine(model, space.sessions, count=message_tokens), model.name
+
+
+def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[SessionId, list[StoredMessage]]:
+    """Start `engine` on a stored session, and return the session's newest id and its context."""
+    from wellkept.agent.parts import Gauge
+    from wellkept.context.prune import prune_as_marked
+    from wellkept.context.window import Window
+    from wellkept.llm.tokens import Calibration, text_tokens, tool_tokens
+
+    store = caller.space.sessions
+    tip = store.tip(store.resolve(name))
+    root = find_root(caller, tip)
+    ratio = store.read_note(root, "calibration")
+    gauge = Gauge(Calibration(float(ratio) if isinstance(ratio, int | float) else 1.0))
+    engine.prepare(replace(engine.setup, count=gauge.count))
+    schemas = [tool.schema for tool in (*caller.space.tools().values(), *engine.tools())]
+    overhead = text_tokens(store.system_prompt(tip) or "") + tool_tokens(schemas)
+    engine.update_model(Window(engine.limits.context_length, gauge.calibration.apply(overhead)))
+    engine.on_session_start(root, state=store.read_note(root, "context"))
+    return tip, prune_as_marked(store.context(tip), store.read_note(tip, "pruned"))
+
+
+def _count_compactions(caller: Caller, session_id: SessionId) -> int:
+    """Return how often the conversation was compacted, to child sessions and in place."""
+    from wellkept.context.sections import is_summary
+
+    store = caller.space.sessions
+    rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))
+    return sum(1 for row in rows if row.origin is Origin.SYNTHETIC and is_summary(row.message))
+
+
+def find_root(caller: Caller, session_id: SessionId) -> SessionId:
+    """Return the first session of a conversation, after which its lease is named."""
+    return _find_chain(caller, session_id)[-1]
+
+
+def _find_chain(caller: Caller, session_id: SessionId) -> list[SessionId]:
+    """Return the session and those it was compacted from, newest first."""
+    chain = [session_id]
+    while (session := caller.space.sessions.session(chain[-1])) is not None:
+        parent = session.parent_session_id
+        if session.link is not Link.COMPRESSION or parent is None or parent in chain:
+            break
+        chain.append(parent)
+    return chain

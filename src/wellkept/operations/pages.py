@@ -1,0 +1,360 @@
+"""The pages of curated memory: read, edit, undo, approve, repair, import and export.
+
+The logic is in the memory tier, which the `memory` tool uses too; an operation adds the caller and its scopes.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from wellkept.app.caller import Scope
+from wellkept.core.values import dataclass
+from wellkept.memory.edits import PERSON, Author, Target
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wellkept.app.caller import Caller
+    from wellkept.core.errors import Refused
+    from wellkept.core.text import JSON
+    from wellkept.memory.approval import Pending, Rejected
+    from wellkept.memory.edits import Edit, EditRecord, LedgerRepair
+    from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView
+    from wellkept.memory.page import Page
+    from wellkept.memory.rewrite import Imported, Proposal, Repaired, Reset
+    from wellkept.memory.store import MemoryStore, Outcome
+    from wellkept.memory.undo import Undone
+
+
+OF_PERSON = PERSON | {"undo", "outside"}
+"""The origins of edits that an agent cannot undo by a command or a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageViews:
+    """Pages as they are stored now, and how many writes wait for approval."""
+
+    views: tuple[PageView, ...]
+    masked: Mapping[Target, tuple[str, ...]]
+    """The entries of each readable page, in order, as a model may see them: threats are replaced by a marker."""
+    waiting: int
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the pages by name."""
+        return {view.target.value: view.as_json() for view in self.views}
+
+
+def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: bool = False) -> PageViews:
+    """Return one page or all; a page that cannot be read is returned with its error."""
+    from wellkept.memory.history import targets, view_page
+
+    store = caller.space.memory
+    views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(store, target))
+    masked = {
+        one.target: tuple(store.mask(one.target, one.page.entries, is_page=True))
+        for one in views
+        if one.page is not None
+    }
+    # most homes have no pending writes: do not load what reads them
+    has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
+    return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The blocks that a session would freeze into its prompt, by page; None where there is no block."""
+
+    blocks: Mapping[Target, str | None]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the blocks by page."""
+        return {page.value: block for page, block in self.blocks.items()}
+
+
+def render_snapshot(caller: Caller, target: Target | None = None, *, project: str | None = None) -> Snapshot:
+    """Return the blocks exactly as a session would freeze them.
+
+    `project` is the working folder of that session; without it, the one that this process works in.
+    """
+    from wellkept.memory.history import targets
+
+    store = caller.space.memory if project is None else caller.space.memory_in(project)
+    store.load()
+    return Snapshot({page: store.render_snapshot(page) for page in targets(store, target)})
+
+
+def list_pages(caller: Caller, target: Target | None = None) -> list[Target]:
+    """Return the named page, or all that exist here; raises UsageError for a project's page without a project."""
+    from wellkept.memory.history import targets
+
+    return targets(caller.space.memory, target)
+
+
+def edit_entry(
+    caller: Caller, edit: Edit, target: Target = Target.MEMORY, *, allow: frozenset[str] = frozenset()
+) -> Outcome | Refused:
+    """Add, replace or remove one entry; `allow` names scanner rules that the person permits.
+
+    For a caller who is no person, the entry is an agent's: unverified, and held if it could do harm.
+    """
+    if allow:
+        caller.require_person("`kept memory add`, with `--allow` or `--yes`")
+    if caller.why_no_person:
+        return _write_as_agent(caller, edit, target)
+    return _writable(caller).apply_all(target, (edit,), Author(session_id=caller.session_id, allow=allow))
+
+
+def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
+    from wellkept.core.errors import Reason, Refused
+    from wellkept.core.provenance import COMMAND_SOURCE
+    from wellkept.memory.approval import Held, Staged, WriteRequest, Written, write_memory
+    from wellkept.memory.page import subject_of
+
+    author = Author(origin="agent", session_id=caller.session_id, sources={subject_of(edit): COMMAND_SOURCE})
+    match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
+        case Written(outcome):
+            return outcome
+        case Held() | Staged() as waits:
+            answer = waits.as_json()
+            error, next_step = str(answer.get("error", answer.get("message"))), answer.get("remedy", answer.get("note"))
+            return Refused(Reason.STAGED, error, str(next_step), {"pending_id": waits.pending.id})
+        case Refused() as refused:
+            return refused
+
+
+def read_log(
+    caller: Caller, *, target: Target | None = None, since: float = 0.0, group_id: str | None = None
+) -> EditLog:
+    """Return the edits, newest first."""
+    from wellkept.memory.history import read_log as read
+
+    return read(caller.space.memory, target=target, since=since, group_id=group_id)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedLog:
+    """Edits as a model may see them: a text with a threat is replaced by a marker."""
+
+    rows: tuple[Mapping[str, JSON], ...]
+
+    def as_json(self) -> list[JSON]:
+        """Return one object per edit, newest first."""
+        return list(self.rows)
+
+
+def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
+    """Return the newest edits of both pages for a model to read."""
+    from wellkept.core.clock import from_epoch, iso
+
+    store = caller.space.memory
+    log = read_log(caller)
+    rows: list[Mapping[str, JSON]] = []
+    for record in log.records[:limit]:
+        shown: dict[str, JSON] = {
+            name: next(iter(store.mask(record.target, [text])), None)
+            for name, text in (("before", record.step.before), ("after", record.step.after))
+            if text
+        }
+        about: dict[str, JSON] = {"id": record.id, "time": iso(from_epoch(record.time)), "page": record.target.value}
+        how: dict[str, JSON] = {
+            "action": record.step.action, "origin": record.origin, "session_id": record.session_id,
+        }  # fmt: skip
+        rows.append({**about, **how, **shown, "undone": record.id in log.undone})
+    return MaskedLog(tuple(rows))
+
+
+def list_session_edits(caller: Caller, session_id: str, *, limit: int = 20) -> list[EditRecord]:
+    """Return what a session wrote to the pages, the newest first."""
+    from wellkept.memory.history import History
+
+    rows = reversed(History(caller.space.memory).rows())
+    return list(islice((row for row in rows if row.session_id == session_id), limit))
+
+
+def read_edit(caller: Caller, ledger_id: int, target: Target | None = None) -> EditRecord:
+    """Return one edit; raises NotFound for an unknown id, UsageError if it is on another page."""
+    from wellkept.memory.history import History
+
+    return History(caller.space.memory).row(ledger_id, target)
+
+
+def undo(
+    caller: Caller, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
+) -> Undone | Refused:
+    """Undo one edit, one group, or the newest group that is not undone yet; only a person undoes what a person did."""
+    from wellkept.core.errors import Refused
+    from wellkept.memory.undo import choose_edits
+    from wellkept.memory.undo import undo as undo_edits
+
+    store = _writable(caller)
+    if caller.why_no_person:
+        edits = choose_edits(store, ledger_id, group_id, target)
+        if not isinstance(edits, Refused) and any(edit.origin in OF_PERSON for edit in edits):
+            _decide(caller, "undo")
+    return undo_edits(store, ledger_id=ledger_id, group_id=group_id, target=target)
+
+
+def read_pages_at(caller: Caller, moment: float, target: Target | None = None) -> PageEntries:
+    """Return the pages as they were at a moment."""
+    from wellkept.memory.history import read_pages_at as read
+
+    return read(caller.space.memory, moment, target=target)
+
+
+def search_archive(caller: Caller, query: str, target: Target | None = None) -> ArchiveHits:
+    """Return removed, replaced or displaced texts that contain every word of `query`."""
+    from wellkept.memory.history import search_archive as search
+
+    return search(caller.space.memory, query, target=target)
+
+
+def restore(caller: Caller, ledger_id: int, target: Target | None = None) -> Outcome | Refused:
+    """Put an archived text back on its page."""
+    from wellkept.memory.undo import restore as restore_text
+
+    return restore_text(_decide(caller, f"restore {ledger_id}"), ledger_id, target=target)
+
+
+def list_pending(caller: Caller, target: Target | None = None) -> list[Pending]:
+    """Return the writes that wait for approval, oldest first."""
+    return caller.space.approvals.waiting(target)
+
+
+def choose_pending(caller: Caller, which: str, target: Target | None = None) -> list[str] | Refused:
+    """Return the ids that `which` selects: itself, or all pending writes for `all`."""
+    return caller.space.approvals.choose(which, target)
+
+
+def approve(caller: Caller, pending_id: str) -> Outcome | Refused:
+    """Check a pending write again and apply it."""
+    _decide(caller, f"approve {pending_id}")
+    return caller.space.approvals.approve(pending_id)
+
+
+def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
+    """Reject a pending write; its text goes to the archive."""
+    _decide(caller, f"reject {pending_id}")
+    return caller.space.approvals.reject(pending_id)
+
+
+def decide_pending(caller: Caller, pending_id: str, *, approves: bool) -> str:
+    """Approve or reject a pending write, and return the result as a line for a chat."""
+    from wellkept.core.errors import Refused
+    from wellkept.memory.approval import Rejected
+
+    result = approve(caller, pending_id) if approves else reject(caller, pending_id)
+    if isinstance(result, Refused):
+        return f"{result.error} {result.remedy}".strip()
+    return f"Rejected: {result.pending.summary}" if isinstance(result, Rejected) else result.message
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmed:
+    """Entries that a person has confirmed."""
+
+    entries: tuple[tuple[Target, str], ...]
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the entries with their pages."""
+        return {"success": True, "confirmed": [{"target": page.value, "entry": entry} for page, entry in self.entries]}
+
+
+def confirm_entries(
+    caller: Caller, text: str | None, *, origin: str | None = None, target: Target | None = None
+) -> Confirmed | Refused:
+    """Clear the mark of unverified entries: of the one that contains `text`, or of all from a source."""
+    from wellkept.core.errors import Reason, Refused
+    from wellkept.core.provenance import covers
+    from wellkept.memory.edits import Add
+
+    store = _decide(caller, "confirm TEXT")
+    marked = [
+        (page, entry)
+        for page in list_pages(caller, target)
+        for entry, source in store.list_unverified(page).items()
+        if entry in store.page(page).entries and (covers(origin, source) if origin else (text or "") in entry)
+    ]
+    if not marked or (text is not None and len(marked) > 1):
+        error = "several unverified entries match" if marked else "no unverified entry matches"
+        return Refused(Reason.AMBIGUOUS if marked else Reason.NO_MATCH, error, "`kept memory show --long` lists them")
+    for page, entry in marked:
+        outcome = store.apply(page, Add(entry), Author(session_id=caller.session_id, reason="confirmed"))
+        if isinstance(outcome, Refused):
+            return outcome
+    return Confirmed(tuple(marked))
+
+
+def propose_repair(caller: Caller, target: Target) -> Proposal:
+    """Return what a repair of the page would write; reads only."""
+    from wellkept.memory.rewrite import propose_repair as propose
+
+    return propose(caller.space.memory, target)
+
+
+def repair_page(caller: Caller, target: Target, proposal: Proposal) -> Repaired | Refused:
+    """Write a proposed page; the raw bytes are backed up first."""
+    from wellkept.memory.rewrite import repair_page as repair
+
+    return repair(_writable(caller), target, proposal)
+
+
+def repair_ledger(caller: Caller) -> LedgerRepair:
+    """Rebuild or mark damaged rows of the ledger."""
+    from wellkept.memory.rewrite import repair_ledger as repair
+
+    return repair(_writable(caller))
+
+
+def read_page(caller: Caller, target: Target) -> Page:
+    """Return one page; raises Unreadable if it cannot be read."""
+    return caller.space.memory.page(target)
+
+
+def replace_page(
+    caller: Caller, target: Target, text: str, *, before: Page, keep_held: bool = False
+) -> Outcome | Refused:
+    """Replace the whole page `before` by `text`; refused when the page has changed since."""
+    from wellkept.memory.page import parse
+    from wellkept.memory.rewrite import edit_page
+
+    return edit_page(_decide(caller, "edit"), target, parse(text), before=before, keep_held=keep_held)
+
+
+def count_entries(caller: Caller, target: Target | None = None) -> int:
+    """Return how many entries are on one page or all."""
+    return sum(len(caller.space.memory.page(page).entries) for page in list_pages(caller, target))
+
+
+def reset_pages(caller: Caller, target: Target | None = None) -> Reset | Refused:
+    """Empty one page or all; every entry stays in the archive."""
+    from wellkept.memory.rewrite import reset_pages as reset
+
+    return reset(_decide(caller, "reset"), target=target)
+
+
+def export_pages(caller: Caller, target: Target | None = None) -> PageEntries:
+    """Return the entries in the form that `import_pages` reads."""
+    from wellkept.memory.rewrite import export_pages as export
+
+    return export(caller.space.memory, target=target)
+
+
+def import_pages(
+    caller: Caller, text: str, target: Target | None = None, *, keep_held: bool = False
+) -> dict[Target, Imported]:
+    """Add the entries of an export or of a page file; what does not fit goes to the archive."""
+    from wellkept.memory.rewrite import import_pages as import_text
+
+    return import_text(_decide(caller, "import FILE"), text, target=target, keep_held=keep_held)
+
+
+def _decide(caller: Caller, words: str) -> MemoryStore:
+    """Return the pages for a change that only a person may make, with `kept memory` and these words."""
+    caller.require_person(f"`kept memory {words}`")
+    return _writable(caller)
+
+
+def _writable(caller: Caller) -> MemoryStore:
+    caller.require(Scope.WRITE)
+    return caller.space.memory

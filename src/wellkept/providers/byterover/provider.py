@@ -1,0 +1,221 @@
+"""The ByteRover provider."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.core.settings import Between
+from wellkept.providers.base import Forgotten
+from wellkept.providers.byterover.brv import NO_MODEL, Brv, Tree
+from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, safe_name, short_hash, text_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wellkept.core.text import JSON
+    from wellkept.providers.base import ForgetRequest, Messages
+
+_RECALL_CHARS = 6_000
+_DOCUMENT_CHARS = 1_000
+"""How much of one document a recall takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByteRoverSettings:
+    """The settings in `byterover.json`."""
+
+    command: str = "brv"
+    """The program, by name or path."""
+    auto_capture: bool = True
+    """Whether finished turns are kept."""
+    auto_extract: bool = True
+    """Whether ByteRover's model sorts turns into its tree; otherwise, and without a model, they are kept verbatim."""
+    recall_limit: Annotated[int, Between(1, 50)] = 6
+    """How many documents a recall takes."""
+    timeout_seconds: Annotated[float, Between(1, 60)] = 7.5
+    """How long a search may take; each starts a process."""
+    curate_seconds: Annotated[float, Between(10, 600)] = 50.0
+    """How long ByteRover's model may take."""
+
+
+class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
+    """Every user of a profile has a folder with a tree of Markdown; page entries are files in it."""
+
+    NAME = "byterover"
+    SETTINGS = ByteRoverSettings
+    QUESTIONS: ClassVar[Mapping[str, str]] = {
+        "command": "Name or path of the program brv",
+        "auto_capture": "Keep finished turns",
+        "auto_extract": "Let its model sort them",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_model: bool | None = None
+
+    def is_available(self, *, kept_home: str = "") -> bool:
+        """Return whether the program is installed."""
+        return super().is_available(kept_home=kept_home) and shutil.which(self.settings.command) is not None
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Check also that the program is there."""
+        super().check_config(values, variables)
+        if shutil.which(self.settings.command) is None:
+            raise ConfigError(f"{self.settings.command!r} is not installed", "run: npm install -g byterover-cli")
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder in which the program runs."""
+        return self.home / self.NAME / self.scope
+
+    @property
+    def brv(self) -> Brv:
+        """Return the program in the user's folder."""
+        return Brv(self.settings.command, self.folder)
+
+    @property
+    def tree(self) -> Tree:
+        """Return the user's tree."""
+        return Tree(self.folder)
+
+    def remote_tools(self) -> Sequence[RemoteTool]:
+        """Return the three tools."""
+        query: dict[str, JSON] = {"query": {"type": "string", "description": "A full question in plain words."}}
+        content: dict[str, JSON] = {"content": {"type": "string", "description": "What to keep, with its reasons."}}
+        return (
+            RemoteTool(
+                "brv_query",
+                "Ask ByteRover; its model answers from the tree, without a model the best documents are returned.",
+                query,
+                ("query",),
+                self._query,
+            ),
+            RemoteTool("brv_curate", "Put knowledge into the tree.", content, ("content",), self._curate, writes=True),
+            RemoteTool("brv_status", "Show the state of ByteRover.", {}, (), self._status),
+        )  # fmt: skip
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - all sessions are searched
+        """Return the documents that match the message; the search needs no model."""
+        return bullet_list(self._find(clean(query)[:1_000]), most_chars=_RECALL_CHARS)
+
+    def sync_turn(
+        self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
+    ) -> None:
+        """Hand the exchange to ByteRover's model; without one, keep it verbatim, under a name derived from its key."""
+        del messages
+        said = _as_text((("user", clean(user)), ("assistant", clean(assistant))))
+        if not self.is_writable or not self.settings.auto_capture or not said:
+            return
+        path = f"turns/{safe_name(session_id or 'none')}/{short_hash(idempotency_key or said)}.md"
+        if self._curates() and not self.tree.has(path):
+            try:
+                self.brv.curate(said, seconds=self.settings.curate_seconds)
+            except ProviderError as error:
+                if NO_MODEL not in error.message.casefold():
+                    raise
+                self._has_model = False  # disconnected since we asked
+            else:
+                return
+        self.tree.write(path, said)
+
+    def on_pre_compress(self, messages: Messages) -> str:
+        """Keep the messages verbatim before they are shortened, unless every turn is kept verbatim anyway."""
+        if not self.is_writable or (self.settings.auto_capture and not self._curates()):
+            return ""
+        roles = [(str(each.get("role")), each.get("content")) for each in messages]
+        said = _as_text([(role, clean(text)) for role, text in roles if role in _SPEAKERS and isinstance(text, str)])
+        if said:
+            self.tree.write(f"turns/{safe_name(self.session_id or 'none')}/before-{short_hash(said)}.md", said)
+        return ""
+
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as a file, named after its text."""
+        self.tree.write(_entry_path(target, text), text)
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete the file of an entry."""
+        self.tree.remove(_entry_path(target, text))
+
+    def forget_content(self, request: ForgetRequest) -> Forgotten:
+        """Delete the files that kept wrote, and the paragraphs of ByteRover's own, that the request selects."""
+        words, found = _words(request), self._select(request)
+        cut = [] if request.everything else [file for file in found if not self.tree.is_own(file)]
+        for file in found:
+            if file in cut:
+                self.tree.cut(file, words)
+            else:
+                file.unlink(missing_ok=True)
+        note = f"of {len(cut)} files that ByteRover wrote, the passages with the words were deleted"
+        return Forgotten(len(found), note if cut else "")
+
+    def holds_content(self, request: ForgetRequest) -> bool:
+        """Return whether a file is left that the request selects."""
+        return bool(self._select(request))
+
+    def check_health(self) -> Mapping[str, JSON]:
+        """Run the program once."""
+        found = self.brv.run("status", "--format", "json", seconds=2 * self.settings.timeout_seconds)
+        return {"version": text_of(found, "cliVersion"), "folder": str(self.folder)}
+
+    def _curates(self) -> bool:
+        """Whether turns go to ByteRover's model; the program is asked once."""
+        if not self.settings.auto_extract:
+            return False
+        if self._has_model is None:
+            self._has_model = bool(self.brv.model(seconds=2 * self.settings.timeout_seconds))
+        return self._has_model
+
+    def _find(self, query: str) -> list[str]:
+        if not query or not self.tree.root.is_dir():
+            return []
+        found = self.brv.search(query, limit=self.settings.recall_limit, seconds=self.settings.timeout_seconds)
+        paths = [(text_of(each, "path"), text_of(each, "excerpt")) for each in found]
+        return [self.tree.read(path, most_chars=_DOCUMENT_CHARS) or excerpt for path, excerpt in paths]
+
+    def _select(self, request: ForgetRequest) -> list[Path]:
+        if request.everything:
+            return list(self.tree.files())
+        words = _words(request)
+        found = self.tree.files_with(words) if words else []
+        sessions = {safe_name(each) for each in request.session_ids}
+        found += [file for file in self.tree.files() if self.tree.is_own(file) and file.parent.name in sessions]
+        return list(dict.fromkeys(found))
+
+    def _query(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        if self._curates():
+            # the program caches answers, which may be older than the tree, so the documents are returned too
+            answer = self.brv.query(args["query"], seconds=self.settings.curate_seconds)
+            return {"answer": answer, "documents": list(self._find(args["query"]))}
+        return {"documents": list(self._find(args["query"]))}
+
+    def _curate(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        text = clean(args["content"])
+        if self._curates():
+            self.brv.curate(text, seconds=self.settings.curate_seconds)
+            return {"curated": True}
+        self.tree.write(f"told/{short_hash(text)}.md", text)
+        return {"curated": False, "stored": "verbatim: no model is connected"}
+
+    def _status(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        del args
+        model = self.brv.model(seconds=2 * self.settings.timeout_seconds)
+        return {**self.check_health(), "model": model or "none", "documents": len(list(self.tree.root.rglob("*.md")))}
+
+
+_SPEAKERS = ("user", "assistant")
+
+
+def _as_text(said: Sequence[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{role}: {text}" for role, text in said if text)
+
+
+def _entry_path(target: str, text: str) -> str:
+    return f"pages/{safe_name(target)}-{short_hash(text)}.md"
+
+
+def _words(request: ForgetRequest) -> list[str]:
+    return [text.casefold() for text in request.texts if text.strip()]

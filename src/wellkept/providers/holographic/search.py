@@ -1,0 +1,347 @@
+"""Search for facts: by a question, by entities, or for contradictions between facts."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from wellkept.providers.holographic.features import (
+    entities_in,
+    entity_vector,
+    query_vector,
+    similarity,
+    stop_words,
+    words,
+)
+from wellkept.providers.holographic.rank import (
+    CLOSENESS,
+    Extent,
+    Place,
+    Question,
+    Ranking,
+    best,
+    closeness,
+    read,
+    weigh,
+)
+from wellkept.providers.holographic.store import Fact, FactStore, Outline
+
+if TYPE_CHECKING:
+    from wellkept.providers.holographic.provider import HolographicSettings
+
+_SECONDS_PER_DAY = 86_400
+_CONSIDERED = 100
+"""Facts with the largest share of the question's weight, which are scored with their neighbours."""
+_RERANKED = 80
+"""The best of these, whose word distances and vectors are compared too."""
+_SCANNED = 20_000
+"""Vectors that are compared if no fact contains any of the words."""
+_ALIKE = 0.22
+"""The least similarity at which a fact without any common term is a hit."""
+_LEAST_TRUST = 0.01
+"""The least factor for trust, so that facts without any trust are still ranked among themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A fact that was found; `share` is the share of the question's weight that it contains, 0 to 1."""
+
+    fact: Fact
+    score: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which facts may be hits, and how many."""
+
+    limit: int
+    min_trust: float
+    category: str | None
+
+    def accepts(self, fact: Outline) -> bool:
+        """Whether a fact may be a hit."""
+        return fact.trust >= self.min_trust and self.category in {None, fact.category}
+
+
+class FactSearch:
+    """Searches the facts of one store."""
+
+    def __init__(self, store: FactStore, settings: "HolographicSettings") -> None:
+        self._store = store
+        self._settings = settings
+
+    def search(
+        self, query: str, *, limit: int, min_trust: float | None = None, category: str | None = None
+    ) -> list[Hit]:
+        """Return the facts that match a question, the best first."""
+        least = self._settings.min_trust_threshold if min_trust is None else min_trust
+        reading = read(query, self._store.now())
+        sizes = self._store.session_sizes()
+        if not reading.terms or not sizes:
+            return []
+        extent = Extent(
+            sum(facts for _, facts, _ in sizes),
+            sum(words for _, _, words in sizes),
+            {session: facts for session, facts, _ in sizes},
+        )
+        postings = self._postings(reading.words)
+        names = self._store.speakers(reading.words)
+        question = weigh(reading, postings, facts=extent.facts, names=names)
+        if not question.terms:
+            return self._search_similar(reading.words, limit=limit, min_trust=least)
+        return self._rank(question, Ranking(question, extent, names=names), Filter(limit, least, category))
+
+    def probe(self, entity: str, *, limit: int) -> list[Hit]:
+        """Return the facts that name an entity; if there are none, the results of a search for its name."""
+        least = self._settings.min_trust_threshold
+        named = self._store.facts_about(entity, min_trust=least)
+        facts = self._store.facts(named)
+        vector = entity_vector(entity, self._settings.hrr_dim)
+        hits = [
+            Hit(fact, (1.0 + similarity(vector, fact.vector)) * self._trust_factor(fact), 1.0)
+            for fact in facts.values()
+        ]
+        hits.sort(key=lambda hit: (-hit.score, -hit.fact.id))
+        if hits:
+            return hits[:limit]
+        return self.search(entity, limit=limit)
+
+    def related(self, entity: str, *, limit: int) -> list[tuple[str, int]]:
+        """Return the entities that share facts with one."""
+        least = self._settings.min_trust_threshold
+        return self._store.related_entities(entity, min_trust=least, limit=limit)
+
+    def reason(self, entities: Sequence[str], *, limit: int) -> list[Hit]:
+        """Return facts that connect entities: facts about all of them, else facts that share a third entity."""
+        least = self._settings.min_trust_threshold
+        about = [set(self._store.facts_about(name, min_trust=least)) for name in entities]
+        together = set.intersection(*about) if about else set()
+        chosen = together or self._bridges(entities, about)
+        facts = self._store.facts(chosen)
+        vectors = [entity_vector(name, self._settings.hrr_dim) for name in entities]
+        hits = [
+            Hit(
+                fact,
+                (1.0 + min(similarity(vector, fact.vector) for vector in vectors)) * self._trust_factor(fact),
+                sum(fact.id in ids for ids in about) / len(about),
+            )
+            for fact in facts.values()
+        ]
+        return sorted(hits, key=lambda hit: (-hit.share, -hit.score, -hit.fact.id))[:limit]
+
+    def _bridges(self, entities: Sequence[str], about: Sequence[set[int]]) -> set[int]:
+        least = self._settings.min_trust_threshold
+        around = [
+            {other for other, _ in self._store.related_entities(name, min_trust=least, limit=100)} for name in entities
+        ]
+        shared = set.intersection(*around) if around else set()
+        every = set().union(*about) if about else set()
+        names = self._store.entities_of(every)
+        return {fact for fact in every if shared & set(names.get(fact, ()))}
+
+    def _postings(self, words: Sequence[str]) -> list[dict[int, str]]:
+        """Return the posting list of each word; if all are empty, include facts that are spoken by these names."""
+        found = [self._store.postings(word) for word in words]
+        if any(found):
+            return found
+        return [self._store.postings(word, spoken=True) for word in words]
+
+    def _rank(self, question: Question, ranking: Ranking, wanted: Filter) -> list[Hit]:
+        shares = {fact: ranking.share(fact) for fact in question.masks}
+        outlines = self._store.outlines(_with_neighbours(best(shares, max(_CONSIDERED, wanted.limit))))
+        scores = {
+            each.id: ranking.score(_place(each, outlines, question.masks))
+            for each in outlines.values()
+            if wanted.accepts(each)
+        }
+        compared = best(scores, max(_RERANKED, wanted.limit))
+        close = closeness(question, compared, self._store.near)
+        alike = self._similarity_gain(question, compared)
+        final = {
+            fact: (scores[fact] + CLOSENESS * close[fact] + alike[fact]) * self._trust_factor(outlines[fact])
+            for fact in compared
+        }
+        chosen = best(final, wanted.limit)
+        facts = self._store.facts(chosen)
+        return [Hit(facts[fact], final[fact], shares.get(fact, 0.0)) for fact in chosen if fact in facts]
+
+    def _similarity_gain(self, question: Question, facts: Sequence[int]) -> dict[int, float]:
+        """Return the gain of each fact by the similarity of its vector to the question's."""
+        vector = query_vector(question.reading.words, self._settings.hrr_dim)
+        weight = self._settings.hrr_weight * question.total
+        vectors = self._store.vectors_of(facts)
+        return {fact: weight * max(0.0, similarity(vector, vectors[fact])) for fact in facts}
+
+    def _search_similar(self, terms: Sequence[str], *, limit: int, min_trust: float) -> list[Hit]:
+        """Return facts with similarly spelled words; used if no fact contains any of the words."""
+        vector = query_vector(terms, self._settings.hrr_dim)
+        scanned = self._store.vectors(min_trust=min_trust, limit=_SCANNED)
+        scores = {fact_id: similarity(vector, other) for fact_id, other in scanned}
+        close = {fact_id: score for fact_id, score in scores.items() if score >= _ALIKE}
+        facts = self._store.facts(best(close, limit))
+        hits = [Hit(fact, close[fact.id] * self._trust_factor(fact), close[fact.id]) for fact in facts.values()]
+        return sorted(hits, key=lambda hit: -hit.score)
+
+    def _trust_factor(self, fact: Fact | Outline) -> float:
+        """Return the trust of a fact, reduced by its age if a half-life is set."""
+        half_life = self._settings.temporal_decay_half_life
+        trust = max(_LEAST_TRUST, fact.trust)
+        if half_life <= 0:
+            return trust
+        days = max(0.0, self._store.now() - fact.updated) / _SECONDS_PER_DAY
+        return trust * float(0.5 ** (days / half_life))
+
+
+def _with_neighbours(ids: Sequence[int]) -> set[int]:
+    return {fact + step for fact in ids for step in (-2, -1, 0, 1, 2)}
+
+
+def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, int]) -> Place:
+    """Return the features of a fact, with the terms of its neighbours in the same session."""
+    sides = [outlines.get(fact.id + step) for step in (-1, 1, -2, 2)]
+    neighbours = [
+        each if each is not None and fact.session_id and each.session_id == fact.session_id else None for each in sides
+    ]
+    before, after, far, farther = (masks.get(each.id, 0) if each is not None else 0 for each in neighbours)
+    answers = neighbours[0] is not None and bool(neighbours[0].asks)
+    return Place(
+        fact.id,
+        fact.length,
+        fact.created,
+        fact.session_id,
+        speaker=fact.speaker,
+        sides=(before, after, far, farther),
+        in_conversation=fact.speaker is not None or answers,
+    )
+
+
+_NEGATIONS = frozenset(
+    word
+    for line in ("not no never nobody nothing none neither without cannot", "kein keine nicht nie jamais pas nunca")
+    for word in line.split(" ")
+)
+_OPPOSITES = tuple(
+    frozenset(pair.split("/"))
+    for line in (
+        "like/dislike love/hate always/never enable/disable enabled/disabled on/off true/false allow/forbid",
+        "allowed/forbidden married/single alive/dead open/closed vegetarian/meat before/after more/less first/last",
+        "start/stop accept/reject light/dark hot/cold public/private tabs/spaces left/right morning/evening yes/no",
+        "increase/decrease with/without hire/fire",
+    )
+    for pair in line.split(" ")
+)
+_MANY = frozenset(
+    word
+    for line in (
+        "like love enjoy have own visit know read watch play speak see meet go eat want say tell buy make get take",
+        "hear find learn try help talk share attend paint write join cook study collect think feel plan support",
+    )
+    for word in line.split(" ")
+)
+"""Verbs with objects that do not exclude each other: one can like tea and coffee."""
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed)$")
+_NUMBER = re.compile(r"^\d[\d.,:/-]*$")
+_MAX_DIFFERENCE = 5
+"""If a fact has more words than this that the other lacks, they are about different things."""
+_LEAST_SHARED = 0.5
+"""The share of the shorter fact's words that both must contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Two facts that cannot both be true, with the reason and a confidence."""
+
+    first: Fact
+    second: Fact
+    reason: str
+    score: float
+
+
+def contradictions(
+    facts: Sequence[Fact], neighbours: Callable[[Fact], Iterable[int]], *, limit: int
+) -> list[Contradiction]:
+    """Return the pairs of `facts` that contradict each other, the most certain first.
+
+    `neighbours` returns the ids of facts to compare with one; each pair is compared once.
+    """
+    by_id = {fact.id: fact for fact in facts}
+    found: list[Contradiction] = []
+    seen: set[tuple[int, int]] = set()
+    for fact in facts:
+        for other_id in neighbours(fact):
+            pair = (min(fact.id, other_id), max(fact.id, other_id))
+            if other_id == fact.id or other_id not in by_id or pair in seen:
+                continue
+            seen.add(pair)
+            judged = judge(by_id[pair[0]].text, by_id[pair[1]].text)
+            if judged is not None:
+                found.append(Contradiction(by_id[pair[0]], by_id[pair[1]], *judged))
+    return sorted(found, key=lambda each: (-each.score, each.first.id))[:limit]
+
+
+def judge(first: str, second: str) -> tuple[str, float] | None:
+    """Return why two texts contradict each other, with a confidence; None if they do not."""
+    a, b = _stems(first), _stems(second)
+    shared = a & b
+    rest_a, rest_b = a - shared, b - shared
+    smaller = min(len(a), len(b))
+    if not shared or smaller < 2 or max(len(rest_a), len(rest_b)) > _MAX_DIFFERENCE:
+        return None
+    overlap = len(shared) / smaller
+    if overlap >= _LEAST_SHARED and _is_negated(first) != _is_negated(second) and len(shared) >= 2:
+        return ("one says it, the other denies it", 0.6 + 0.4 * overlap)
+    for pair in _OPPOSITES:
+        if overlap >= 1 / 3 and _one_each(pair, _plain(first), _plain(second)):
+            return (f"opposites: {' / '.join(sorted(pair))}", 0.6 + 0.3 * overlap)
+    relation = shared - _name_stems(first) - _name_stems(second)
+    if overlap < _LEAST_SHARED or len(shared) < 2 or not relation or not rest_a or not rest_b:
+        return None
+    return _different_value(shared, rest_a, rest_b, overlap)
+
+
+def _different_value(shared: set[str], rest_a: set[str], rest_b: set[str], overlap: float) -> tuple[str, float] | None:
+    numbers_a, numbers_b = ({word for word in rest if _NUMBER.match(word)} for rest in (rest_a, rest_b))
+    if numbers_a and numbers_b:
+        return ("different numbers", 0.5 + 0.4 * overlap)
+    if shared & _compatible_verbs():
+        return None
+    if abs(len(rest_a) - len(rest_b)) <= 2 and max(len(rest_a), len(rest_b)) <= 3:
+        return ("different values for the same thing", 0.4 + 0.4 * overlap)
+    return None
+
+
+def _name_stems(text: str) -> set[str]:
+    """Return the stems of names; two facts are about the same thing only if they share more than names."""
+    return {_stem(word) for name in entities_in(text) for word in words(name)}
+
+
+def _plain(text: str) -> frozenset[str]:
+    return frozenset(words(text))
+
+
+def _one_each(pair: frozenset[str], first: frozenset[str], second: frozenset[str]) -> bool:
+    stems_first, stems_second = ({_stem(word) for word in found} | found for found in (first, second))
+    in_first, in_second = pair & stems_first, pair & stems_second
+    return len(in_first) == 1 and len(in_second) == 1 and in_first != in_second
+
+
+def _is_negated(text: str) -> bool:
+    return len([word for word in words(text) if word in _NEGATIONS]) % 2 == 1
+
+
+def _stems(text: str) -> set[str]:
+    return {_stem(word) for word in words(text) if word not in stop_words() and word not in _NEGATIONS}
+
+
+@cache
+def _stem(word: str) -> str:
+    if len(word) > 3 and word.endswith("s") and not word.endswith("ss"):
+        word = f"{word[:-3]}y" if word.endswith("ies") else word[:-1]
+    return _ENDING.sub("", word).removesuffix("e")
+
+
+@cache
+def _compatible_verbs() -> frozenset[str]:
+    return frozenset(_stem(word) for word in _MANY)

@@ -1,0 +1,315 @@
+"""The Honcho provider."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from wellkept.core.errors import ProviderError
+from wellkept.core.settings import Address, Between
+from wellkept.providers.base import Forgotten
+from wellkept.providers.honcho.api import HonchoApi, Items
+from wellkept.providers.http import HttpClient
+from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, safe_name, text_of
+
+if TYPE_CHECKING:
+    from wellkept.core.text import JSON
+    from wellkept.providers.base import ForgetRequest, Messages
+
+CLOUD_URL = "https://api.honcho.dev"
+_RECALL_CHARS = 6_000
+_LEVELS = ("minimal", "low", "medium", "high", "max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HonchoSettings:
+    """The settings in `honcho.json`; the names are those of Honcho's other integrations."""
+
+    base_url: Annotated[str, Address()] = CLOUD_URL
+    """The address of the server."""
+    workspace: str = ""
+    """The workspace; empty for one of this profile."""
+    recallMode: Literal["hybrid", "context", "tools"] = "hybrid"  # noqa: N815 - Honcho's own name
+    """Context and tools, context alone, or tools alone."""
+    contextTokens: Annotated[int, Between(0, 100_000)] = 0  # noqa: N815
+    """How long the context may be; 0 for Honcho's own limit."""
+    dialecticMaxChars: Annotated[int, Between(50, 20_000)] = 600  # noqa: N815
+    """How much of the dialectic's answer is used."""
+    contextCadence: Annotated[int, Between(1, 1_000)] = 1  # noqa: N815
+    """Every how many turns the context is read again."""
+    dialecticCadence: Annotated[int, Between(0, 1_000)] = 1  # noqa: N815
+    """Every how many turns the dialectic is asked; each answer costs a model call there; 0 never asks."""
+    injectionFrequency: Literal["every-turn", "first-turn"] = "every-turn"  # noqa: N815
+    """Whether every turn is given the context, or only the first."""
+    sessionStrategy: Literal["per-directory", "per-repo", "per-session", "global"] = "per-directory"  # noqa: N815
+    """Which conversations share a session at Honcho."""
+    saveMessages: bool = True  # noqa: N815
+    """Whether finished turns are sent."""
+    writeFrequency: Literal["turn", "session"] = "turn"  # noqa: N815
+    """Whether turns are sent as they finish, or together when the conversation ends."""
+    reasoning_level: Literal["minimal", "low", "medium", "high", "max"] = "low"
+    """How hard the dialectic thinks."""
+    timeout_seconds: Annotated[float, Between(0.5, 60)] = 8.0
+    """How long a request may take."""
+
+
+class HonchoProvider(RemoteProvider[HonchoSettings]):
+    """Turns go to Honcho, whose deriver draws conclusions in the background; page entries are conclusions of ours."""
+
+    NAME = "honcho"
+    SETTINGS = HonchoSettings
+    KEY = "HONCHO_API_KEY"
+    KEY_URL = "https://app.honcho.dev"
+    QUESTIONS: ClassVar[Mapping[str, str]] = {
+        "base_url": "Address of the server",
+        "workspace": "Workspace, empty for one of this profile",
+        "recallMode": "Give context, tools, or both",
+        "sessionStrategy": "Which conversations share a session",
+        "contextCadence": "Turns between two looks at the context",
+        "dialecticCadence": "Turns between two questions to the dialectic, 0 for none",
+        "injectionFrequency": "Context in every turn, or only in the first",
+        "saveMessages": "Send finished turns",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._api: HonchoApi | None = None
+        self._turn = 0
+        self._context_of: dict[str, tuple[int, str]] = {}
+        """Session → the turn of its last context, and its text."""
+
+    def needs_key(self) -> bool:
+        """Return whether it is the cloud."""
+        return self.settings.base_url.rstrip("/") == CLOUD_URL
+
+    def open_client(self) -> HttpClient:
+        """Return a client with the key."""
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return HttpClient(self.NAME, self.settings.base_url, headers=headers, seconds=self.settings.timeout_seconds)
+
+    @property
+    def api(self) -> HonchoApi:
+        """Return the API for this user, with workspace and peers created."""
+        if self._api is None:
+            api = HonchoApi(
+                self.client,
+                workspace=self.settings.workspace or safe_name("kept", self.profile),
+                person=safe_name("user", self.user),
+                agent="kept",
+            )
+            api.prepare()
+            self._api = api
+        return self._api
+
+    def gives_tools(self) -> bool:
+        """Return whether the mode is not `context`."""
+        return self.settings.recallMode != "context"
+
+    def remote_tools(self) -> Sequence[RemoteTool]:
+        """Return the five tools."""
+        query: dict[str, JSON] = {"query": {"type": "string", "description": "A question in plain words."}}
+        limit: dict[str, JSON] = {"limit": {"type": "integer", "description": "How many at most (default 10)."}}
+        level: dict[str, JSON] = {
+            "level": {"type": "string", "enum": list(_LEVELS), "description": "How hard to think."}
+        }
+        content: dict[str, JSON] = {
+            "content": {"type": "string", "description": "One conclusion about the person, in a full sentence."},
+            "delete_id": {"type": "string", "description": "Instead: the id of a conclusion to delete."},
+        }
+        return (
+            RemoteTool(
+                "honcho_profile", "Read the card of the person: the facts that matter most.", {}, (), self._profile
+            ),
+            RemoteTool("honcho_search", "Search what the person said.", {**query, **limit}, ("query",), self._search),
+            RemoteTool(
+                "honcho_context", "Read what is known of the person on a topic.", query, ("query",), self._context
+            ),
+            RemoteTool(
+                "honcho_reasoning",
+                "Ask Honcho's model of the person a question; takes seconds and costs a model call.",
+                {**query, **level},
+                ("query",),
+                self._reason,
+            ),
+            RemoteTool(
+                "honcho_conclude",
+                "Store a conclusion about the person, or delete one.",
+                content,
+                (),
+                self._conclude,
+                writes=True,
+            ),
+        )
+
+    def on_turn_start(self, turn: int, message: str, **context: Any) -> None:
+        """Remember the number of the turn, for the cadences."""
+        del message, context
+        self._turn = turn
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:
+        """Return card, representation and, at its cadence, the dialectic's answer."""
+        settings, session = self.settings, self._session(session_id)
+        if settings.recallMode == "tools" or (settings.injectionFrequency == "first-turn" and self._turn > 1):
+            return ""
+        seen = self._context_of.get(session)
+        if seen is None or self._turn - seen[0] >= settings.contextCadence or self._turn < seen[0]:
+            seen = (self._turn, self._read_context(clean(query)[:1_000], session))
+            self._context_of[session] = seen
+        texts = [seen[1]]
+        if settings.dialecticCadence and self._turn % settings.dialecticCadence == 0:
+            texts.append(self._ask(clean(query)[:1_000], session, settings.reasoning_level))
+        return "\n".join(text for text in texts if text)
+
+    def recall(self, query: str, *, session_id: str = "") -> str:
+        """Return card, representation and conclusions for a question, in every mode."""
+        return self._read_context(clean(query)[:1_000], self._session(session_id))
+
+    def sync_turn(
+        self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
+    ) -> None:
+        """Send the exchange, once: a repeated delivery finds its key at Honcho."""
+        del messages
+        if not self._saves("turn"):
+            return
+        session = self._open_session(session_id)
+        if idempotency_key and self.api.find_message(session, idempotency_key):
+            return
+        said = [(self.api.person, clean(user)), (self.api.agent, clean(assistant))]
+        self.api.add_messages(session, said, metadata={"session_id": session_id, "idempotency_key": idempotency_key})
+
+    def on_session_end(self, messages: Messages, *, session_id: str = "", idempotency_key: str = "") -> None:
+        """Send the whole conversation, where turns are not sent one by one."""
+        if not self._saves("session"):
+            return
+        session = self._open_session(session_id)
+        if idempotency_key and self.api.find_message(session, idempotency_key):
+            return
+        peers = {"user": self.api.person, "assistant": self.api.agent}
+        said = [
+            (peers[str(each["role"])], clean(str(each.get("content") or "")))
+            for each in messages
+            if each.get("role") in peers and isinstance(each.get("content"), str)
+        ]
+        self.api.add_messages(session, said, metadata={"session_id": session_id, "idempotency_key": idempotency_key})
+
+    def _saves(self, frequency: str) -> bool:
+        return self.is_writable and self.settings.saveMessages and self.settings.writeFrequency == frequency
+
+    def on_session_switch(self, new_id: str, **context: Any) -> None:
+        """Continue under the new session; its context is read again."""
+        super().on_session_switch(new_id, **context)
+        self._context_of.clear()
+
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as a conclusion about the person."""
+        del target
+        if not self._with_text(text):
+            self.api.conclude([text], session=None)
+        self._context_of.clear()
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete the conclusion of an entry."""
+        del target
+        for each in self._with_text(text):
+            self.api.delete_conclusion(text_of(each, "id"))
+        self._context_of.clear()
+
+    def forget_content(self, request: ForgetRequest) -> Forgotten:
+        """Delete conclusions by text, and whole sessions by id; Honcho deletes no single message."""
+        found = self._select(request)
+        for each in found:
+            self.api.delete_conclusion(text_of(each, "id"))
+        sessions = {self._session(each) for each in request.session_ids}
+        sessions |= {text_of(each, "session_id") for each in self._messages_with(request)}
+        for session in sorted(filter(None, sessions)):
+            self.api.delete_session(session)
+        self._context_of.clear()
+        notes = [f"Honcho deletes no single message: {len(sessions)} whole sessions there were deleted"] * bool(
+            sessions
+        )
+        if self.api.waiting():
+            notes.append("its deriver still works and may draw conclusions from what it has read, so repeat this later")
+        return Forgotten(len(found) + len(sessions), "; ".join(notes))
+
+    def holds_content(self, request: ForgetRequest) -> bool:
+        """Return whether a conclusion or a message is left that the request selects."""
+        return bool(self._select(request) or self._messages_with(request))
+
+    def check_health(self) -> Mapping[str, JSON]:
+        """Ask the server, and how much its deriver has still to do."""
+        return {"workspace": self.api.workspace, "person": self.api.person, "waiting_to_be_derived": self.api.waiting()}
+
+    def shutdown(self) -> None:
+        """Close the connections."""
+        self._api = None
+        super().shutdown()
+
+    def _session(self, session_id: str) -> str:
+        """Return the session at Honcho that a conversation belongs to."""
+        match self.settings.sessionStrategy:
+            case "global":
+                return safe_name("all", self.user)
+            case "per-directory" | "per-repo":
+                return safe_name("project", self.user, self.workspace or "none")
+            case "per-session":
+                return safe_name("session", session_id or self.session_id)
+
+    def _open_session(self, session_id: str) -> str:
+        session = self._session(session_id)
+        self.api.open_session(session)
+        return session
+
+    def _read_context(self, query: str, session: str) -> str:
+        self.api.open_session(session)
+        card, representation = self.api.context(session, tokens=self.settings.contextTokens or None, query=query)
+        found = self.api.query_conclusions(query, limit=10) if query else []
+        lines = [*card, *representation.splitlines(), *(text_of(each, "content") for each in found)]
+        return bullet_list([line.lstrip("-*# ") for line in lines], most_chars=_RECALL_CHARS)
+
+    def _ask(self, query: str, session: str, level: str) -> str:
+        self.api.open_session(session)
+        return self.api.ask(query, session=session, level=level)[: self.settings.dialecticMaxChars]
+
+    def _with_text(self, text: str) -> Items:
+        return [each for each in self.api.list_conclusions() if text_of(each, "content") == text]
+
+    def _select(self, request: ForgetRequest) -> Items:
+        return [each for each in self.api.list_conclusions() if is_selected(each, request, "content")]
+
+    def _messages_with(self, request: ForgetRequest) -> Items:
+        return [
+            each
+            for text in request.texts
+            for each in self.api.search_messages(text, limit=100)
+            if is_selected(each, request, "content")
+        ]
+
+    def _profile(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        del args
+        return {"card": self.api.card()}
+
+    def _search(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        found = self.api.search_messages(args["query"], limit=min(max(1, args.get("limit") or 10), 100))
+        keys = ("id", "content", "session_id", "created_at")
+        return {"results": [{key: text_of(each, key) for key in keys} for each in found]}
+
+    def _context(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        return {"context": self._read_context(args["query"], self._session(""))}
+
+    def _reason(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        level = args.get("level") or self.settings.reasoning_level
+        return {"answer": self._ask(args["query"], self._session(""), level)}
+
+    def _conclude(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        identity = args.get("delete_id")
+        if identity:
+            if not any(text_of(each, "id") == identity for each in self.api.list_conclusions()):
+                raise ProviderError(f"there is no conclusion {identity!r}", "honcho_context shows what is known")
+            self.api.delete_conclusion(identity)
+            return {"deleted": identity}
+        text = clean(str(args.get("content") or ""))
+        if not text:
+            raise ProviderError("give `content`, or `delete_id`", "")
+        made = self.api.conclude([text], session=None)
+        return {"stored": [text_of(each, "id") for each in made]}

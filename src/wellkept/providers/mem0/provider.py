@@ -1,0 +1,282 @@
+"""The Mem0 provider."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from wellkept.core.errors import ConfigError, ProviderError
+from wellkept.core.settings import Address, Between
+from wellkept.providers.base import Forgotten
+from wellkept.providers.http import HttpClient
+from wellkept.providers.mem0.backends import Backend, EmbeddedBackend, PlatformBackend, ServerBackend
+from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, text_of
+
+if TYPE_CHECKING:
+    from wellkept.core.text import JSON
+    from wellkept.providers.base import ForgetRequest, Messages
+
+PLATFORM_URL = "https://api.mem0.ai"
+_MIRROR = "kept_page"
+"""The metadata key that marks a memory as the copy of a page entry."""
+_RECALL_CHARS = 6_000
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mem0Settings:
+    """The settings in `mem0.json`."""
+
+    mode: Literal["platform", "self-hosted", "oss"] = "platform"
+    """Mem0's platform, a server of your own, or the library inside this process."""
+    base_url: Annotated[str, Address(optional=True)] = ""
+    """The address of the server; empty for the platform's own."""
+    user_id: str = ""
+    """The user at Mem0; empty for one derived from profile and user."""
+    agent_id: str = "kept"
+    """The agent at Mem0."""
+    rerank: bool = True
+    """Whether the platform sorts results by a second model."""
+    infer: bool = True
+    """Whether Mem0 extracts facts from turns with its model; otherwise they are stored verbatim."""
+    top_k: Annotated[int, Between(1, 50)] = 8
+    """How many memories a recall takes."""
+    timeout_seconds: Annotated[float, Between(0.5, 60)] = 8.0
+    """How long a request may take."""
+    settle_seconds: Annotated[float, Between(0, 50)] = 20.0
+    """How long to wait until the platform, which stores in the background, has the copy of an entry."""
+    model: str = ""
+    """Embedded mode: the chat model that extracts facts."""
+    model_base_url: Annotated[str, Address(optional=True)] = ""
+    """Embedded mode: the address of an OpenAI-compatible server."""
+    embedding_model: str = ""
+    """Embedded mode: the embedding model of that server."""
+    embedding_dims: Annotated[int, Between(8, 8192)] = 1536
+    """Embedded mode: the length of its vectors."""
+
+
+class Mem0Provider(RemoteProvider[Mem0Settings]):
+    """Turns go to Mem0, which extracts what is worth keeping; page entries are mirrored as they are."""
+
+    NAME = "mem0"
+    SETTINGS = Mem0Settings
+    KEY = "MEM0_API_KEY"
+    KEY_URL = "https://app.mem0.ai"
+    QUESTIONS: ClassVar[Mapping[str, str]] = {
+        "mode": "Where Mem0 runs",
+        "base_url": "Address of the server, empty for the platform's own",
+        "user_id": "User at Mem0, empty for one of profile and user",
+        "agent_id": "Agent at Mem0",
+        "rerank": "Sort results by a second model (platform)",
+        "infer": "Extract facts with Mem0's model",
+        "model": "Embedded mode: model that extracts facts",
+        "model_base_url": "Embedded mode: address of an OpenAI-compatible server",
+        "embedding_model": "Embedded mode: embedding model",
+        "embedding_dims": "Embedded mode: length of its vectors",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._backend: Backend | None = None
+
+    def needs_key(self) -> bool:
+        """Return whether it is the platform, which always wants a key."""
+        return self.settings.mode == "platform"
+
+    def check_config(self, values: Mapping[str, JSON], variables: Collection[str]) -> None:
+        """Check also that a server of one's own has an address."""
+        super().check_config(values, variables)
+        if self.settings.mode == "self-hosted" and not self.settings.base_url:
+            raise ConfigError("mem0 needs base_url with mode=self-hosted", "give --set base_url=http://HOST:8000")
+
+    @property
+    def scope(self) -> str:
+        """Return the user at Mem0."""
+        return self.settings.user_id or super().scope
+
+    def open_client(self) -> HttpClient:
+        """Return a client with the header that the chosen server expects."""
+        settings = self.settings
+        if settings.mode == "platform":
+            header = {"Authorization": f"Token {self.key}"}
+            return HttpClient(
+                "mem0", settings.base_url or PLATFORM_URL, headers=header, seconds=settings.timeout_seconds
+            )
+        if not settings.base_url:
+            raise ProviderError("mem0: base_url is not set", "run: kept providers setup mem0 --set base_url=http://…")
+        keyed = {"X-API-Key": self.key} if self.key else {}
+        return HttpClient("mem0", settings.base_url, headers=keyed, seconds=settings.timeout_seconds)
+
+    @property
+    def backend(self) -> Backend:
+        """Return the back end of the chosen mode."""
+        if self._backend is None:
+            match self.settings.mode:
+                case "platform":
+                    self._backend = PlatformBackend(self.client, rerank=self.settings.rerank)
+                case "self-hosted":
+                    self._backend = ServerBackend(self.client)
+                case "oss":
+                    self._backend = EmbeddedBackend(self.home / "mem0", self.settings, key=self.key)
+        assert self._backend is not None
+        return self._backend
+
+    def shutdown(self) -> None:
+        """Close the connections."""
+        if self._backend is not None:
+            self._backend.close()
+            self._backend = None
+        super().shutdown()
+
+    def remote_tools(self) -> Sequence[RemoteTool]:
+        """Return the six tools."""
+        query: dict[str, JSON] = {"query": {"type": "string", "description": "What to look for, in plain words."}}
+        content: dict[str, JSON] = {"content": {"type": "string", "description": "One fact, in a full sentence."}}
+        identity: dict[str, JSON] = {"id": {"type": "string", "description": "The id of the memory."}}
+        limit: dict[str, JSON] = {"limit": {"type": "integer", "description": "How many at most (default 8)."}}
+        return (
+            RemoteTool("mem0_profile", "List what Mem0 knows about the person.", limit, (), self._profile),
+            RemoteTool(
+                "mem0_search", "Search Mem0's memories by meaning.", {**query, **limit}, ("query",), self._search
+            ),
+            RemoteTool("mem0_add", "Store a fact as it is.", content, ("content",), self._add, writes=True),
+            RemoteTool(
+                "mem0_update",
+                "Replace the text of a memory.",
+                {**identity, **content},
+                ("id", "content"),
+                self._update,
+                writes=True,
+            ),
+            RemoteTool("mem0_delete", "Delete a memory.", identity, ("id",), self._delete, writes=True),
+            RemoteTool(
+                "mem0_conclude",
+                "Store a conclusion about the person that you drew from the conversation.",
+                content,
+                ("content",),
+                self._conclude,
+                writes=True,
+            ),
+        )
+
+    def prefetch(self, query: str, *, session_id: str = "") -> str:  # noqa: ARG002 - memories of all sessions are searched
+        """Return the memories that are nearest to the message."""
+        found = self.backend.search(self.scope, clean(query)[:1_000], top_k=self.settings.top_k)
+        return bullet_list([text_of(each, "memory", "text") for each in found], most_chars=_RECALL_CHARS)
+
+    def sync_turn(
+        self, user: str, assistant: str, *, session_id: str = "", messages: Messages = (), idempotency_key: str = ""
+    ) -> None:
+        """Send the exchange, once: what Mem0 extracts from it carries the key of the delivery."""
+        del messages
+        if not self.is_writable or self._has_turn(clean(user), idempotency_key):
+            return
+        turn = [{"role": "user", "content": clean(user)}, {"role": "assistant", "content": clean(assistant)}]
+        metadata: dict[str, JSON] = {"session_id": session_id, "idempotency_key": idempotency_key}
+        self.backend.add(
+            self.scope, turn, agent_id=self.settings.agent_id, infer=self.settings.infer, metadata=metadata
+        )
+
+    def _has_turn(self, text: str, key: str) -> bool:
+        """Whether a turn was delivered before and only its answer got lost."""
+        if not key or not text:
+            return False
+        found = self.backend.search(self.scope, text[:1_000], top_k=10)
+        known = [each.get("metadata") for each in found]
+        return any(isinstance(each, Mapping) and each.get("idempotency_key") == key for each in known)
+
+    def add_entry(self, target: str, text: str) -> None:
+        """Store an entry as it is, and wait until the platform has it: only then can a later remove find it."""
+        if self._copies(target, text):
+            return
+        made = self.backend.add(
+            self.scope,
+            [{"role": "user", "content": text}],
+            agent_id=self.settings.agent_id,
+            infer=False,
+            metadata={_MIRROR: target},
+        )
+        deadline = time.monotonic() + self.settings.settle_seconds
+        while not made and time.monotonic() < deadline and not self._copies(target, text):
+            time.sleep(_POLL_SECONDS)
+
+    def remove_entry(self, target: str, text: str) -> None:
+        """Delete an entry, found by its text."""
+        for each in self._copies(target, text):
+            self.backend.delete(text_of(each, "id"))
+
+    def forget_content(self, request: ForgetRequest) -> Forgotten:
+        """Delete the memories of this user that the request selects."""
+        found = self._select(request)
+        for each in found:
+            self.backend.delete(text_of(each, "id"))
+        note = "Mem0 works in the background: what was said in the last minute may appear later, so repeat this then"
+        return Forgotten(len(found), note if self.settings.mode == "platform" else "")
+
+    def holds_content(self, request: ForgetRequest) -> bool:
+        """Return whether Mem0 still has a memory that the request selects."""
+        return bool(self._select(request))
+
+    def _select(self, request: ForgetRequest) -> list[Mapping[str, JSON]]:
+        return [each for each in self.backend.list(self.scope) if is_selected(each, request, "memory", "text")]
+
+    def check_health(self) -> Mapping[str, JSON]:
+        """Ask the back end for this user's memories."""
+        return {"mode": self.settings.mode, "user": self.scope, **self.backend.ping(self.scope)}
+
+    def backup_paths(self) -> Sequence[str]:
+        """Return nothing: the embedded store is inside the home."""
+        return ()
+
+    def _copies(self, target: str, text: str) -> list[Mapping[str, JSON]]:
+        """Return the memories that are the copy of one page entry."""
+        found = self.backend.search(self.scope, text[:1_000], top_k=20)
+        return [each for each in found if text_of(each, "memory", "text") == text and _is_mirror(each, target)]
+
+    def _profile(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        return {"memories": [_shown(each) for each in self.backend.list(self.scope)[: args.get("limit") or 50]]}
+
+    def _search(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        found = self.backend.search(self.scope, args["query"], top_k=args.get("limit") or self.settings.top_k)
+        return {"results": [_shown(each) for each in found]}
+
+    def _add(self, args: Mapping[str, Any], **metadata: JSON) -> Mapping[str, JSON]:
+        made = self.backend.add(
+            self.scope,
+            [{"role": "user", "content": clean(args["content"])}],
+            agent_id=self.settings.agent_id,
+            infer=False,
+            metadata={"session_id": self.session_id, **metadata},
+        )
+        return {"stored": [_shown(each) for each in made]}
+
+    def _conclude(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        return self._add(args, kind="conclusion")
+
+    def _update(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        self._require_own(args["id"])
+        self.backend.update(args["id"], clean(args["content"]))
+        return {"updated": args["id"]}
+
+    def _delete(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
+        self._require_own(args["id"])
+        self.backend.delete(args["id"])
+        return {"deleted": args["id"]}
+
+    def _require_own(self, identity: str) -> None:
+        """Raise unless the memory is this user's: ids of others must not work."""
+        if not any(text_of(each, "id") == identity for each in self.backend.list(self.scope)):
+            raise ProviderError(f"there is no memory {identity!r}", "mem0_search shows the ids")
+
+
+def _is_mirror(item: Mapping[str, JSON], target: str) -> bool:
+    metadata = item.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get(_MIRROR) == target
+
+
+def _shown(item: Mapping[str, JSON]) -> dict[str, JSON]:
+    score = item.get("score")
+    shown: dict[str, JSON] = {"id": text_of(item, "id"), "memory": text_of(item, "memory", "text")}
+    return {**shown, "score": round(score, 3)} if isinstance(score, float) else shown

@@ -1,0 +1,265 @@
+"""The registered providers of one agent: each with its guard, tools and delivery worker, all called at once."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from wellkept.core.ports import Clock, EventSink
+from wellkept.core.text import JSON
+from wellkept.core.tools import Tool, ToolContext
+from wellkept.core.values import dataclass
+from wellkept.providers.base import LedgerReader, StartContext
+from wellkept.providers.content import failure, tool_answer, tool_schemas
+from wellkept.providers.delivery import DeliveryWorker
+from wellkept.providers.guard import Answered, Failed, GuardedProvider, Outcome
+from wellkept.providers.hooks import WorkerThreads
+from wellkept.providers.outbox import Outbox
+from wellkept.providers.settings import ProviderSettings
+
+log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 0.25
+"""Extra time beyond a call's own time-out, so that the call itself can report the time-out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerContext:
+    """The user that the providers work for, and what the manager needs."""
+
+    start: StartContext
+    clock: Clock
+    sink: EventSink
+    ledger: LedgerReader | None = None
+    """The ledger whose writes are mirrored; None mirrors nothing."""
+    several: bool = False
+    """Whether the configuration lists several external providers to use together."""
+    reserved_tools: frozenset[str] = frozenset()
+    """Tool names that providers must not use."""
+
+
+class RegisteredProvider:
+    """A provider in use."""
+
+    def __init__(
+        self, guard: GuardedProvider, outbox: Outbox, *, context: StartContext, settings: ProviderSettings
+    ) -> None:
+        self.guard = guard
+        self.name = guard.name
+        self.session_id = ""
+        self.tools: list[Tool] = []
+        self.problem: str | None = None
+        """Why it is not in use."""
+        self._is_asked = False
+        self._is_available = False
+        self.can_run = True
+        """Whether a write that is queued now can be delivered: not if the provider says that it is not available."""
+        self._start_lock = threading.Lock()
+        self._is_starting = False
+        """Whether a start that took longer than its limit may still end."""
+        self.is_stopped = False
+        """Whether it was shut down; a start that ends later changes nothing."""
+        self._turn = 0
+        self._context = context
+        self._settings = settings
+        self.worker = DeliveryWorker(
+            guard, outbox, timeout_seconds=settings.delivery_timeout_seconds, prepare=self._initialize
+        )
+
+    def start(self) -> None:
+        """Initialise the provider and ask for its tools; a failure is stored in `problem`."""
+        self._initialize()
+
+    def _is_usable(self) -> bool:
+        """Whether the provider says that it is available; it is asked once."""
+        if not self._is_asked:
+            self._is_asked = True
+            match self._declare_call("is_available"):
+                case Answered(True):
+                    self._is_available = True
+                case Answered():
+                    self.can_run = False
+                    self.problem = "it is not available: its configuration or its package is missing"
+                case Failed(error):
+                    self.problem = error
+        return self._is_available
+
+    def call(self, hook: str, *args: object, timeout_seconds: float | None = None) -> Outcome:
+        """Call a hook for the current session and wait for it."""
+        seconds = self._settings.start_timeout_seconds if timeout_seconds is None else timeout_seconds
+        return self.guard.call(hook, *args, session_id=self.session_id, timeout_seconds=seconds)
+
+    def _declare_call(self, hook: str) -> Outcome:
+        """Call a hook before `initialize`; a provider whose settings decide gets the home."""
+        return self.guard.call(
+            hook,
+            session_id=self.session_id,
+            timeout_seconds=self._settings.start_timeout_seconds,
+            kept_home=self._context.kept_home,
+        )
+
+    def recall(self, query: str, *, turn: int, context: Mapping[str, JSON], deadline: float) -> str:
+        """Announce the turn and return what is recalled for it, both before `deadline` (monotonic)."""
+        known = {"platform": self._context.platform, **context}
+        self._turn = turn = max(turn, self._turn + 1)  # a resumed or shortened conversation must not count back
+        self.guard.call(
+            "on_turn_start", turn, query, session_id=self.session_id, timeout_seconds=_seconds_until(deadline), **known
+        )
+        outcome = self.guard.call(
+            "prefetch", query, session_id=self.session_id, expects=str, timeout_seconds=_seconds_until(deadline)
+        )
+        return str(outcome.value or "") if isinstance(outcome, Answered) else ""
+
+    def restart_count(self) -> None:
+        """Count turns from the first one again, for a new conversation."""
+        self._turn = 0
+
+    def _initialize(self) -> bool:
+        """Initialise the provider unless that was done; return whether it is ready.
+
+        The conversation and the delivery of queued writes both ask for it, from different threads.
+        """
+        with self._start_lock:
+            if not self.guard.ready and not self._is_starting and self._is_usable():
+                self._begin_start()
+            return self.guard.ready
+
+    def _begin_start(self) -> None:
+        seconds = self._settings.start_timeout_seconds
+        keywords: dict[str, Any] = self._context.keywords()
+        pending = self.guard.begin("initialize", self.session_id, session_id=self.session_id, **keywords)
+        match pending.wait(seconds):
+            case Answered():
+                self._adopt()
+            case Failed(error, attempted):
+                self.problem = error if attempted or self.problem is None else self.problem
+                self._is_starting = attempted
+                pending.when_done(self._adopt_late)
+
+    def _adopt(self) -> None:
+        """Use the provider from now on; its tools are asked for here, because they may depend on its start."""
+        self.guard.ready, self.problem = True, None
+        self.tools = self._fetch_tools()
+
+    def _adopt_late(self, raised: BaseException | None) -> None:
+        """Use a provider whose start took longer than its limit; its tools are offered in the next conversation."""
+        if raised is None and not self.guard.ready and not self.is_stopped:
+            log.info("provider %s started after its limit; it is used from now on", self.name)
+            self._adopt()
+            self.worker.wake()
+        self._is_starting = False
+
+    def _fetch_tools(self) -> list[Tool]:
+        match self._declare_call("get_tool_schemas"):
+            case Answered(declared):
+                usable = tool_schemas(self.name, declared)
+                return [Tool(schema, partial(self._run_tool, schema.name)) for schema in usable]
+            case Failed(error):
+                log.warning("provider %s has no tools: %s", self.name, error)
+                return []
+
+    def _run_tool(self, name: str, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
+        if not self.guard.ready:
+            return failure(f"{self.name} is not in use: {self.problem or 'it was not started'}")
+        outcome = self.guard.call(
+            "handle_tool_call",
+            name,
+            dict(arguments),
+            session_id=context.session_id or self.session_id,
+            timeout_seconds=self._settings.tool_timeout_seconds,
+            user_id=self._context.user_id,  # the user it was started for, even if the tool call names another
+            platform=context.platform,
+            kept_home=self._context.kept_home,
+            hermes_home=self._context.kept_home,
+        )
+        match outcome:
+            case Answered(text):
+                return tool_answer(self.name, text)
+            case Failed(error):
+                return failure(f"{self.name}: {error}")
+
+
+class Registry:
+    """The providers of one agent, in the order in which they were registered."""
+
+    def __init__(self, settings: ProviderSettings) -> None:
+        self.threads = WorkerThreads("kept-provider")
+        self.session_id = ""
+        self._settings = settings
+        self._providers: list[RegisteredProvider] = []
+
+    def __iter__(self) -> Iterator[RegisteredProvider]:
+        return iter(self._providers)
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of all providers."""
+        return [each.name for each in self._providers]
+
+    def add(self, provider: RegisteredProvider) -> None:
+        """Add a provider."""
+        self._providers.append(provider)
+
+    def enter_session(self, session_id: str) -> None:
+        """Use `session_id` for all further calls."""
+        self.session_id = session_id
+        for each in self._providers:
+            each.session_id = session_id
+
+    def ready(self, *hooks: str) -> list[RegisteredProvider]:
+        """Return the started providers that offer one of `hooks`; without hooks all started ones."""
+        offering = (each for each in self._providers if not hooks or any(map(each.guard.offers, hooks)))
+        return [each for each in offering if each.guard.ready]
+
+    def start_all(self, work: Callable[[RegisteredProvider], None]) -> None:
+        """Run `work` for all providers at once; one that exceeds the start time-out is left behind."""
+        jobs = [(each, self.threads.submit(partial(work, each))) for each in self._providers]
+        seconds = self._settings.start_timeout_seconds
+        deadline = time.monotonic() + seconds + _GRACE_SECONDS
+        for each, job in jobs:
+            if not job.wait(deadline - time.monotonic()):
+                each.problem = f"it did not answer within {seconds:g} s"
+
+    def call_all(
+        self, hook: str, *args: object, session_id: str | None = None, expects: type = object, **keywords: Any
+    ) -> list[Outcome]:
+        """Call a hook of all ready providers at once; return the outcomes in order, within the prefetch time-out."""
+        session = self.session_id if session_id is None else session_id
+        pending = [
+            each.guard.begin(hook, *args, session_id=session, expects=expects, **keywords) for each in self.ready()
+        ]
+        return [call.wait(self._settings.prefetch_timeout_seconds) for call in pending]
+
+    def ask_all(self, question: str, *, session_id: str | None = None) -> list[Outcome]:
+        """Ask all ready providers at once, with `recall` where they offer it, else with `prefetch`."""
+        session = self.session_id if session_id is None else session_id
+        hooks = [(each, "recall" if each.guard.offers("recall") else "prefetch") for each in self.ready()]
+        pending = [each.guard.begin(hook, question, session_id=session, expects=str) for each, hook in hooks]
+        return [call.wait(self._settings.prefetch_timeout_seconds) for call in pending]
+
+    def recall(self, query: str, *, turn: int, context: Mapping[str, JSON]) -> list[str]:
+        """Announce the turn to all providers at once; return what they recall within the prefetch time-out."""
+        deadline = time.monotonic() + self._settings.prefetch_timeout_seconds
+        jobs = [
+            self.threads.submit(partial(each.recall, query, turn=turn, context=context, deadline=deadline))
+            for each in self.ready("on_turn_start", "prefetch")
+        ]
+        return [str(job.result or "") for job in jobs if job.wait(deadline + _GRACE_SECONDS - time.monotonic())]
+
+    def remove_taken_tools(self, taken: set[str]) -> None:
+        """Remove tools whose names are in `taken` or belong to a provider registered earlier."""
+        for each in self._providers:
+            free = []
+            for tool in each.tools:
+                if tool.schema.name in taken:
+                    log.warning("provider %s: the tool name %r is taken", each.name, tool.schema.name)
+                else:
+                    taken.add(tool.schema.name)
+                    free.append(tool)
+            each.tools = free
+
+
+def _seconds_until(deadline: float) -> float:
+    return max(0.0, deadline - time.monotonic())

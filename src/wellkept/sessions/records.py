@@ -1,0 +1,398 @@
+"""Rows of the store and the values they stand for; base64 blobs; fingerprints that recognise a message."""
+
+import binascii
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.messages import (
+    ImagePart,
+    Link,
+    Message,
+    NewMessage,
+    Origin,
+    Part,
+    Role,
+    Session,
+    State,
+    StoredMessage,
+    TextPart,
+    ToolCall,
+)
+from wellkept.core.text import JSON, dumps
+from wellkept.core.values import dataclass
+from wellkept.sessions import damage
+
+Row: TypeAlias = damage.Row
+LoadBlob: TypeAlias = Callable[[str], str | None]
+LoadSource: TypeAlias = Callable[[int], SourceName]
+
+
+LEAST_CHARS = 2_048
+"""Shorter runs stay in the text: a hash and a row would take as much space."""
+
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A base64 run under the hash of its text; `data` is decoded if encoding it again gives the same text."""
+
+    hash: str
+    data: bytes | str
+
+
+def blob_of(text: str) -> Blob:
+    """Return `text` as a blob."""
+    digest = _hash(text)
+    try:
+        data = binascii.a2b_base64(text, strict_mode=True)
+    except (binascii.Error, ValueError):
+        return Blob(digest, text)
+    return Blob(digest, data if _encode(data) == text else text)
+
+
+def _hash(text: str) -> str:
+    from hashlib import sha256  # loads OpenSSL, which reading messages without blobs does not need
+
+    return sha256(text.encode()).hexdigest()
+
+
+def _encode(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
+
+
+def blob_text(digest: str, data: object) -> str | None:
+    """Return the original text of a blob; None if it is not the text of that hash."""
+    text = _blob_text(data)
+    return text if _hash(text) == digest else None
+
+
+def hash_blob(data: object) -> str:
+    """Return the hash under which a blob with this content is stored."""
+    return _hash(_blob_text(data))
+
+
+def _blob_text(data: object) -> str:
+    return _encode(data) if isinstance(data, bytes) else str(data)
+
+
+def cut_blobs(text: str) -> tuple[str, list[Blob]]:
+    """Return `text` with every long base64 run replaced by a mark with its hash, and the runs."""
+    if len(text) < LEAST_CHARS:
+        return text, []
+    blobs: list[Blob] = []
+
+    def swap(match: re.Match[str]) -> str:
+        run = match.group()
+        if not _is_binary(run):
+            return run
+        blob = blob_of(run)
+        blobs.append(blob)
+        return _mark(blob.hash)
+
+    return _RUN.sub(swap, text), blobs
+
+
+def join_blobs(text: str, hashes: Sequence[str], load: Callable[[str], str | None]) -> str:
+    """Return `text` with its marks replaced by the blobs; a mark of an unknown blob stays."""
+    for digest in hashes:
+        whole = load(digest)
+        if whole is not None:
+            text = text.replace(_mark(digest), whole, 1)
+    return text
+
+
+def _mark(digest: str) -> str:
+    return f"[blob:{digest}]"
+
+
+def _is_binary(run: str) -> bool:
+    # encoded bytes mix cases and digits everywhere; a long word, path or row of dashes does not
+    sample = run[:256]
+    return (
+        any(character.islower() for character in sample)
+        and any(character.isupper() for character in sample)
+        and any(character.isdigit() for character in sample)
+    )
+
+
+class MessageRow(NamedTuple):
+    """The columns of a message as it is written; reading puts the id before them and the checksum behind."""
+
+    session_id: str
+    role: str
+    content: str
+    timestamp: float
+    origin: str | None
+    """None if it is the usual origin of the role, to save space."""
+    tool_name: str | None
+    tool_calls: str | None
+    tool_call_id: str | None
+    reasoning: str | None
+    parts: str | None
+    token_count: int | None
+    api_content: str | None
+    external_id: str | None
+    interrupted: int
+    state: str
+    source: int | None = None
+    """The number of where the text came from; None if it is its author's own."""
+
+
+class SessionRow(NamedTuple):
+    """The columns of a session."""
+
+    id: str
+    source: str
+    started: float
+    user_id: str
+    profile: str | None
+    project: str | None
+    model: str | None
+    title: str | None
+    parent_session_id: str | None
+    link: str | None
+    ended: float | None
+    end_reason: str | None
+    archived: int
+    last_active: float
+    message_count: int
+    metadata: str | None
+
+
+def storable(text: str) -> str:
+    """Return `text` without lone surrogates, which no database takes; pairs become their character."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, list[Blob]]:
+    """Return the row of a new message, and the blobs that `cut_blobs` took out of it."""
+    message = new.message
+    content, parts, blobs = _flatten(message.content)
+    api_content = new.api_content if new.api_content != message.content else None
+    calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in message.tool_calls]
+    row = MessageRow(  # by position, which takes half of the time of names
+        session_id,
+        _WORDS[message.role],
+        content,
+        float(new.timestamp),
+        None if _USUAL_ORIGIN[message.role] is new.origin else new.origin.value,
+        None if message.tool_name is None else storable(message.tool_name),
+        storable(dumps(calls)) if calls else None,
+        None if message.tool_call_id is None else storable(message.tool_call_id),
+        None if message.reasoning is None else storable(message.reasoning),
+        parts,
+        new.token_count,
+        None if api_content is None else storable(api_content),
+        None if new.external_id is None else storable(new.external_id),
+        int(new.interrupted),
+        _ACTIVE,
+        None if new.source is None else source_id(new.source),
+    )
+    return row, blobs
+
+
+@lru_cache(maxsize=256)
+def source_id(name: SourceName) -> int:
+    """Return the number under which a source is stored: a hash of its name, in six bytes."""
+    from hashlib import blake2b
+
+    return int.from_bytes(blake2b(storable(name).encode(), digest_size=6).digest()) >> 1
+
+
+def _clean(text: str | None) -> str | None:
+    return None if text is None else storable(text)
+
+
+def _flatten(content: str | tuple[Part, ...]) -> tuple[str, str | None, list[Blob]]:
+    """Return the text to index, the JSON that restores the structure, and the blobs."""
+    if isinstance(content, str):
+        if len(content) < LEAST_CHARS:
+            return storable(content), None, []
+        text, blobs = cut_blobs(storable(content))
+        shape: list[JSON] = [{"type": "string", "blobs": [blob.hash for blob in blobs]}]
+        return text, dumps(shape) if blobs else None, blobs
+    texts: list[str] = []
+    found: list[Blob] = []
+    shape = []
+    for part in content:
+        match part:
+            case TextPart(text):
+                short, blobs = cut_blobs(storable(text))
+                shape.append({"type": "text", "chars": len(short), "blobs": [blob.hash for blob in blobs]})
+                texts.append(short)
+                found += blobs
+            case ImagePart(media_type, data):
+                blob = blob_of(storable(data))
+                shape.append({"type": "image", "media_type": storable(media_type), "blob": blob.hash})
+                found.append(blob)
+    return "\n".join(texts), dumps(shape), found
+
+
+def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> StoredMessage:
+    """Return the message of a row: the id, the columns of MessageRow, the checksum.
+
+    A damaged row gives what can be read of it, marked as damaged.
+    """
+    if damaged := damage.is_damaged(values):
+        values = damage.readable(values)
+    (
+        number, session_id, role_word, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
+        reasoning, parts, token_count, api_content, external_id, interrupted, state, source, _,
+    ) = values  # fmt: skip
+    if parts is None:
+        whole: str | tuple[Part, ...] = content or ""
+    else:
+        whole, is_complete = _content(content or "", parts, load)
+        damaged = damaged or not is_complete
+    role = _ROLES.get(role_word) or _role(role_word)
+    return StoredMessage(
+        number,
+        session_id,
+        Message(
+            role,
+            damage.mark(whole) if damaged else whole,
+            _tool_calls(tool_calls) if tool_calls else (),
+            tool_call_id,
+            tool_name,
+            reasoning,
+        ),
+        timestamp if type(timestamp) is float else float(timestamp),
+        _ORIGINS[origin] if origin else _USUAL_ORIGIN[role],
+        _STATES[state],
+        api_content,
+        token_count,
+        external_id,
+        bool(interrupted),
+        damaged,
+        None if source is None else load_source(source),
+    )
+
+
+# a lookup takes a fifth of the time of a call of the enumeration
+_ROLES = {role.value: role for role in Role}
+_WORDS = {role: role.value for role in Role}
+"""Plain strings, as SQLite and the checksum want them; reading `value` of a member is a call."""
+_ACTIVE = State.ACTIVE.value
+_STATES = {state.value: state for state in State}
+_ORIGINS = {origin.value: origin for origin in Origin}
+_USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
+
+
+def _role(word: str) -> Role:
+    # other programs that write to the file may use other names (`function`, `human`)
+    return {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}.get(word, Role.SYSTEM)
+
+
+def _tool_calls(text: str) -> tuple[ToolCall, ...]:
+    return tuple(ToolCall(call["id"], call["name"], call["arguments"]) for call in json.loads(text))
+
+
+def _content(content: str, parts: str, load: LoadBlob) -> tuple[str | tuple[Part, ...], bool]:
+    """Return the content, and whether all of its blobs are there and whole."""
+    shape: Sequence[Mapping[str, Any]] = json.loads(parts)
+    missing: list[str] = []
+
+    def find(digest: str) -> str | None:
+        whole = load(digest)
+        if whole is None:
+            missing.append(digest)
+        return whole
+
+    if shape and shape[0]["type"] == "string":
+        return join_blobs(content, shape[0]["blobs"], find), not missing
+    restored: list[Part] = []
+    at = 0
+    for piece in shape:
+        if piece["type"] == "image":
+            data = find(piece["blob"])
+            # an endpoint refuses the whole request for an image that it cannot decode
+            lost = TextPart(f"[an image of type {piece['media_type']}]")
+            restored.append(lost if data is None else ImagePart(piece["media_type"], data))
+            continue
+        text = content[at : at + piece["chars"]]
+        at += piece["chars"] + 1
+        restored.append(TextPart(join_blobs(text, piece["blobs"], find)))
+    return tuple(restored), not missing
+
+
+def list_blobs(parts: str | None) -> set[str]:
+    """Return the hashes of the blobs that the stored structure of a message names."""
+    shape: Sequence[Mapping[str, Any]] = json.loads(parts) if parts else ()
+    return {digest for piece in shape for digest in ([piece["blob"]] if piece["type"] == "image" else piece["blobs"])}
+
+
+def session_row(session: Session) -> SessionRow:
+    """Return the row of a session."""
+    return SessionRow(
+        id=storable(session.id),
+        source=storable(session.source),
+        started=session.started,
+        user_id=storable(session.user_id),
+        profile=_clean(session.profile),
+        project=_clean(session.project),
+        model=_clean(session.model),
+        title=_clean(session.title),
+        parent_session_id=_clean(session.parent_session_id),
+        link=session.link.value if session.link else None,
+        ended=session.ended,
+        end_reason=_clean(session.end_reason),
+        archived=int(session.archived),
+        last_active=session.last_active if session.last_active is not None else session.started,
+        message_count=session.message_count,
+        metadata=storable(dumps(session.metadata)) if session.metadata else None,
+    )
+
+
+def session_from(values: Row) -> Session:
+    """Return the session of a row with the columns of SessionRow; damaged columns give what can be read of them."""
+    (
+        name, source, started, user_id, profile, project, model, title, parent, link, ended, end_reason, archived,
+        last_active, message_count, metadata,
+    ) = values  # fmt: skip
+    text, number = damage.text_or_none, damage.number_of
+    described = damage.parse(metadata) if metadata else {}
+    parent = text(parent)
+    return Session(
+        SessionId(damage.text_of(name)),
+        damage.text_of(source),
+        number(started),
+        damage.text_of(user_id),
+        text(profile),
+        text(project),
+        text(model),
+        text(title),
+        None if parent is None else SessionId(parent),
+        _LINKS.get(link or ""),
+        None if ended is None else number(ended),
+        text(end_reason),
+        bool(archived),
+        None if last_active is None else number(last_active),
+        int(number(message_count)),
+        described if isinstance(described, dict) else {},
+    )
+
+
+_LINKS = {link.value: link for link in Link}
+
+
+Print: TypeAlias = bytes
+"""A short hash of role and content; 96 bits are enough for one session."""
+
+
+def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:
+    """Return a hash of a message's role and content."""
+    from hashlib import blake2b
+
+    whole = "\0".join((role, content, parts or "", tool_calls or ""))
+    return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()

@@ -1,0 +1,375 @@
+"""Text analysis for the index and for queries: word splitting, scripts without spaces, identifiers, word forms."""
+
+import json
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from struct import iter_unpack, unpack_from
+from typing import Final, NamedTuple
+
+from wellkept.core.messages import SUMMARY_MARKER, Origin
+from wellkept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path, resource_text
+
+WHOLE: Final = "\ue0c1"
+"""Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
+
+The stemmer cuts a doubled last byte, so the last two bytes of these marks in UTF-8 differ.
+"""
+SPEAKER: Final = "\ue0c2"
+"""Marks the name in front of "Name: …", so that messages by a person differ from messages about them."""
+STRONG: Final = "\ue0c4"
+"""Marks the words of a short message, where a very common word is significant."""
+
+STRONG_WORDS: Final = 12
+RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", "context_describe"})
+"""Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
+TOOL_CHARACTERS: Final = 2_000
+TALK_CHARACTERS: Final = 200_000
+"""What is indexed as it is; of the rest of a longer message, each word is indexed once."""
+
+_PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
+_NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
+_LEAST_NOISE = 32
+"""Characters of the shortest run, apart from those that are named as base64."""
+_JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
+_SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
+_SPEAKER_CHARACTERS = 82  # the longest match of the expression
+_COMPOUND = re.compile(r"\w+(?:[._/\\:@#+-]+\w+)+")
+_CAMEL = re.compile(r"[A-Za-z]+[0-9]*(?<=[a-z0-9])[A-Z][A-Za-z0-9]*")
+_JOINT = re.compile(r"[._/\\:@#+-](?=\w)")
+_LOWER_WORDS = bytes(ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else ord(" ") for code in range(256))
+_HUMP = re.compile("[a-z0-9][A-Z]")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_COMPOUND_CHARACTERS = 80
+_MARKED = re.compile(r"[^\W_]+")
+"""The words that the index stores a second time, with a mark; a change would need a new index of every store."""
+
+_UNSPACED_SCRIPTS = (
+    "\u0e00-\u0eff"  # Thai, Lao
+    "\u1000-\u109f\u1780-\u17ff"  # Burmese, Khmer
+    "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
+    "\u1100-\u11ff\uac00-\ud7af"  # Hangul
+    "\u2600-\u27bf\U0001f300-\U0001faff"  # emoji
+)
+UNSPACED = re.compile(f"[{_UNSPACED_SCRIPTS}]+")
+_CLUSTER = re.compile(r"[^\u0e31\u0e34-\u0e3a\u0e47-\u0e4e][\u0e31\u0e34-\u0e3a\u0e47-\u0e4e]*")
+
+
+class IndexedText(NamedTuple):
+    """The searchable text of one message: its own words, and those of its tools."""
+
+    message_id: int
+    text: str
+    tool_text: str = ""
+    """Tool names, arguments and output; capped, noise removed."""
+
+
+def indexed_text(
+    message_id: int, role: str, *, content: str, origin: str | None, tool_name: str | None, tool_calls: str | None
+) -> IndexedText:
+    """Return the searchable text of a row; copies of other messages, and questions to the memory, are left out."""
+    if origin == Origin.LOOKUP or (origin == Origin.SYNTHETIC and content.startswith(SUMMARY_MARKER)):
+        return IndexedText(message_id, "", "")
+    if role == "tool" and tool_name in RECALLS:
+        return IndexedText(message_id, "", tool_name)
+    if role == "tool":
+        return IndexedText(message_id, "", f"{tool_name or ''} {content}")
+    return IndexedText(message_id, content, _call_text(tool_calls) if tool_calls else "")
+
+
+def _call_text(tool_calls: str) -> str:
+    try:
+        calls = json.loads(tool_calls)
+        return " ".join(f"{call['name']} {call['arguments']}" for call in calls)
+    except (ValueError, KeyError, TypeError):
+        return tool_calls  # the format of another program: index its words anyway
+
+
+class Prepared(NamedTuple):
+    """What an index stores of one message."""
+
+    message_id: int
+    words: str
+    """The words of the message itself; their number is its length."""
+    marks: str
+    """Further tokens: whole identifiers, their parts, base forms, the speaker, short-message marks."""
+    spelled: str
+    """What `spell` returns."""
+
+
+def clean(text: str) -> str:
+    """Return `text` in NFKC, without lone surrogates, NULs and private-use characters."""
+    if text.isascii():
+        return text.replace("\x00", " ") if "\x00" in text else text
+    whole = unicodedata.normalize("NFKC", text.encode("utf-8", "replace").decode())
+    return _PRIVATE.sub(" ", whole)
+
+
+def remove_noise(text: str) -> str:
+    """Return `text` without base64 and long hexadecimal runs, which nobody types into a search box."""
+    # every stored message comes through here, and few have a word that is long enough
+    if len(text) < _LEAST_NOISE or ("base64," not in text and not has_long_word(text, _LEAST_NOISE)):
+        return text
+    return _NOISE.sub(" ", text)
+
+
+def split_speaker(text: str) -> tuple[str, str]:
+    """Return the name in front of "Name: …" and the rest; the name is empty when there is none."""
+    # few messages have a name, and the expression tries the first words of all
+    found = _SPEAKER.match(text) if ": " in text[:_SPEAKER_CHARACTERS] else None
+    if found is None or found[1][0].islower() or found[1].lower() in STOP_WORDS:
+        return "", text
+    return found[1], text[found.end() :]
+
+
+def pieces(run: str) -> tuple[list[str], list[str]]:
+    """Return the single characters and the character pairs by which a run without spaces is indexed."""
+    characters = _CLUSTER.findall(run)
+    return characters, [left + right for left, right in pairwise(characters)]
+
+
+def compounds(text: str) -> list[str]:
+    """Return the identifiers, paths and versions of `text`, each as one word, and the parts of camelCase."""
+    found: list[str] = []
+    # every stored message comes through here, and most have neither
+    if has_joint(text) if text.isascii() else _JOINT.search(text):
+        # the expression tries every word to its end and back
+        parts = (part for part in text.split() if _JOINT.search(part))
+        wholes = (whole for part in parts for whole in _COMPOUND.findall(part) if len(whole) <= _COMPOUND_CHARACTERS)
+        found += [WHOLE.join(_MARKED.findall(whole)) for whole in wholes]
+    if has_hump(text) if text.isascii() else _HUMP.search(text):
+        for camel in _CAMEL.findall(text):
+            found += _CAMEL_PARTS.findall(camel)
+    return found
+
+
+def find_words(text: str, expression: re.Pattern[str] = WORD) -> list[str]:
+    """Return the words of `text` in lower case."""
+    if text.isascii():  # the table takes a tenth of the time of the expression
+        return text.encode().translate(_LOWER_WORDS).decode().split()
+    return expression.findall(text.lower())
+
+
+def split(text: str) -> tuple[str, list[str]]:
+    """Return the words of `text` for the word index, and its further tokens."""
+    marks: list[str] = []
+    pairs: list[str] = []
+    if not text.isascii() and UNSPACED.search(text):
+        for run in UNSPACED.findall(text):
+            singles, twos = pieces(run)
+            marks += singles
+            pairs += twos
+            if len(singles) <= STRONG_WORDS:
+                marks += [STRONG + single for single in singles]
+        text = UNSPACED.sub(" ", text)
+    marks += compounds(text)
+    words = find_words(text, _MARKED)
+    if not _CANONICAL_FORMS.isdisjoint(words):
+        marks += {CANONICAL[word] for word in _CANONICAL_FORMS.intersection(words)}
+    said = words
+    if not text.isascii() and CYRILLIC.search(text):
+        said = [base(word) for word in words]
+        marks += set(said).difference(words)
+    if len(words) <= STRONG_WORDS:
+        marks += [STRONG + word for word in set(said) - STOP_WORDS]
+    return (f"{text} {' '.join(pairs)}" if pairs else text), marks
+
+
+def prepare(row: IndexedText) -> Prepared:
+    """Return what an index stores of `row`."""
+    talk = remove_noise(clean(_shorten(row.text)))
+    name, rest = split_speaker(talk)
+    words, marks = split(rest)
+    if name:
+        marks += [SPEAKER + base(part) for part in _MARKED.findall(name.lower())]
+    if row.tool_text:
+        tool = tool_text(row.tool_text)
+        tool_words, tool_marks = split(tool)
+        words = f"{words} {tool_words}"
+        marks += tool_marks
+        talk = f"{talk} {tool}"
+    return Prepared(row.message_id, words, " ".join(marks), _leave_spaced(talk))
+
+
+def spell(row: IndexedText) -> str:
+    """Return the text of `row` whose words are searched for parts of them: without scripts that have no spaces."""
+    talk = remove_noise(clean(_shorten(row.text)))
+    return _leave_spaced(f"{talk} {tool_text(row.tool_text)}" if row.tool_text else talk)
+
+
+def _leave_spaced(text: str) -> str:
+    return text if text.isascii() else UNSPACED.sub(" ", text)
+
+
+def _shorten(text: str) -> str:
+    """Return the beginning of a very long text as it is, and of the rest every word once.
+
+    So each of its words can be found, while a pasted log of megabytes takes little room in the index. Only phrases
+    beyond the beginning are not found as such.
+    """
+    if len(text) <= TALK_CHARACTERS:
+        return text
+    # not in the middle of a word
+    cut = next((at for at in range(TALK_CHARACTERS, TALK_CHARACTERS - 100, -1) if text[at].isspace()), TALK_CHARACTERS)
+    return f"{text[:cut]} {' '.join(dict.fromkeys(text[cut:].split()))}"
+
+
+def tool_text(text: str) -> str:
+    """Return the part of a tool's text that is worth finding: its beginning, without JSON marks and noise."""
+    return remove_noise(clean(_JSON_MARKS.sub(" ", text[: 4 * TOOL_CHARACTERS])))[:TOOL_CHARACTERS]
+
+
+CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
+_LEAST: Final = 3
+"""Letters that a stem keeps at least; fewer would join unrelated words."""
+_REFLEXIVE: Final = ("ся", "сь")
+_NOUNS: Final = (
+    "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
+)
+_ADJECTIVES: Final = "ыми ими ого его ому ему ая яя ую юю ое ее ые ие ый ий ой ей ых их ым им ом ем ою ею"
+_VERBS: Final = "ешь ишь ете ите ут ют ат ят ет ит ем им ти"
+_PAST: Final = "ть л ла ло ли в вши"
+_PRESENT: Final = "ет ем ете ют ю ешь й йте"
+_ENDINGS: Final = frozenset(
+    {
+        *f"{_NOUNS} {_ADJECTIVES} {_VERBS}".split(),
+        *(vowel + ending for vowel in "аяеиыу" for ending in _PAST.split()),
+        *(vowel + ending for vowel in "аяуе" for ending in _PRESENT.split()),
+    }
+)
+_LONGEST: Final = max(map(len, _ENDINGS))
+
+
+def base(word: str) -> str:
+    """Return the stem of a lower-case Cyrillic word; a word of another script is returned as it is."""
+    return _cyrillic(word) if len(word) > _LEAST and CYRILLIC.match(word) else word
+
+
+@lru_cache(maxsize=20_000)
+def _cyrillic(word: str) -> str:
+    word = word.replace("ё", "е")
+    if word.endswith(_REFLEXIVE) and len(word) > _LEAST + 2:
+        word = word[:-2]
+    for size in range(min(_LONGEST, len(word) - _LEAST), 0, -1):
+        if word[-size:] in _ENDINGS:
+            return word[:-size]
+    return word
+
+
+def _read_variants() -> dict[str, str]:
+    """Return each irregular or short form in the table with its word."""
+    lines = resource_text("wellkept.sessions", "search", "variants.txt").splitlines()
+    groups = (line.split() for line in lines if line and not line.startswith("#"))
+    return {variant: word for word, *variants in groups for variant in variants}
+
+
+CANONICAL: Final = _read_variants()
+"""Irregular forms and everyday short forms, each with the word under which it is found as well."""
+_CANONICAL_FORMS: Final = frozenset(CANONICAL)
+ASKED_FORMS: Final = {form: word for form, word in CANONICAL.items() if form not in {"leaves", "lives"}}
+"""The same for the words of a query, where "who lives in Ulm" is more often meant than "the lives of others"."""
+
+
+def forms(word: str) -> list[str]:
+    """Return the words that are found under `word`, itself first."""
+    return [word, *_variants().get(word, ())]
+
+
+@cache
+def _variants() -> dict[str, list[str]]:
+    """Return the words that are indexed under each base form."""
+    found: dict[str, list[str]] = {}
+    for variant, form in CANONICAL.items():
+        found.setdefault(form, []).append(variant)
+    return found
+
+
+RELATED: Final = resource_path("wellkept.sessions", "search", "related.bin")
+"""The table of related words; `benchmarks/related.py` builds it and describes how."""
+RELATED_MARK: Final = b"kept related words 1\n"
+
+
+class RelatedTable(NamedTuple):
+    """The table of related words: stems in order, how much each says, and the nearest of each."""
+
+    stems: list[str]
+    weights: bytes
+    rows: bytes
+    row_bytes: int
+
+
+@cache
+def read_related(path: Path) -> RelatedTable:
+    """Return the table in a file."""
+    data = path.read_bytes()
+    assert data.startswith(RELATED_MARK), path
+    start = len(RELATED_MARK) + 12
+    size, neighbours, length = unpack_from("<III", data, len(RELATED_MARK))
+    stems = data[start : start + length].decode().split("\n")
+    rows = start + length + size
+    return RelatedTable(stems, data[start + length : rows], data[rows:], 3 * neighbours)
+
+
+_WINDOW: Final = 12
+"""Words of a message, stop words aside, that are compared with the question at a time: a sentence or two."""
+_FULL: Final = 255.0
+"""A weight or similarity of 1 in the table."""
+
+
+def list_related(stem: str, path: Path = RELATED) -> set[str] | None:
+    """Return the stems that are nearest to a stem; None for one that the table does not know."""
+    table = read_related(path)
+    place = bisect_left(table.stems, stem)
+    if table.stems[place : place + 1] != [stem]:
+        return None
+    row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+    return {table.stems[other] for other, likeness in iter_unpack("<HB", row) if likeness}
+
+
+class RelatedWords:
+    """What a text says of the question in other words: "exhibition" where the question says "museum".
+
+    The table knows English words by their stems; a word that it does not know is related to nothing.
+    """
+
+    def __init__(self, stems: Iterable[str], path: Path = RELATED) -> None:
+        table = read_related(path)
+        places = {stem: bisect_left(table.stems, stem) for stem in stems}
+        known = [place for stem, place in places.items() if table.stems[place : place + 1] == [stem]]
+        gains: dict[str, float] = {}
+        for place in known:
+            weight = table.weights[place]
+            row = table.rows[place * table.row_bytes : (place + 1) * table.row_bytes]
+            for other, likeness in iter_unpack("<HB", row):
+                gain = weight * table.weights[other] * likeness / _FULL**3
+                gains[table.stems[other]] = gains.get(table.stems[other], 0.0) + gain
+        norm = sqrt(sum(table.weights[place] ** 2 for place in known)) / _FULL
+        for place in known:
+            stem, own = table.stems[place], (table.weights[place] / _FULL) ** 2
+            gains[stem] = max(gains.get(stem, 0.0), own)
+        self._gains = {stem: gain / norm for stem, gain in gains.items() if gain}
+        self.is_known = bool(self._gains)
+        """Whether the table knows any of the words."""
+
+    def share(self, tokens: Sequence[str]) -> float:
+        """Return how much of the question the best window of a text says, about 0 to 1, in any words.
+
+        `tokens` are without stop words.
+        """
+        get = self._gains.get
+        hits = [(place, gain) for place, token in enumerate(tokens) if (gain := get(token))]
+        best = total = 0.0
+        first = 0
+        for place, gain in hits:
+            total += gain
+            while hits[first][0] <= place - _WINDOW:
+                total -= hits[first][1]
+                first += 1
+            best = max(best, total)
+        return best / sqrt(min(_WINDOW, len(tokens)) + 1) if best else 0.0

@@ -1,0 +1,395 @@
+"""The candidates of a search: messages that contain most of the question, found without reading everything."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import combinations, islice
+
+from wellkept.sessions.search.filters import ALL_MATCHING, Budget, Scope
+from wellkept.sessions.search.postings import AllOf, AnyOf, Postings
+from wellkept.sessions.search.ranking import Ranking
+from wellkept.sessions.search.terms import PREFIX_LIMIT, PostingList
+
+_BLOCK_BITS = 5
+_BLOCK = 1 << _BLOCK_BITS
+"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
+_NEIGHBOURHOOD = 20
+_FULLER = 3
+"""Blocks with most hits whose scores are computed exactly, for each one that is chosen by its score."""
+_HEAVIEST = 4
+"""How many times a hit of a heavy term counts at most."""
+_TOO_LONG = 60_000
+"""Length from which on a list is read only where it meets rarer ones."""
+_FEW_HITS = 400
+"""Hits up to which all of their scores are estimated: to choose among them would take longer."""
+_FEW_TERMS = 2
+_COMMON_TERMS = 5
+"""Terms with lists too long to read of which combinations are looked up."""
+_SHORT = 8
+"""Assumed length of a short message before its own is looked up."""
+_SHORT_LISTS = 5
+"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
+
+
+def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the posting lists of the terms, as far as the budget allows and the condition needs them."""
+    if scope.matching is not None:
+        for term in terms:
+            if term.text in scope.required:  # no other messages count: what fulfils the condition is looked for
+                term.ids = sorted(scope.matching)
+    if scope.is_small:
+        _read_matching(postings, terms, budget=budget, scope=scope)
+    else:
+        _read_within_budget(postings, terms, budget=budget, scope=scope)
+
+
+def list_few(terms: Sequence[PostingList], scope: Scope, *, most: int) -> AbstractSet[int] | None:
+    """Return every message that may be found by its own words if they are at most `most`, else None.
+
+    All of them can be ranked then, so that no candidates have to be chosen. The lists have been read.
+    """
+    if scope.matching is not None:
+        return scope.matching if len(scope.matching) <= most else None
+    lists = [term.ids for term in terms if term.ids is not None]
+    if len(lists) < len(terms) or max(map(len, lists), default=0) > most:
+        return None
+    hits = set().union(*lists)
+    return hits if len(hits) <= most else None
+
+
+def find_candidates(
+    postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
+) -> list[tuple[float, int]]:
+    """Return the most promising messages with a first estimate of their scores, best first; the lists are read."""
+    if not scope.is_small and len(terms) == 1 and terms[0].is_word and len(terms[0].ids or ()) > budget.per_list:
+        looked = _promising_of_one(postings, terms[0], ranking, budget=budget, scope=scope)
+        masks = dict.fromkeys(looked, 1)
+    else:
+        masks, looked = _promising_of_several(postings, terms, ranking, budget=budget, scope=scope)
+    lengths = postings.lengths(looked)
+    near = _neighbours(looked, masks, terms=terms, ranking=ranking)
+    estimates = []
+    for number in looked:
+        length = lengths.get(number, 1)
+        estimate = ranking.base(masks[number], length)
+        if number in near:
+            estimate += ranking.falloff(length) * near[number]
+        estimates.append((estimate, number))
+    estimates.sort(reverse=True)
+    estimates = estimates[: budget.pool + budget.pool // 2]
+    if not scope.needs_term and scope.matching is None:
+        estimates += _answers_between(masks, [number for _, number in estimates[: budget.pool // 2]], ranking)
+    around = _density([number for _, number in estimates], _pair_with_weights(terms, ranking), ranking)
+    best = [(score + around[number], number) for score, number in estimates]
+    best.sort(reverse=True)
+    return best[: budget.pool]
+
+
+def _answers_between(masks: Mapping[int, int], best: Sequence[int], ranking: Ranking) -> list[tuple[float, int]]:
+    """Return the neighbours of the best messages that contain no term: answers in other words."""
+    get = masks.get
+    beside = {near for number in best for near in (number - 1, number + 1) if near not in masks}
+    return [
+        (
+            ranking.neighbours(
+                0, get(number - 1, 0), get(number + 1, 0), around=get(number - 2, 0) | get(number + 2, 0)
+            ),
+            number,
+        )
+        for number in beside
+    ]
+
+
+def _read_within_budget(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the lists of the rarest terms within the budget, restricted to the messages that the filters leave."""
+    left = budget.postings * (2 if len(terms) == 1 else 1)  # one list alone costs no intersections
+    read: list[PostingList] = []
+    for term in sorted(terms, key=lambda term: term.frequency):
+        is_common = term.frequency > max(_TOO_LONG, budget.per_list) and len(read) >= _FEW_TERMS
+        if term.ids is None and scope.messages is not None:
+            term.ids = postings.ids_between(term.lookup, *scope.span)
+        elif term.ids is None and term.newest is not None:
+            term.ids = term.newest if not scope.is_filtered else postings.newest_ids(term.lookup, PREFIX_LIMIT)
+        elif term.ids is None and is_common:
+            # with rarer terms in the question, it matters only where it occurs together with one of them
+            rarer = AnyOf(tuple(other.lookup for other in read))
+            term.partial = postings.ids(AllOf((term.lookup, rarer)))
+        elif term.ids is None and term.frequency <= left:
+            term.ids = postings.ids(term.lookup)
+        if term.ids is not None:
+            left -= len(term.ids)
+            read.append(term)
+            if scope.messages is not None:
+                term.ids = [number for number in term.ids if number in scope.messages]
+
+
+def _read_matching(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:
+    """Read the part of each list that fulfils the explicit condition; short lists in full."""
+    assert scope.lookup is not None
+    first, last = min(scope.matching or (), default=0), max(scope.matching or (), default=0)
+    for term in terms:
+        if term.ids is None and term.frequency <= max(ALL_MATCHING, budget.per_list):
+            term.ids = postings.ids(term.lookup)
+        elif term.ids is None:
+            term.partial = postings.ids_between(AllOf((scope.lookup, term.lookup)), first, last)
+
+
+def _promising_of_one(
+    postings: Postings, term: PostingList, ranking: Ranking, *, budget: Budget, scope: Scope
+) -> list[int]:
+    """Return the short messages of a common term with most hits beside and around them, the newest of equals first."""
+    ids = term.ids or []
+    gains = _block_gains(ranking, ranking.terms[0].weight)
+    beside = [ranking.neighbours(1, before, after, around=0) for before, after in ((0, 0), (1, 0), (0, 1), (1, 1))]
+    by_promise: dict[float, list[int]] = {}
+    place, end = 0, len(ids)
+    for number in postings.newest_ids(term.in_short_messages, _SHORT_LISTS * budget.per_list):
+        place = bisect_left(ids, number, place)
+        if place == end or ids[place] != number or (scope.matching is not None and number not in scope.matching):
+            continue
+        first, last = number & -_BLOCK, number | _BLOCK - 1
+        start = stop = place
+        while start and ids[start - 1] >= first:  # a block has few hits: to step takes less time than to bisect
+            start -= 1
+        while stop + 1 < end and ids[stop + 1] <= last:
+            stop += 1
+        before = place > 0 and ids[place - 1] == number - 1
+        after = place + 1 < end and ids[place + 1] == number + 1
+        by_promise.setdefault(gains[stop - start + 1] + beside[before + 2 * after], []).append(number)
+    best = (number for promise in sorted(by_promise, reverse=True) for number in reversed(by_promise[promise]))
+    return list(islice(best, budget.looked))
+
+
+def _promising_of_several(
+    postings: Postings, terms: Sequence[PostingList], ranking: Ranking, *, budget: Budget, scope: Scope
+) -> tuple[dict[int, int], list[int]]:
+    """Return the messages to consider, each with its terms as bits, and those whose length is worth looking up."""
+    if scope.is_small:
+        dense, strong = _Blocks([], ranking, budget), set[int]()
+        masks = _term_masks(terms, scope.matching or set())
+    elif (few := list_few(terms, scope, most=_FEW_HITS)) is not None:
+        return _term_masks(terms, few), list(few)
+    else:
+        dense = _Blocks(_pair_with_weights(terms, ranking), ranking, budget)
+        strong = _short_messages(postings, terms, budget=budget)
+        masks = _masks(postings, terms, chosen=strong.union(dense.messages()), budget=budget)
+        if scope.matching is not None:
+            masks = {number: mask for number, mask in masks.items() if number in scope.matching}
+    return masks, _promising(masks, ranking, dense=dense, strong=strong, budget=budget)
+
+
+def _promising(
+    masks: Mapping[int, int], ranking: Ranking, *, dense: "_Blocks", strong: Container[int], budget: Budget
+) -> list[int]:
+    """Return the messages whose length is worth looking up: by their terms, their neighbours and their block."""
+    if len(masks) <= budget.looked:
+        return list(masks)
+    said = dense.scores({number >> _BLOCK_BITS for number in masks})
+    short = {mask: ranking.base(mask, _SHORT) for mask in set(masks.values())}
+    usual = {mask: ranking.base(mask, int(ranking.mean_length)) for mask in short}
+    get, gain = masks.get, ranking.neighbours
+    promises = {}
+    for number, mask in masks.items():
+        promise = (short[mask] if number in strong else usual[mask]) + said[number >> _BLOCK_BITS]
+        before, after = get(number - 1, 0), get(number + 1, 0)
+        promises[number] = promise + gain(mask, before, after, around=0) if before or after else promise
+    # sorted twice, because tuples take three times as long: the newest first among equal ones
+    return sorted(sorted(promises, reverse=True), key=promises.__getitem__, reverse=True)[: budget.looked]
+
+
+def _neighbours(
+    looked: Sequence[int], masks: Mapping[int, int], *, terms: Sequence[PostingList], ranking: Ranking
+) -> dict[int, float]:
+    """Return the gain of each message from its neighbours, where there is any."""
+    get, gain = masks.get, ranking.neighbours
+    near = {}
+    if len(terms) == 1 and terms[0].ids is not None:
+        ids = terms[0].ids
+        for number in looked:
+            place = bisect_left(ids, number)
+            beside = ids[max(0, place - 2) : place + 3]
+            is_before, is_after = number - 1 in beside, number + 1 in beside
+            is_around = number - 2 in beside or number + 2 in beside
+            if is_before or is_after or is_around:
+                near[number] = gain(1, is_before, is_after, around=is_around)
+        return near
+    if len(terms) == _FEW_TERMS:  # their neighbours are looked up in the full lists
+        get = _term_masks(terms, {number + step for step in (-2, -1, 0, 1, 2) for number in looked}).get
+    for number in looked:
+        before, after, around = get(number - 1, 0), get(number + 1, 0), get(number - 2, 0) | get(number + 2, 0)
+        if before or after or around:
+            near[number] = gain(masks[number], before, after, around=around)
+    return near
+
+
+def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
+    """Return the gain of each message from those stored around it, which approximates its session's."""
+    use = ranking.weights
+    half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
+    gains = dict.fromkeys(numbers, 0.0)
+    for ids, weight in lists:
+        size = len(ids)
+        for number in numbers:
+            start, end = bisect_left(ids, number - _NEIGHBOURHOOD), number + _NEIGHBOURHOOD
+            if start < size and ids[start] < end:
+                count = bisect_left(ids, end, start) - start
+                gains[number] += full * weight * count / (count + half)
+    return gains
+
+
+def _pair_with_weights(terms: Sequence[PostingList], ranking: Ranking) -> list[tuple[list[int], float]]:
+    """Return the lists that were read in full, shortest first, with the weights of their terms."""
+    pairs = zip(terms, ranking.terms, strict=True)
+    return sorted(((term.ids, ranked.weight) for term, ranked in pairs if term.ids), key=lambda item: len(item[0]))
+
+
+def _masks(postings: Postings, terms: Sequence[PostingList], *, chosen: set[int], budget: Budget) -> dict[int, int]:
+    """Return the messages to consider, each with the terms it contains as bits."""
+    masks = _term_masks(terms, chosen | _intersect(terms, budget=budget))
+    for number, flags in _common_terms(postings, terms, budget=budget).items():
+        masks[number] = masks.get(number, 0) | flags
+    return masks
+
+
+def _term_masks(terms: Sequence[PostingList], numbers: AbstractSet[int]) -> dict[int, int]:
+    """Return which terms each of these messages contains, as far as the lists were read."""
+    masks = dict.fromkeys(numbers, 0)
+    held = [(term.members & numbers, 1 << bit) for bit, term in enumerate(terms)]
+    held.sort(key=lambda one: len(one[0]), reverse=True)
+    for ids, flag in held[:1]:  # the longest list at once: nothing is known of its messages yet
+        masks.update(dict.fromkeys(ids, flag))
+    for ids, flag in held[1:]:
+        for number in ids:
+            masks[number] |= flag
+    return masks
+
+
+def _intersect(terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the messages of rare terms and those with two terms; where those are too many, with three."""
+    chosen: set[int] = set()
+    read = sorted((term.members for term in terms if term.members), key=len)
+    for members in read:
+        if len(members) <= budget.per_list:
+            chosen |= members
+    pairs = [
+        (place, one & other)
+        for (_, one), (place, other) in combinations(enumerate(read), 2)
+        if len(other) > budget.per_list
+    ]
+    if sum(len(both) for _, both in pairs) <= budget.looked:
+        return chosen.union(*(both for _, both in pairs))
+    for place, both in pairs:
+        for third in read[place + 1 :]:
+            chosen |= both & third
+    for _, both in pairs:  # the rarest first, because the lists are in that order
+        if len(chosen) >= budget.looked:
+            break
+        chosen |= both
+    return chosen
+
+
+def _short_messages(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> set[int]:
+    """Return the short messages of one or two terms with long lists; with more terms, pairs are better candidates."""
+    long = [term for term in terms if len(term.ids or ()) > budget.per_list]
+    if len(long) > _FEW_TERMS:
+        return set()
+    limit = _SHORT_LISTS * budget.per_list
+    return {number for term in long for number in postings.newest_ids(term.in_short_messages, limit)}
+
+
+class _Blocks:
+    """Scores of blocks of messages, by the formula for sessions; only where some term has a long list."""
+
+    def __init__(self, lists: Sequence[tuple[list[int], float]], ranking: Ranking, budget: Budget) -> None:
+        read = lists if lists and len(lists[-1][0]) > budget.per_list else []
+        self._lists, self._ranking, self._blocks = [ids for ids, _ in read], ranking, budget.blocks
+        # next to rarer terms, a very common one adds little and costs most
+        used = [*read[:1], *(item for item in read[1:] if len(item[0]) <= budget.common)]
+        counted = [([number >> _BLOCK_BITS for number in ids], weight) for ids, weight in used]
+        self._lightest = min((weight for _, weight in counted), default=0.0)
+        self._hits = _count_hits(counted, self._lightest)
+        self._scores = _score_blocks(_find_fullest(self._hits, _FULLER * budget.blocks), counted, ranking)
+
+    def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
+        """Return the score of each block; of less full ones, as if all hits were of the lightest term."""
+        gains = _block_gains(self._ranking, self._lightest)
+        hits = self._hits.get
+        return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
+
+    def messages(self) -> Iterable[int]:
+        """Yield the hits in the blocks with the highest scores."""
+        for block in sorted(self._scores, key=self._scores.__getitem__, reverse=True)[: self._blocks]:
+            first = block << _BLOCK_BITS
+            for ids in self._lists:
+                start = bisect_left(ids, first)
+                yield from ids[start : bisect_left(ids, first + _BLOCK, start)]
+
+
+def _block_gains(ranking: Ranking, weight: float) -> list[float]:
+    """Return what a block gains by each number of hits, from none to all of its messages, of a term of this weight."""
+    use = ranking.weights
+    full = use.session * (1.0 + use.session_saturation) * weight
+    return [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]
+
+
+def _count_hits(lists: Sequence[tuple[list[int], float]], lightest: float) -> Counter[int]:
+    """Return the hits in each block, weighted by term weight relative to the lightest term."""
+    hits: Counter[int] = Counter()
+    for blocks, weight in lists:
+        hits.update(blocks * max(1, min(_HEAVIEST, round(weight / (lightest or 1.0)))))
+    return hits
+
+
+def _score_blocks(
+    chosen: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
+    """Return the scores of the chosen blocks; the lists hold the block of each hit."""
+    scores = dict.fromkeys(chosen, 0.0)
+    for blocks, weight in lists:
+        gains = _block_gains(ranking, weight)
+        for block, count in Counter(filter(scores.__contains__, blocks)).items():
+            scores[block] += gains[count]
+    return scores
+
+
+def _find_fullest(hits: Mapping[int, int], limit: int) -> list[int]:
+    """Return the blocks with most hits, of equals the newest. Most have one or two, so only the counts are sorted."""
+    if len(hits) <= limit or limit <= 0:
+        return list(hits) if limit > 0 else []
+    least = sorted(hits.values())[-limit]
+    above = [block for block, count in hits.items() if count > least]
+    equal = sorted(block for block, count in hits.items() if count == least)
+    return above + equal[len(above) - limit :]
+
+
+def _common_terms(postings: Postings, terms: Sequence[PostingList], *, budget: Budget) -> dict[int, int]:
+    """Return messages with several of the terms whose lists are too long to read, or short ones with one of them."""
+    common = sorted(
+        ((bit, term) for bit, term in enumerate(terms) if term.ids is None and term.partial is None),
+        key=lambda item: item[1].frequency,
+    )[:_COMMON_TERMS]
+    masks = _combine(postings, common, budget=budget)
+    if len(masks) < budget.pool:
+        for bit, term in common:
+            for number in postings.newest_ids(term.in_short_messages, budget.per_list):
+                masks[number] = masks.get(number, 0) | 1 << bit
+            for number in postings.newest_ids(term.lookup, budget.pool):
+                masks[number] = masks.get(number, 0) | 1 << bit
+    for bit, term in common:
+        term.partial = sorted(number for number, mask in masks.items() if mask >> bit & 1)
+    return masks
+
+
+def _combine(postings: Postings, common: Sequence[tuple[int, PostingList]], *, budget: Budget) -> dict[int, int]:
+    """Return the newest messages that contain as many of these terms as possible, at least two."""
+    masks: dict[int, int] = {}
+    for size in range(len(common), 1, -1):
+        for group in combinations(common, size):
+            together = AllOf(tuple(term.lookup for _, term in group))
+            flags = sum(1 << bit for bit, _ in group)
+            for number in postings.newest_ids(together, budget.per_list):
+                masks[number] = masks.get(number, 0) | flags
+        if len(masks) >= budget.pool:
+            break
+    return masks

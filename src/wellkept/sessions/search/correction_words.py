@@ -1,0 +1,115 @@
+"""How people correct themselves, by language: the words and relations of `corrections.toml`."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from wellkept.core.text import resource_text
+from wellkept.core.values import dataclass
+from wellkept.sessions.search.analysis import base
+from wellkept.sessions.search.query import is_asking
+
+FLAGS: Final = re.IGNORECASE | re.DOTALL
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """Something that a person has one of, such as a place to live."""
+
+    name: str
+    said: re.Pattern[str]
+    asked: re.Pattern[str]
+    words: str
+
+    def is_told(self, text: str) -> bool:
+        """Return whether a text tells it."""
+        return self.said.search(text) is not None and not is_asking(text)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it names its thing itself; one with a group is told of many things, in the words of its language."""
+        return not self.said.groups
+
+
+@dataclass(frozen=True, slots=True)
+class Corrections:
+    """The words of one language."""
+
+    lead: re.Pattern[str]
+    change: re.Pattern[str]
+    closes: re.Pattern[str]
+    replaced: re.Pattern[str]
+    ended: re.Pattern[str]
+    it: re.Pattern[str]
+    many: frozenset[str]
+    """Verbs with which several things hold beside each other: their base forms, or the characters of Chinese ones."""
+    relations: tuple[Relation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Tables:
+    languages: tuple[Corrections, ...]
+    kinds: Mapping[str, int]
+
+
+@cache
+def _read_tables() -> _Tables:
+    tables = tomllib.loads(resource_text("wellkept.sessions", "search/corrections.toml"))
+    rows = tables.pop("kinds")["tools"].split("\n")
+    kinds = {name: number for number, row in enumerate(rows, 1) for name in row.split()}
+    return _Tables(tuple(map(_read_language, tables.values())), kinds)
+
+
+def _read_language(table: Mapping[str, Any]) -> Corrections:
+    keys = ("change", "closes", "replaced", "ended", "it")
+    change, closes, replaced, ended, it = (re.compile(table[key], FLAGS) for key in keys)
+    relations = (
+        Relation(row["name"], re.compile(row["said"], FLAGS), re.compile(row["asked"], FLAGS), str(row["words"]))
+        for row in table["relations"]
+    )
+    lead = re.compile(rf"^\s*(?:{table['lead']})+", FLAGS)
+    verbs = str(table["many"]).split()
+    many = frozenset(map(base, verbs)) if verbs[0].isascii() else frozenset("".join(verbs))
+    return Corrections(lead, change, closes, replaced, ended, it, many, tuple(relations))
+
+
+def list_languages() -> tuple[Corrections, ...]:
+    """Return the words of every language."""
+    return _read_tables().languages
+
+
+def find_kind(word: str) -> int | None:
+    """Return the number of the kind of tool that a word names; None where it is not known."""
+    return _read_tables().kinds.get(word)
+
+
+def find_relation(question: str) -> Relation | None:
+    """Return what a question asks for, if a person has only one of it and other words may tell it.
+
+    It may have been told in another language than it is asked for.
+    """
+    for language in list_languages():
+        for relation in language.relations:
+            if relation.words and relation.asked.search(question):
+                return _join_languages(relation.name)
+    return None
+
+
+def is_about_another_thing(relation: Relation | None, earlier: str, later: str) -> bool:
+    """Return whether a text tells what was asked for, and a later one only another thing: a name, then a job."""
+    if relation is None or not relation.is_told(earlier) or relation.is_told(later):
+        return False
+    names = {row.name for language in list_languages() for row in language.relations if row.is_shared}
+    return any(_join_languages(name).is_told(later) for name in names)
+
+
+@cache
+def _join_languages(name: str) -> Relation:
+    """Return a relation as all languages tell it."""
+    rows = [row for language in list_languages() for row in language.relations if row.name == name and row.is_shared]
+    said, asked = (
+        re.compile("|".join(getattr(row, part).pattern for row in rows), FLAGS) for part in ("said", "asked")
+    )
+    return Relation(name, said, asked, " ".join(dict.fromkeys(word for row in rows for word in row.words.split())))

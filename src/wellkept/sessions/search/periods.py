@@ -1,0 +1,396 @@
+"""Questions about a time ("what did we do last week?"): which time they mean."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from functools import cache
+from typing import Final, NamedTuple
+
+from wellkept.core.clock import find_spans, from_epoch, parse_span
+from wellkept.core.date_words import weekday_patterns
+from wellkept.core.dates import Span, may_hold_date
+from wellkept.core.search import Period, SearchRequest
+from wellkept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words_by_language
+from wellkept.sessions.search.analysis import clean
+from wellkept.sessions.search.query import parse
+
+_MOST_CHARACTERS: Final = 160
+"""A longer question is about more than a time."""
+_MEASURES: Final = frozenset("次句条個个件段场话几幾")
+_EDGES: Final = ("since", "after", "before", "until")
+"""How a question bounds a time by a date: "since Monday", "before last week"."""
+_BESIDE_DATES: Final = (*_EDGES, "between", "to")
+_MOST_CORRECTED: Final = 3
+"""A question with more words that are no time is about something else."""
+_LEAST_CORRECTED: Final = 3
+"""A shorter word may be another one with each of its letters, so it is not corrected."""
+_WEEK: Final = timedelta(days=7)
+_YEAR_DAYS: Final = 365
+_UNITS: Final = (_WEEK.days, 30, _YEAR_DAYS)
+"""Days of a week, a month and a year that is so many of them ago."""
+_CHINESE: Final = "zh"
+_PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
+_UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
+"""What people were up to bounds no time: "what were we up to last week?"."""
+_DIGITS: Final = re.compile(r"\d")
+
+
+def read_period(request: SearchRequest, now: float) -> Period | None:
+    """Return the time that a request is only about, or None when it asks for anything else.
+
+    A request without a query is about the time of its filters. The filters narrow the time of a question.
+    """
+    said = clean(request.query[: _MOST_CHARACTERS + 1]).strip()
+    if not said:
+        has_time = request.after is not None or request.before is not None
+        return Period(request.after, request.before) if has_time else None
+    if len(said) > _MOST_CHARACTERS or parse(said).condition is not None:
+        return None
+    # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
+    folded = _UP_TO.sub(r"\1 doing", _PAST.sub(r"last 1 \1", said.lower()))
+    found = _read_question(folded, now)
+    if found is None and (corrected := correct_spelling(folded, now)) is not None:
+        found = _read_question(corrected, now)
+    if found is None:
+        return None
+    return Period(
+        max((edge for edge in (found.start, request.after) if edge is not None), default=None),
+        min((edge for edge in (found.end, request.before) if edge is not None), default=None),
+        found.order,
+        found.is_one,
+    )
+
+
+@cache
+def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the words of one kind in `time_words.txt`, by language."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in resource_text("wellkept.sessions", "search/time_words.txt").splitlines():
+        name, colon, words = line.partition(": ")
+        if colon and name.endswith(f" {kind}") and not name.startswith("#"):
+            code = name.split()[0]
+            found[code] = (*found.get(code, ()), *words.split())
+    return found
+
+
+@cache
+def _read_spaced_words(kind: str) -> frozenset[str]:
+    """Return the words of one kind in all languages with spaces between words."""
+    return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
+
+
+RANGE_STARTS: Final = _read_spaced_words("between")
+"""Words that begin a range of days; where no query has them, bare names of days in it are words to find."""
+
+
+@cache
+def _read_edge_words() -> frozenset[str]:
+    """Return the words beside a date that say how it bounds a time, in all languages with spaces between words."""
+    phrases = frozenset[str]().union(*map(_read_spaced_words, _BESIDE_DATES))
+    return frozenset(word for phrase in phrases for word in phrase.split("_"))
+
+
+@cache
+def _list_leads() -> frozenset[str]:
+    """Return what may come before a time when nothing else is said: "and yesterday?", "what about Monday?"."""
+    return frozenset(phrase.replace("_", " ") for phrase in _read_spaced_words("leads"))
+
+
+def correct_spelling(question: str, now: float) -> str | None:
+    """Return a question with its misspelt words for a time corrected; None where there are none.
+
+    A corrected word must be part of a whole date, as in "on fridy": "with frida" means a person.
+    """
+    folded = corrected = question.lower()
+    topics = _find_topics(folded, is_dated=True)[1].difference(_read_spaced_words("dates"))
+    if len(topics) > _MOST_CORRECTED:
+        return None
+    for word in topics:
+        trials = (re.sub(rf"\b{re.escape(word)}\b", meant, corrected) for meant in _list_near_dates(word))
+        dated = (trial for trial in trials if any(word not in said for _, said in find_spans(trial, now=now)))
+        corrected = next(dated, corrected)
+    return corrected if corrected != folded else None
+
+
+def _list_near_dates(word: str) -> list[str]:
+    """Return the words of dates that differ from a word by one letter, or by two that are swapped."""
+    from wellkept.sessions.search.spelling import edit_distance  # most questions are spelled as they should be
+
+    if len(word) < _LEAST_CORRECTED or UNSPACED.search(word):
+        return []
+    # people rarely mistype the first letter; one that is changed, missing or added differs in two letters at most
+    known = (one for one in _read_spaced_words("dates") if one[0] == word[0] or one[:2] == word[1::-1])
+    alike = (one for one in known if abs(len(one) - len(word)) <= 1 and len(set(one) ^ set(word)) <= 2)
+    return sorted(one for one in alike if edit_distance(one, word) == 1)
+
+
+def _read_question(folded: str, now: float) -> Period | None:
+    dates = _find_dates(folded, now)
+    rest = folded
+    for _, said in dates:
+        rest = rest.replace(said, " ", 1)
+    words, topics = _find_topics(rest, is_dated=bool(dates) or may_hold_date(rest))
+    names = _find_names(topics, now) if len(words) > 1 else []
+    topics = topics.difference(said for _, said in names)
+    is_first = bool(topics) and topics <= _read_spaced_words("first")
+    if (dates or names) and (is_first or not topics):
+        bare = [word for word in words if word not in _read_edge_words() and word not in {said for _, said in names}]
+        if dates and (_DIGITS.search(rest) or not (_may_ask_for_talk(bare, dates) or _asks_for_talk(words))):
+            return None
+        found = _read_dates(folded, sorted((*dates, *names), key=lambda one: folded.index(one[1])), now)
+        order = ("oldest", _asks_for_one(words)) if is_first else ()
+        return None if found is None else Period(*found, *order)
+    if dates or not words:
+        return None
+    if is_first:
+        return Period(None, None, "oldest", _asks_for_one(words))
+    is_latest = topics and topics <= _read_spaced_words("latest") and topics != {"time"}
+    return Period(None, None) if is_latest else None
+
+
+def names_only_time(text: str, now: float) -> bool:
+    """Return whether a text is a time and at most a word for conversations: "all of last week"."""
+    folded = text[: _MOST_CHARACTERS + 1].lower()
+    found = read_period(SearchRequest(text), now) if may_hold_date(folded) else None
+    if found is None or not found.is_bounded:
+        return False
+    rest = folded
+    for _, said in _list_dates(folded, now):
+        rest = rest.replace(said, " ", 1)
+    words = {word for word in WORD.findall(UNSPACED.sub(" ", rest)) if not word.isdigit()}
+    names = {said for _, said in _find_names(words, now)}
+    known = _read_edge_words() | _list_leads() | names
+    known |= _read_spaced_words("several") | _read_spaced_words("nouns")
+    return words <= known.union(*stop_words_by_language().values())
+
+
+def carry_time(question: str, text: str, now: float) -> str | None:
+    """Return a question about a time with the time that goes on from it: "and yesterday?", "and before that?".
+
+    None where the question is not about a time, or the text tells more than a time.
+    """
+    folded, rest = question.lower(), text.lower()
+    asked = sorted(_list_dates(folded, now), key=lambda one: folded.index(one[1]))
+    if not asked or read_period(SearchRequest(question), now) is None:
+        return None
+    (first, begin), (last, end), dates = asked[0], asked[-1], _list_dates(rest, now)
+    said = folded[folded.index(begin) : folded.index(end) + len(end)]
+    folded = _drop_edge(folded, said)
+    for _, named in dates:
+        rest = rest.replace(named, " ", 1)
+    words, topics = _find_topics(rest, is_dated=True)
+    if len(dates) == 1:
+        return folded.replace(said, dates[0][1], 1) if not topics else None
+    unit, topics = _take_unit(words, topics)
+    bounded = _bound(said, words, topics)
+    if bounded is not None and unit:
+        bounded = _name_time_before(min(first.start, last.start), unit)
+    return None if bounded is None else folded.replace(said, bounded, 1)
+
+
+def _take_unit(words: Sequence[str], topics: set[str]) -> tuple[str, set[str]]:
+    """Return the unit of time that a text names, such as "week", and its topics without it."""
+    for unit in ("day", "week", "month"):
+        for code, names in _words(unit).items():
+            if code != _CHINESE and not set(names).isdisjoint(words):
+                return unit, topics.difference(names, *stop_words_by_language().values())
+    return "", topics
+
+
+def _name_time_before(start: float, unit: str) -> str:
+    """Return the day, week or month before a time, as dates."""
+    end = from_epoch(start).astimezone().date() - timedelta(days=1)
+    days = {"day": 1, "week": 7}.get(unit, end.day)
+    return f" from {end - timedelta(days=days - 1)} to {end} "
+
+
+def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:
+    """Return a date with the word before or after it that the words of a text call for; None for any other text."""
+    for kind, edge in (("earlier", "before"), ("later", "after")):
+        for code, known in _words(kind).items():
+            spoken = words if code != _CHINESE else [one for one in known if any(one in word for word in words)]
+            if topics.issubset(known) and not set(known).isdisjoint(spoken):
+                bound = _words(edge)[code][0].replace("_", " ")
+                return f"{said}{bound}" if code == _CHINESE else f"{bound} {said}"
+    return None
+
+
+def _drop_edge(folded: str, said: str) -> str:
+    """Return a question without the word that bounds its time by a date."""
+    for kind in _EDGES:
+        ending, following = _edge_pattern(kind)
+        head, tail = folded.split(said, 1)
+        follows = following.match(tail)
+        folded = f"{ending.sub('', head)}{said}{tail[follows.end() :] if follows else tail}"
+    return folded
+
+
+def _list_dates(folded: str, now: float) -> Sequence[tuple[Span, str]]:
+    """Return the dates of a question, or the names in it that may mean one."""
+    dates = _find_dates(folded, now)
+    return dates or _find_names(WORD.findall(folded), now)
+
+
+def _find_dates(folded: str, now: float) -> list[tuple[Span, str]]:
+    found = (_shorten(span, said, now) for span, said in find_spans(folded, now=now))
+    return [(_align(span, now), said) for span, said in found]
+
+
+def _align(span: Span, now: float) -> Span:
+    """Return the week, month or year of the calendar that "two weeks ago" means; any other span as it is."""
+    start, end, today = (from_epoch(edge).astimezone() for edge in (span.start, span.end, now))
+    days, back = (end.date() - start.date()).days, (today.date() - start.date()).days
+    if days not in _UNITS or back <= 0 or back % days or end.hour or end.minute:
+        return span
+    count = back // days
+    if days == _WEEK.days:
+        first = start.date() - timedelta(days=start.weekday())
+        return _make_span(first, first + _WEEK)
+    if days == _YEAR_DAYS:
+        return _make_span(date(today.year - count, 1, 1), date(today.year - count + 1, 1, 1))
+    month = today.year * 12 + today.month - 1 - count
+    return _make_span(*(date(number // 12, number % 12 + 1, 1) for number in (month, month + 1)))
+
+
+def _make_span(first: date, end: date) -> Span:
+    return Span(*(datetime.combine(day, datetime.min.time()).timestamp() for day in (first, end)))
+
+
+def _shorten(span: Span, said: str, now: float) -> tuple[Span, str]:
+    """Return a date without a word that bounds a time by it: of "since March" the month; "vor 3 Tagen" is one day."""
+    first, _, rest = said.partition(" ")
+    is_edge = first in _read_edge_words() and rest and parse_span(rest, now=now) == span
+    return (span, rest) if is_edge else (span, said)
+
+
+def _find_names(topics: Iterable[str], now: float) -> list[tuple[Span, str]]:
+    """Return the words that mean a date only where nothing else is left of a question: "what did we do Monday?"."""
+    named = (word for word in topics if not _DIGITS.search(word) and may_hold_date(word))
+    read = ((parse_span(word, now=now), word) for word in named)
+    return [(span, word) for span, word in read if span is not None]
+
+
+def _may_ask_for_talk(words: Sequence[str], dates: Sequence[tuple[Span, str]]) -> bool:
+    """Return whether words beside dates ask for talk; "how are you today?" does not, nor does a bare date in digits."""
+    if " ".join(words) in _list_leads():
+        return True
+    return _asks_for_talk(words) if words else not any(_DIGITS.search(said) for _, said in dates)
+
+
+class _Bounds(NamedTuple):
+    start: float | None
+    end: float | None
+
+
+def _read_dates(folded: str, dates: Sequence[tuple[Span, str]], now: float) -> _Bounds | None:
+    """Return the time that one date bounds ("since Monday"), or that two dates do ("from Monday to Wednesday")."""
+    if len(dates) == 1:
+        return _read_edge(folded, *dates[0], now)
+    if len(dates) > 2:
+        return None
+    (first, said), (second, said_after) = dates
+    is_range = _stands_at("between", folded, said) or _stands_at("to", folded, said_after)
+    if second.start < first.start and not _names_weekday(said_after):
+        # "between Monday and Wednesday of last week": both days are of that week
+        first = _move(first, -_WEEK) if _names_weekday(said) else first
+    elif second.start < first.start:
+        # weekdays: "from Monday to Wednesday", asked on a Wednesday, ends today; "to Friday" ended last week
+        later, earlier = _move(second, _WEEK), _move(first, -_WEEK)
+        if first.start <= later.start <= now:
+            second = later
+        elif earlier.start <= second.start:
+            first = earlier
+    touch = min(first.end, second.end) >= max(first.start, second.start)
+    if not is_range and not touch:
+        return None  # "on Monday and on Friday" leaves out the days between them
+    return _Bounds(min(first.start, second.start), max(first.end, second.end))
+
+
+def _names_weekday(said: str) -> bool:
+    """Return whether a date is a day of the week alone, with or without a preposition: "on Monday"."""
+    rest = said
+    for names in weekday_patterns():
+        rest = names.sub(" ", rest)
+    words = rest.split()
+    return rest != said and (not words or (len(words) == 1 and len(words[0]) < len("last") and words[0].isascii()))
+
+
+def _move(span: Span, days: timedelta) -> Span:
+    """Return a span by so many days of the local calendar away, which may have a change of clocks between them."""
+    start, end = (from_epoch(edge).astimezone().replace(tzinfo=None) + days for edge in (span.start, span.end))
+    return Span(start.timestamp(), end.timestamp())
+
+
+def _read_edge(folded: str, span: Span, said: str, now: float) -> _Bounds:
+    edge = next((kind for kind in _EDGES if _stands_at(kind, folded, said)), "")
+    bounds = {
+        "since": _Bounds(span.start, now),
+        "after": _Bounds(span.end, now),
+        "before": _Bounds(None, span.start),
+        "until": _Bounds(None, span.end),
+    }
+    return bounds.get(edge, _Bounds(span.start, span.end))
+
+
+@cache
+def _edge_pattern(kind: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds a word of a kind before a date, and a Chinese one after it."""
+    spaced = "|".join(
+        word.replace("_", " ") for code, words in _words(kind).items() if code != _CHINESE for word in words
+    )
+    chinese = "|".join(_words(kind)[_CHINESE])
+    before = rf"(?:\b(?:{spaced})['’]?(?: (?:the|dem|der|den|die|el|la|los|le|l['’]|les))?|{chinese})\s*$"
+    return re.compile(before), re.compile(rf"\s*(?:{chinese})")
+
+
+def _stands_at(kind: str, folded: str, said: str) -> bool:
+    """Return whether a word of a kind stands before a date, or follows it, as in Chinese."""
+    ending, following = _edge_pattern(kind)
+    head, tail = folded.split(said, 1)
+    return ending.search(head) is not None or following.match(tail) is not None
+
+
+def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
+    """Return the words of a question without its dates, and those among them that name a topic or an order."""
+    spaced = [word for word in WORD.findall(UNSPACED.sub(" ", rest)) if word]
+    stops = set(stop_words(spaced))
+    for code, table in stop_words_by_language().items():
+        asking = set(_words("talk").get(code, ()))
+        # a single word of a language proves nothing in a short question, unless a word that asks is there, too
+        if asking.intersection(spaced) or (is_dated and sum(word in table for word in spaced) * 2 > len(spaced)):
+            stops |= table | asking
+    stops |= _read_edge_words() | (_list_leads() if is_dated else frozenset())
+    topics = {word for word in spaced if word not in stops}
+    runs: list[str] = UNSPACED.findall(rest)
+    for run in runs:
+        topics |= _chinese_topics(run)
+    return [*spaced, *runs], topics
+
+
+def _asks_for_talk(words: Sequence[str]) -> bool:
+    """Return whether a question has a word for doing or talking, in any language."""
+    talk = _read_spaced_words("talk") | _read_spaced_words("first")
+    return any(word in talk or UNSPACED.search(word) for word in words)
+
+
+def _asks_for_one(words: Sequence[str]) -> bool:
+    """Return whether a question for what came first has no word in the plural: "first thing", not "first things"."""
+    several = _words("several")
+    return not any(
+        word in several.get(code, ()) if code != _CHINESE else any(each in word for each in several[code])
+        for word in words
+        for code in several
+    )
+
+
+def _chinese_topics(run: str) -> set[str]:
+    found = set()
+    for order in ("first", "latest"):
+        for name in _words(order)[_CHINESE]:
+            if name in run:
+                run = run.replace(name, " ")
+                found.add(order)
+    for word in (*_words("talk")[_CHINESE], *(word for kind in _BESIDE_DATES for word in _words(kind)[_CHINESE])):
+        run = run.replace(word, " ")
+    left = {piece for piece in run.split() if not (found and set(piece) <= _MEASURES)}
+    return found | left

@@ -1,0 +1,421 @@
+"""The query parser: text to terms that rank, a condition that must hold, and dates."""
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import cache, lru_cache
+from itertools import pairwise
+from typing import Final, TypeAlias
+
+from wellkept.core.clock import find_spans
+from wellkept.core.dates import DATE_NAMES, Span
+from wellkept.core.text import STOP_WORDS, WORD, resource_text, stop_words
+from wellkept.core.values import dataclass, unguarded
+from wellkept.sessions.search.analysis import (
+    ASKED_FORMS,
+    CANONICAL,
+    SPEAKER,
+    UNSPACED,
+    WHOLE,
+    base,
+    clean,
+    compounds,
+    pieces,
+)
+
+MAX_CHARACTERS, MAX_TERMS, MAX_DEPTH = 12_000, 32, 12
+FRAME_WEIGHT, DATE_WORD_WEIGHT, PART_WEIGHT = 0.35, 0.35, 0.6
+
+
+class Kind(StrEnum):
+    """How a term is looked up."""
+
+    WORD = "word"
+    PREFIX = "prefix"
+    PHRASE = "phrase"
+
+
+@unguarded
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One thing to look for, and its weight relative to the others."""
+
+    text: str
+    kind: Kind = Kind.WORD
+    weight: float = 1.0
+    names_date: bool = False
+    """Whether it is part of a date in the question: a month, a weekday or a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """Every one of the conditions holds."""
+
+    nodes: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    """At least one of the conditions holds."""
+
+    nodes: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """The condition does not hold."""
+
+    node: "Node"
+
+
+Node: TypeAlias = Term | All | Any | Not
+
+
+@unguarded
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The terms that rank, the condition that must hold (None for plain words), the dates mentioned."""
+
+    terms: tuple[Term, ...]
+    condition: Node | None = None
+    dates: tuple[Span, ...] = ()
+
+    @property
+    def is_phrase(self) -> bool:
+        """Whether it is one phrase and nothing else."""
+        return isinstance(self.condition, Term) and self.condition.kind is Kind.PHRASE
+
+
+_Token: TypeAlias = tuple[str | None, str | None, str | None]
+"""A phrase, a bracket or a word; the others are None."""
+_OPERATORS: Final = frozenset({"AND", "OR", "NOT"})
+_TOKEN = re.compile(r'"([^"]*)"|([()])|([^\s()"]+)')
+_PREFIX = re.compile(r"[\w.@/-]*\w\*")
+_QUOTED = re.compile(r'"[^"]*"')
+
+
+@cache
+def _read_words(kind: str, code: str = "") -> frozenset[str]:
+    """Return the words of one kind in `question_words.txt`, of one language or of all."""
+    lines = resource_text("wellkept.sessions", "search/question_words.txt").splitlines()
+    return frozenset(
+        word
+        for name, colon, words in (line.partition(": ") for line in lines)
+        if colon and name.endswith(f" {kind}") and name.startswith(code) and not name.startswith("#")
+        for word in words.split()
+    )
+
+
+@cache
+def _compile_introductions() -> re.Pattern[str]:
+    """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
+    pairs = (
+        rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
+        for code in ("en", "de", "es", "fr")
+        for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
+        if all((first := _read_words(kinds[0], code), second := _read_words(kinds[1], code)))
+    )
+    return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
+
+
+_FRAMES: Final = _read_words("frames") | _read_words("requests") | _read_words("polite")
+"""Words that form a question rather than name its topic; they have less weight in it."""
+_BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
+"""Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
+_COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
+_POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
+FORMING: Final = _FRAMES | _BEGINNINGS
+"""Words that say how something is asked, not what."""
+_INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
+_ENDS: Final = tuple(_read_words("ends"))
+_ENDING: Final = 40
+"""Characters at the end of a text that hold its last two words."""
+_UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
+_UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
+_UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
+"""What is dropped from scripts without spaces, longest first, because one may contain another."""
+_OF_ASKER = re.compile(
+    r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
+)
+_OF_OTHER = re.compile(r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE)
+_REQUEST = re.compile(
+    r"\b(?:can|could|will|would) you (?:please )?(?!remind)\w+(?: me\b)?|\b(?:give|show|tell) me\b"
+    r"|\bdo you (?:know|think)\b|\bwei(?:ß|ss)t du\b"
+    r"|\b(?:kannst|könntest|würdest) du (?:(?:mir|bitte|mal)\b ?)*"
+    r"|\b(?:peux|pourrais)-tu(?: me\b)?|\b(?:pouvez|pourriez)-vous(?: me\b)?|[你您](?:能不能|能|可以)(?:告诉我)?",
+    re.IGNORECASE,
+)
+"""Words that ask for an answer; "you" in them says nothing about whose words are meant."""
+_OF_ASSISTANT = re.compile(
+    r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
+    r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
+    r"|\b(?:du|sie)\b.*\b(?:gesagt|erzählt|empfohlen|vorgeschlagen|genannt|erklärt)\b"
+    r"|\b(?:dijiste|recomendaste|sugeriste|contaste|explicaste)\b|[你您](?:[给跟对]我)?(?:说|推荐|告诉|建议|提)"
+    r"|\b(?:tu|vous) m['’](?:as|avez) (?:dit|conseillé|recommandé|proposé|expliqué)\b",
+    re.IGNORECASE,
+)
+_EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
+
+
+def parse(text: str, now: float = 0.0) -> Query:
+    """Parse a query. Nothing raises: broken syntax is read as plain words."""
+    text = clean(text[:MAX_CHARACTERS])
+    dates = find_spans(text, now=now) if now > 0 else ()
+    spans = tuple(span for span, _ in dates)
+    date_words = frozenset(word for _, said in dates for word in WORD.findall(said))
+    condition = _condition(text)
+    terms = _limit_terms(_positive(condition, date_words)) if condition is not None else ()
+    if terms:
+        return Query(terms, condition, spans)
+    return Query(_limit_terms(_plain(text, date_words)), None, spans)
+
+
+def is_asking(text: str) -> bool:
+    """Return whether a text is a question, or an order to tell something, in any of the languages."""
+    stripped = text.strip()
+    if stripped.endswith(("?", "\uff1f")):
+        return True
+    if not stripped.isascii() and any(word in stripped for word in _UNSPACED_ASKS):
+        return True
+    polite = _POLITE.match(stripped)
+    first = WORD.search(stripped, polite.end() if polite else 0)
+    return (first is not None and first[0].lower() in _BEGINNINGS) or asks_by_words(stripped)
+
+
+def asks_by_words(text: str) -> bool:
+    """Return whether a text without a question mark begins like "bei wem" or "hat das Auto", or ends with "quoi"."""
+    first = WORD.search(text)
+    if first is not None and first[0].lower() in _INTRODUCING and _compile_introductions().match(text) is not None:
+        return True
+    ending = text[-_ENDING:].lower()
+    return any(word in ending and word in WORD.findall(ending)[-2:] for word in _ENDS)
+
+
+@lru_cache(maxsize=16)  # a search asks several times
+def asks(query: str) -> bool:
+    """Return whether a query is a question; one phrase in quotes is not, whatever it begins with."""
+    return is_asking(query) and not (query.count('"') == 2 and query.strip()[0] == query.strip()[-1] == '"')
+
+
+def find_role(question: str) -> str:
+    """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
+    if _OF_ASSISTANT.search(question):
+        return "assistant"
+    question = _REQUEST.sub(" ", question)
+    return "user" if _OF_ASKER.search(question) and not _OF_OTHER.search(question) else ""
+
+
+def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:
+    """Return the distinct terms; of very many the heaviest and longest, which are the rarest."""
+    best: dict[tuple[str, Kind], Term] = {}
+    for term in terms:
+        key = (term.text, term.kind)
+        if key not in best or best[key].weight < term.weight:
+            best[key] = term
+    if len(best) <= MAX_TERMS:
+        return tuple(best.values())
+    kept = sorted(best.values(), key=lambda term: (-term.weight, -len(term.text)))[:MAX_TERMS]
+    return tuple(term for term in best.values() if term in kept)
+
+
+@lru_cache(maxsize=16)  # the words of a phrase are needed to rank and as a condition
+def _plain(text: str, date_words: frozenset[str], *, may_ask: bool = True) -> tuple[Term, ...]:
+    """Return the terms of a question without stop words, unless there are no others."""
+    spaced = UNSPACED.sub(" ", text)
+    words = [word.lower() for word in WORD.findall(spaced)]
+    stops = stop_words(words)
+    # in a list of keywords every word counts; only a question has words that merely form it
+    is_asked = may_ask and ("?" in text or is_asking(text))
+    shaping = _FRAMES.union(_BEGINNINGS.intersection(words[:1])) if is_asked else frozenset[str]()
+    chosen = [word for word in words if word not in stops or _is_month(word, date_words)]
+    terms = [_word(word, date_words, shaping=shaping) for word in chosen]
+    for compound in compounds(spaced):
+        if date_words.issuperset(compound.lower().split(WHOLE)) or compound.lower() in stops:
+            continue  # "27.12.2023" is a date, and nobody need have written it so; nor does "YouTube" ask for "you"
+        weight = 1.0 if WHOLE in compound else PART_WEIGHT
+        terms.append(Term(compound.lower(), weight=weight))
+    runs: list[str] = UNSPACED.findall(text)
+    for run in runs:
+        terms += _split_unspaced(run, (*date_words, *(_UNSPACED_SHAPING if is_asked else _UNSPACED_STOPS)))
+    return tuple(terms or [Term(word) for word in (*words, *(piece for run in runs for piece in pieces(run)[0]))])
+
+
+def _word(word: str, date_words: frozenset[str], *, shaping: frozenset[str]) -> Term:
+    if word in date_words:
+        name = CANONICAL.get(word, word)
+        return Term(name, weight=DATE_WORD_WEIGHT, names_date=word.isdigit() or name in DATE_NAMES)
+    return Term(ASKED_FORMS.get(word) or base(word), weight=FRAME_WEIGHT if word in shaping else 1.0)
+
+
+def _is_month(word: str, date_words: frozenset[str]) -> bool:
+    """Return whether a stop word names a month: "in May" is a date, "may I" is not."""
+    return word in date_words and word in DATE_NAMES
+
+
+def _split_unspaced(run: str, stops: Iterable[str]) -> list[Term]:
+    """Return the character pairs of a run without spaces, split at the stops; a lone character is a term."""
+    rest = run
+    for stop in stops:
+        rest = rest.replace(stop, " ")
+    terms: list[Term] = []
+    for part in rest.split():
+        singles, pairs = pieces(part)
+        terms += [Term(piece) for piece in pairs or singles]
+    return terms
+
+
+def _condition(text: str) -> Node | None:
+    """Return the condition of an explicit query, or None when there is none or its syntax is broken."""
+    if not _EXPLICIT.search(text) or text.count('"') % 2:
+        return None
+    outside = "" if text.startswith('"') else _QUOTED.sub(" ", text)
+    if outside and not _EXPLICIT.search(outside) and ("?" in outside or is_asking(outside)):
+        return None  # a question quotes a title, which whoever answers it need not do: closeness prefers it
+    tokens = [(match[1], match[2], match[3]) for match in _TOKEN.finditer(text)]
+    return None if text.isupper() and _is_shouted(tokens) else _Reader(tokens).read()
+
+
+def _is_shouted(tokens: Sequence[_Token]) -> bool:
+    """Whether AND, OR and NOT are words of a sentence in capitals: function words, or words side by side, show it.
+
+    So does "OR NOT". Digits, scripts without case and phrases tell nothing: "404 NOT 500" and "AWS NOT GCP" are
+    operators.
+    """
+    words = [word for _, _, word in tokens]
+    if _OPERATORS.isdisjoint(words):
+        return False
+    if ("OR", "NOT") in pairwise(words):
+        return True
+    cased = ["" if word is None or word in _OPERATORS or not word.isupper() else word.lower() for _, _, word in tokens]
+    has_function_word = bool(stop_words(tuple(filter(None, cased))) & set(cased)) or not _BEGINNINGS.isdisjoint(cased)
+    return has_function_word or any(first and second for first, second in pairwise(cased))
+
+
+class _BrokenSyntaxError(Exception):
+    """The explicit syntax is broken; never leaves this module."""
+
+
+class _Reader:
+    """One pass over the tokens of an explicit query."""
+
+    def __init__(self, tokens: Sequence[_Token]) -> None:
+        self._tokens = tokens
+        self._place = 0
+        self._depth = 0
+
+    def read(self) -> Node | None:
+        """Return the condition, or None when the syntax is broken."""
+        try:
+            node = self._either()
+        except _BrokenSyntaxError:
+            return None
+        return node if self._place == len(self._tokens) else None
+
+    def _next_is(self, *words: str) -> bool:
+        if self._place >= len(self._tokens):
+            return False
+        phrase, bracket, word = self._tokens[self._place]
+        return phrase is None and (bracket or word) in words
+
+    def _either(self) -> Node:
+        nodes = [self._both()]
+        while self._next_is("OR"):
+            self._place += 1
+            nodes.append(self._both())
+        return nodes[0] if len(nodes) == 1 else Any(tuple(nodes))
+
+    def _both(self) -> Node:
+        nodes = [self._row()]
+        while self._next_is("AND"):
+            self._place += 1
+            nodes.append(self._row())
+        return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
+
+    def _row(self) -> Node:
+        """Read operands without an operator: phrases and exclusions must hold, of plain words at least one."""
+        nodes = [self._one()]
+        while self._place < len(self._tokens) and not self._next_is("AND", "OR", ")"):
+            nodes.append(self._one())
+        if len(nodes) == 1:
+            return nodes[0]
+        firm = [node for node in nodes if not _is_soft(node)]
+        soft = [node for node in nodes if _is_soft(node)]
+        if soft and not any(isinstance(node, Term) for node in firm):
+            firm.append(soft[0] if len(soft) == 1 else Any(tuple(soft)))
+        elif soft:
+            firm.append(Any((*soft, *firm)))  # words next to a phrase rank, they do not exclude
+        return firm[0] if len(firm) == 1 else All(tuple(firm))
+
+    def _one(self) -> Node:
+        if self._place >= len(self._tokens) or self._next_is("AND", "OR", ")"):
+            raise _BrokenSyntaxError
+        phrase, bracket, word = self._tokens[self._place]
+        self._place += 1
+        if bracket is not None:
+            return self._inside_brackets()
+        if phrase is not None:
+            return _phrase(phrase)
+        if word == "NOT":
+            return Not(self._one())
+        return _operand(word or "")
+
+    def _inside_brackets(self) -> Node:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise _BrokenSyntaxError
+        node = self._either()
+        if not self._next_is(")"):
+            raise _BrokenSyntaxError
+        self._place += 1
+        self._depth -= 1
+        return node
+
+
+def _is_soft(node: Node) -> bool:
+    return isinstance(node, Any) or (isinstance(node, Term) and node.kind is not Kind.PHRASE)
+
+
+def _phrase(text: str) -> Node:
+    if not WORD.search(text):
+        raise _BrokenSyntaxError
+    return Term(" ".join(text.split()), Kind.PHRASE)
+
+
+def _operand(word: str) -> Node:
+    """Return the condition of one bare word, which may hold several terms (a path, a run of Chinese)."""
+    if _PREFIX.fullmatch(word):
+        return Term(WORD.findall(word)[-1].lower(), Kind.PREFIX)
+    if word.isascii() and word.isalpha() and word.islower() and word not in STOP_WORDS and word not in _BEGINNINGS:
+        return Term(ASKED_FORMS.get(word) or word)  # what `_plain` returns for most words, in a fraction of its time
+    terms = _plain(word, frozenset())
+    if not terms:
+        raise _BrokenSyntaxError
+    if len(terms) == 1:
+        return terms[0]
+    return All(tuple(term for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER)))
+
+
+def find_required_words(node: Node) -> frozenset[str]:
+    """Return the words that every message contains which fulfils `node`."""
+    match node:
+        case Term(text, Kind.PHRASE):
+            return frozenset(term.text for term in _plain(text, frozenset(), may_ask=False) if WHOLE not in term.text)
+        case Term(text, Kind.WORD):
+            return frozenset([text])
+        case All(nodes):
+            return frozenset().union(*map(find_required_words, nodes))
+        case _:
+            return frozenset()
+
+
+def _positive(node: Node, date_words: frozenset[str]) -> list[Term]:
+    """Return the terms of a condition that count for a message; a phrase ranks by its words."""
+    match node:
+        case Term(text, Kind.PHRASE):
+            return [*_plain(text, date_words, may_ask=False), node]
+        case Term():
+            return [node]
+        case All(nodes) | Any(nodes):
+            return [term for child in nodes for term in _positive(child, date_words)]
+        case Not():
+            return []

@@ -1,0 +1,385 @@
+"""The terms of a question as posting lists: looked up, corrected where misspelt, counted."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import reduce
+from operator import or_
+
+from wellkept.core.search import TermMatch
+from wellkept.core.text import STOP_WORDS, find_languages, list_markers, stop_words_by_language, strip_accents
+from wellkept.core.values import dataclass
+from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words
+from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
+from wellkept.sessions.search.query import Kind, Query, Term
+from wellkept.sessions.search.ranking import Scored
+from wellkept.sessions.search.spelling import find_spelling
+from wellkept.sessions.search.word_forms import STEMMERS, find_written, join_forms, list_forms
+
+PREFIX_LIMIT = 40_000
+"""Length at which the posting list of a prefix is cut to the newest."""
+SPEAKER_WEIGHT = 0.5
+_SHORT_PREFIX = 3
+_MANY_DOCUMENTS = 20_000
+"""Messages from which on the list of a short prefix takes too long to join."""
+_PAGE = 500
+_ENOUGH = 1_500
+"""Messages with a common prefix after which no older texts are read: candidates are chosen from this many."""
+_MOST_CHARACTERS = 750_000
+"""Text that is read for a common prefix: about 20 ms."""
+_SHORT_LISTS = 500
+"""Messages with forms of one word up to which their lists are read to count them."""
+_COMMON_SHARE = 0.04
+"""Share of the newest messages below which the posting list is as fast to read as the texts."""
+_LEAST_SHARE = 0.01
+"""Messages with marker words of a language, as a share of all, from which on the store is in that language too."""
+_FEW_MESSAGES = 100
+"""Messages up to which their texts tell the languages: so few need not contain a marker word."""
+_READ_CHARACTERS = 400
+_MOST_LANGUAGES = 3
+
+
+@dataclass(slots=True)
+class PostingList:
+    """A term of the question, how many messages contain it, and their ids once they were read."""
+
+    text: str
+    lookup: Lookup
+    weight: float
+    frequency: int
+    speaker_frequency: int = 0
+    """How many messages are by a speaker of this name."""
+    ids: list[int] | None = None
+    partial: list[int] | None = None
+    """The messages that contain a rarer term of the question as well, where the whole list is too long to read."""
+    newest: list[int] | None = None
+    """The newest messages with a short prefix that is too common to read its whole list."""
+    names_date: bool = False
+    is_word: bool = True
+    """Whether the index has the term itself; if not, `ids` are messages with words that contain it."""
+    forms: Collection[str] = ()
+    """The forms of the word that messages contain; empty if it was looked up as it is."""
+    _members: frozenset[int] | None = None
+
+    @property
+    def members(self) -> frozenset[int]:
+        """The messages that contain the term, as far as they were read."""
+        known = self.ids or self.partial or ()
+        if self._members is None or len(self._members) != len(known):
+            self._members = frozenset(known)
+        return self._members
+
+    @property
+    def in_short_messages(self) -> Lookup:
+        """What finds the term in short messages only."""
+        match self.lookup:
+            case Word(text):
+                return Word(STRONG + text)
+            case Prefix(text):
+                return Prefix(STRONG + text)
+            case AnyOf():
+                return AnyOf(tuple(Word(STRONG + form) for form in self.forms))
+            case _:
+                raise AssertionError(f"{self.lookup!r} is not a single term")
+
+    def between(self, postings: Postings, first: int, last: int) -> Sequence[int]:
+        """Return the messages from `first` to `last` that contain the term."""
+        known = self.ids if self.ids is not None else self.partial
+        if known is None:
+            return postings.ids_between(self.lookup, first, last)
+        return known[bisect_left(known, first) : bisect_right(known, last)]
+
+
+class WordForms:
+    """The forms of the words of one search, in the languages of its question or else of its store."""
+
+    def __init__(self, postings: Postings, languages: Sequence[str] = (), *, may_be_english: bool = True) -> None:
+        self.postings = postings
+        self.languages = languages
+        self._may_be_english = may_be_english
+        self._known: dict[tuple[str, tuple[str, ...]], dict[str, int]] = {}
+
+    @classmethod
+    def choose(cls, postings: Postings, query: Query, question: str) -> "WordForms":
+        """Return the forms for one question; none for a phrase or a prefix alone, which is looked for as it is."""
+        if isinstance(query.condition, Term):
+            return cls(postings)
+        # the operators of an explicit query are no English words
+        said = question if query.condition is None else " ".join([term.text for term in query.terms])
+        words = find_words(said)
+        asked = [language for language in find_languages(words) if language in STEMMERS]
+        if len(asked) > 1:
+            asked = [language for language in asked if language in postings.languages] or asked
+        if asked:
+            return cls(postings, asked[:_MOST_LANGUAGES], may_be_english=False)
+        return cls(postings, _choose_languages(postings, STOP_WORDS.intersection(words)))
+
+    def find(self, word: str, *, is_unknown: bool = False) -> Mapping[str, int]:
+        """Return the forms of a word that messages contain, each with its frequency; empty without another form.
+
+        A word that no message contains may be of any language of the store, whatever the others are.
+        """
+        languages = self.postings.languages if is_unknown else self.languages
+        if not languages:
+            return {}
+        key = (word, tuple(languages))
+        if key not in self._known:
+            self._known[key] = list_forms(self.postings, word, languages, may_be_english=self._may_be_english)
+        return self._known[key]
+
+    def key(self, word: str) -> str:
+        """Return what words have in common that are forms of one: the first token of them, or else their own."""
+        forms = self.find(word) if self.languages else ()
+        return min(map(self.postings.stem, forms), default=self.postings.stem(word))
+
+
+def _choose_languages(postings: Postings, english: AbstractSet[str]) -> Sequence[str]:
+    """Return the languages of the store in which words may be asked for, given the English stop words beside them.
+
+    None for a question in English: one with an English stop word that the languages of the store lack.
+    """
+    if not english:
+        return postings.languages[:_MOST_LANGUAGES]
+    tables = stop_words_by_language()
+    if not any(english <= tables[language] for language in STEMMERS):
+        return ()
+    return [language for language in postings.languages if english <= tables[language]][:_MOST_LANGUAGES]
+
+
+def recognise_languages(
+    postings: Postings, count_each: Callable[[Sequence[str]], Mapping[str, int]]
+) -> tuple[str, ...]:
+    """Return the languages other than English in which a part of a store is written, the commonest first.
+
+    `count_each` returns how many messages contain each of some words; those of none may be left out.
+    """
+    hits, least = Counter[str](), 1.0
+    if postings.documents <= _FEW_MESSAGES:
+        for _, text in postings.talk_before(None, _FEW_MESSAGES):
+            hits.update(find_languages(find_words(clean(text[:_READ_CHARACTERS])))[:1])
+    else:
+        least = _LEAST_SHARE * postings.documents
+        markers = {word: language for language in STEMMERS for word in list_markers(language)}
+        for word, count in count_each(list(markers)).items():
+            hits[markers[word]] += count
+    return tuple(language for language, count in hits.most_common() if count >= least and language in STEMMERS)
+
+
+def look_up_terms(postings: Postings, query: Query, forms: WordForms, *, is_asked: bool) -> list[PostingList]:
+    """Return the terms of the question that occur in some message, forms of one word once.
+
+    Phrases rank by their words, which are terms too.
+    """
+    found: dict[Lookup, PostingList] = {}
+    postings.expect([marked for term in query.terms for marked in (term.text, SPEAKER + term.text)])
+    for term in _list_distinct(forms, query):
+        listed = _look_up(postings, term, forms, may_be_part=not is_asked and len(query.terms) == 1)
+        if listed is None:
+            continue
+        known = found.get(listed.lookup)
+        if known is None or known.weight < listed.weight:
+            found[listed.lookup] = listed
+    terms = [term for term in found.values() if term.frequency or term.speaker_frequency]
+    if terms and all(term.speaker_frequency for term in terms):
+        # the question consists of names: messages by these people count too, less than messages about them
+        terms += [_spoken_by(postings, term) for term in terms]
+    return [term for term in terms if term.frequency or term.speaker_frequency]
+
+
+def _list_distinct(forms: WordForms, query: Query) -> Iterable[Term]:
+    """Return the terms of a query; of plain words that are forms of one ("days", "day") the heaviest."""
+    if query.condition is not None or len(query.terms) < 2:
+        return query.terms
+    heaviest: dict[tuple[str, Kind], Term] = {}
+    for term in query.terms:
+        key = (forms.key(term.text), term.kind)
+        known = heaviest.get(key)
+        if known is None or known.weight < term.weight:
+            heaviest[key] = term
+    return heaviest.values()
+
+
+def unknown_weight(forms: WordForms, query: Query, terms: Sequence[PostingList]) -> float:
+    """Return the weight of the question's words that no message contains."""
+    words = _list_distinct(forms, query)
+    asked = sum(term.weight for term in words if term.kind is Kind.WORD and WHOLE not in term.text)
+    known = sum(term.weight for term in terms if WHOLE not in term.text and not term.text.startswith(SPEAKER))
+    return max(0.0, asked - known)
+
+
+def find_speakers(terms: Sequence[PostingList]) -> PostingList | None:
+    """Return the list of messages said by people whom the question names, or None when it names none."""
+    names = [term for term in terms if term.speaker_frequency]
+    if not names:
+        return None
+    lookup = AnyOf(tuple(Word(SPEAKER + term.text) for term in names))
+    return PostingList("", lookup, 0.0, sum(term.speaker_frequency for term in names))
+
+
+def list_shown(terms: Sequence[PostingList], asked: Sequence[Term], masks: Iterable[int]) -> Iterator[str]:
+    """Yield the words of the question, and corrected spellings only if a result, given by its mask, contains them.
+
+    A correction comes from the words of all messages, which other users may have written.
+    """
+    words = {term.text for term in asked}
+    shown = reduce(or_, masks, 0)
+    for bit, term in enumerate(terms):
+        if term.text in words or shown >> bit & 1:
+            yield term.text
+
+
+def list_found_forms(postings: Postings, terms: Sequence[PostingList], results: Iterable[Scored]) -> list[str]:
+    """Return the forms of the question's words that the results contain, as they are written there.
+
+    The index joins some forms itself, with and without accents ("canción", "canciones").
+    """
+    forms = {form for term in terms for form in term.forms}
+    forms.update(term.text for term in terms if not term.text.isascii() and strip_accents(term.text).isascii())
+    if not forms:
+        return []
+    texts = postings.texts(list({item.line.message_id for item in results if item.line.mask}))
+    return sorted(find_written(postings, forms, texts.values()).difference(term.text for term in terms))
+
+
+def remove_names(query: str, terms: Sequence[PostingList]) -> str:
+    """Return the question without the names of speakers; a name is similar to everything that its person says."""
+    names = [re.escape(term.text) for term in terms if term.speaker_frequency and not term.text.startswith(SPEAKER)]
+    if not names:
+        return query
+    rest = re.sub(rf"\b(?:{'|'.join(names)})\b(?:['’]s\b)?", " ", query, flags=re.IGNORECASE)
+    return " ".join(rest.split()) if re.search(r"\w", rest) else query
+
+
+def mask_places(
+    postings: Postings, terms: Sequence[PostingList], ids: Sequence[int]
+) -> tuple[dict[int, int], list[int]]:
+    """Return which terms the messages of a session contain, as bits by place, and how many contain each term."""
+    masks: dict[int, int] = {}
+    counts = [0] * len(terms)
+    first, last = ids[0], ids[-1]
+    for bit, term in enumerate(terms):
+        hits = term.between(postings, first, last)
+        places = [number - first for number in hits] if type(ids) is range else _find_places(ids, hits)
+        for index in places:
+            masks[index] = masks.get(index, 0) | 1 << bit
+        counts[bit] = len(places)
+    return masks, counts
+
+
+def _find_places(ids: Sequence[int], hits: Iterable[int]) -> list[int]:
+    """Return where those of the hits are that belong to the session; ids in between may be of another."""
+    found = [(bisect_left(ids, number), number) for number in hits]
+    return [index for index, number in found if ids[index] == number]
+
+
+def match_terms(
+    postings: Postings, terms: Sequence[PostingList], weights: Sequence[float], asked: Sequence[Term], number: int
+) -> Iterator[TermMatch]:
+    """Yield the words of the question, and corrected spellings that the message contains."""
+    words = {term.text for term in asked}
+    for term, weight in zip(terms, weights, strict=True):
+        is_held = bool(term.between(postings, number, number))
+        if is_held or term.text in words:
+            yield TermMatch(term.text, weight, is_held)
+
+
+def prefix_lookup(analyzer: Analyzer, text: str) -> Prefix:
+    """Return the lookup for words that start with `text`.
+
+    Tokens are stems: `deploy*` must find the token `deploi`, so only the start that text and stem share is used.
+    """
+    stem = analyzer.stem(text)
+    shared = next((place for place in range(min(len(stem), len(text))) if stem[place] != text[place]), len(stem))
+    return Prefix(text[:shared] or text)
+
+
+def _look_up(postings: Postings, term: Term, forms: WordForms, *, may_be_part: bool) -> PostingList | None:
+    match term.kind:
+        case Kind.PHRASE:
+            return None
+        case Kind.PREFIX:
+            return _look_up_prefix(postings, term)
+        case Kind.WORD:
+            return _look_up_word(postings, term, forms, may_be_part=may_be_part)
+
+
+def _look_up_prefix(postings: Postings, term: Term) -> PostingList:
+    lookup = prefix_lookup(postings, term.text)
+    if len(term.text) <= _SHORT_PREFIX and term.text.isascii() and postings.documents > _MANY_DOCUMENTS:
+        # the index would join the lists of thousands of words, only to be cut to the newest again
+        newest = newest_with_prefix(postings, term.text)
+        if newest is not None:
+            return PostingList(term.text, lookup, term.weight, PREFIX_LIMIT, newest=newest)
+    ids = postings.newest_ids(lookup, PREFIX_LIMIT)
+    return PostingList(term.text, lookup, term.weight, len(ids), ids=ids)
+
+
+def _look_up_word(postings: Postings, term: Term, forms: WordForms, *, may_be_part: bool) -> PostingList | None:
+    stem = postings.stem(term.text)
+    if not stem:
+        return None
+    listed = PostingList(
+        term.text, Word(term.text), term.weight, postings.frequency(term.text), names_date=term.names_date
+    )
+    listed.speaker_frequency = postings.frequency(SPEAKER + term.text)
+    if not listed.speaker_frequency and not term.names_date:
+        found = forms.find(term.text) if forms.languages else None
+        if not found and not listed.frequency:
+            found = forms.find(term.text, is_unknown=True)
+        if found:
+            return _join(postings, listed, found)
+    if listed.frequency or listed.speaker_frequency:
+        return listed
+    other = find_spelling(postings, term.text, stem, may_be_part=may_be_part, is_date=term.names_date)
+    if other is None:
+        return listed
+    weight = term.weight * other.factor
+    listed = PostingList(other.text, Word(other.text), weight, other.frequency, ids=other.ids)
+    listed.names_date, listed.is_word = term.names_date, other.ids is None
+    return listed
+
+
+def _join(postings: Postings, listed: PostingList, forms: Mapping[str, int]) -> PostingList:
+    """Return the list of all forms of a word, as one term."""
+    listed.lookup, listed.forms = join_forms(forms), forms.keys()
+    listed.frequency = min(postings.documents, sum(forms.values()))
+    if listed.frequency <= _SHORT_LISTS:  # a message with two forms counts once; of long lists few do
+        listed.ids = postings.ids(listed.lookup)
+        listed.frequency = len(listed.ids)
+    return listed
+
+
+def _spoken_by(postings: Postings, name: PostingList) -> PostingList:
+    marked = SPEAKER + name.text
+    frequency = postings.frequency(marked)
+    return PostingList(marked, Word(marked), name.weight * SPEAKER_WEIGHT, frequency)
+
+
+def newest_with_prefix(postings: Postings, prefix: str) -> list[int] | None:
+    """Return those of the newest messages in which a word starts with `prefix`, in order; None where few do.
+
+    It reads texts. For a very common prefix that is faster than joining the lists of thousands of words.
+    """
+    matches = _prefix_test(prefix.lower())
+    found: list[int] = []
+    below: int | None = None
+    read = characters = 0
+    while len(found) < _ENOUGH and characters < _MOST_CHARACTERS:
+        page = postings.talk_before(below, _PAGE)
+        found += [number for number, text in page if matches(text.lower())]
+        read += len(page)
+        characters += sum([len(text) for _, text in page])
+        if len(found) < _COMMON_SHARE * read:
+            return None
+        if len(page) < _PAGE:
+            break
+        below = page[-1][0]
+    return found[:_ENOUGH][::-1]
+
+
+def _prefix_test(prefix: str) -> Callable[[str], bool]:
+    """Return a test for lower-case texts; the plain search for a space and the prefix settles most of them."""
+    spaced, anywhere = f" {prefix}", re.compile(rf"(?<![^\W_]){re.escape(prefix)}")
+    return lambda text: prefix in text and (spaced in text or anywhere.search(text) is not None)

@@ -1,0 +1,346 @@
+"""Fetching a source into quarantine: folders, archives, HTTP downloads, git repositories and indexes.
+
+HTTP answers are bounded in size and time, and redirects go only to safe addresses. Git clones are
+shallow and run without hooks, prompts or protocols other than the one in the address.
+"""
+
+import hashlib
+import json
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+from urllib.parse import quote, urljoin
+
+from wellkept.core.agency import mark_environment
+from wellkept.core.errors import Reason, Refused
+from wellkept.core.text import JSON
+from wellkept.skills.document import NAME
+from wellkept.skills.hub.quarantine import MOST_BYTES, MOST_ENTRIES, commit_of, unpack
+from wellkept.skills.hub.sources import (
+    Archive,
+    Distribution,
+    Download,
+    Fetched,
+    Folder,
+    Git,
+    Source,
+    WellKnown,
+    may_redirect,
+    safe_url,
+)
+from wellkept.skills.paths import MOST_FILE_BYTES, read_regular, refuse_path
+from wellkept.skills.roots import plugin_roots
+from wellkept.storage.files import copy_bytes
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+_MOST_REDIRECTS = 5
+_WHOLE = 4
+"""The whole response may take this many times `skills.hub_timeout_seconds`, which limits each single read."""
+
+
+class _Refusal(Exception):
+    """Carries a refusal out of a nested context manager."""
+
+    def __init__(self, refused: Refused) -> None:
+        super().__init__(refused.error)
+        self.refused = refused
+
+
+def get(url: str, most_bytes: int, *, seconds: float, origin: str = "") -> bytes | Refused:
+    """Download `url`; `origin` is the address that referred to it."""
+    import httpx2
+
+    if not may_redirect(origin or url, url):
+        return Refused(Reason.BLOCKED, f"{url[:120]!r} is not a protected address", "use https://")
+    deadline = time.monotonic() + _WHOLE * seconds
+    try:
+        with httpx2.Client(timeout=seconds, follow_redirects=False) as client, _open_response(client, url) as response:
+            return _read_body(response, url, most_bytes, deadline=deadline)
+    except _Refusal as no:
+        return no.refused
+    except httpx2.TimeoutException:
+        return Refused(
+            Reason.UNAVAILABLE,
+            f"{url[:120]!r} was silent for {seconds:g} s",
+            "try again later; skills.hub_timeout_seconds sets how long to wait",
+        )
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        said = str(error) or type(error).__name__
+        return Refused(
+            Reason.UNAVAILABLE, f"{url[:120]!r} cannot be fetched: {said}", "check the address and the network"
+        )
+
+
+@contextmanager
+def _open_response(client: "httpx2.Client", url: str) -> Iterator["httpx2.Response"]:
+    """Follow redirects one by one, checking each address before it is requested."""
+    address = url
+    for _ in range(_MOST_REDIRECTS + 1):
+        with client.stream("GET", address, headers={"accept": "*/*"}) as response:
+            if response.next_request is None:
+                yield response
+                return
+            address = str(response.next_request.url)
+        if not (safe_url(address) and may_redirect(url, address)):
+            raise _Refusal(
+                Refused(Reason.BLOCKED, f"{url[:120]!r} leads to an unprotected address", "use another source")
+            )
+    raise _Refusal(Refused(Reason.UNAVAILABLE, f"{url[:120]!r} redirects too often", "check the address"))
+
+
+def _read_body(response: "httpx2.Response", url: str, most_bytes: int, *, deadline: float) -> bytes | Refused:
+    if response.status_code != 200:
+        return Refused(Reason.UNAVAILABLE, f"{url[:120]!r} answered {response.status_code}", "check the address")
+    too_large = Refused(Reason.BLOCKED, f"{url[:120]!r} is larger than {most_bytes:,} bytes", "use another source")
+    if int(response.headers.get("content-length", "0")) > most_bytes:
+        return too_large
+    data = bytearray()
+    for chunk in response.iter_bytes():
+        data += chunk
+        if len(data) > most_bytes:
+            return too_large
+        if time.monotonic() > deadline:
+            return Refused(Reason.UNAVAILABLE, f"{url[:120]!r} is too slow", "try again later, or use another source")
+    return bytes(data)
+
+
+_MOST_PACK_BYTES = 256 * 1_048_576
+_SAFETY = ("core.hooksPath=/dev/null", "core.symlinks=true", "fetch.fsckObjects=true", "submodule.recurse=false")
+
+
+def has_git(environ: Mapping[str, str]) -> bool:
+    """Tell whether git is installed."""
+    return shutil.which("git", path=environ.get("PATH")) is not None
+
+
+def clone(source: Git, target: Path, *, environ: Mapping[str, str], seconds: float) -> Fetched | Refused:
+    """Fetch one revision of `source` to `target`, without its history."""
+    if source.ref.startswith("-"):
+        return Refused(Reason.INVALID, f"{source.ref!r} is not a revision", "name a branch or tag")
+    branch = ["--branch", source.ref] if source.ref else []
+    options = ["--quiet", "--depth", "1", "--no-tags", "--single-branch", *branch]
+    safety = [word for setting in _SAFETY for word in ("-c", setting)]
+    try:
+        _git([*safety, "clone", *options, "--", source.url, str(target)], source, environ=environ, seconds=seconds)
+        revision = _git(["-C", str(target), "rev-parse", "HEAD"], source, environ=environ, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return Refused(Reason.UNAVAILABLE, f"git took more than {seconds:g} s", "try again, or use a zip")
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode("utf-8", "replace").strip().splitlines()
+        return Refused(Reason.UNAVAILABLE, f"git could not fetch it: {said[-1] if said else '?'}", "check the address")
+    shutil.rmtree(target / ".git")
+    return Fetched(revision.decode().strip(), target)
+
+
+def _git(arguments: list[str], source: Git, *, environ: Mapping[str, str], seconds: float) -> bytes:
+    quiet = {
+        **environ,
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_LFS_SKIP_SMUDGE": "1",
+        "GIT_ASKPASS": "true",
+        # applies to redirects too: an answer over HTTPS cannot lead to a plain or local address
+        "GIT_ALLOW_PROTOCOL": source.url.partition("://")[0] if "://" in source.url else "ssh",
+    }
+    done = subprocess.run(
+        ["git", *arguments],
+        env=mark_environment(quiet),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=seconds,
+        check=True,
+        preexec_fn=_limit_file_size,
+    )
+    return done.stdout
+
+
+def _limit_file_size() -> None:
+    """Limit the file size, so that a repository cannot fill the disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (_MOST_PACK_BYTES, _MOST_PACK_BYTES))
+
+
+_GIT_TIMES = 6
+"""A whole clone may take this many times `skills.hub_timeout_seconds`."""
+_INDEXES = ("/.well-known/agent-skills/index.json", "/.well-known/skills/index.json")
+_MOST_INDEX_BYTES = 2 * 1_048_576
+_MOST_DOWNLOAD_BYTES = 20 * 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """The environment for programs, and the timeout of a single read in seconds."""
+
+    environ: Mapping[str, str]
+    seconds: float
+
+
+def fetch(source: Source, into: Path, *, wanted: str | None, reach: FetchLimits) -> Fetched | Refused:
+    """Fetch `source` to a folder below `into`; from an index only the `wanted` skill."""
+    match source:
+        case Folder(path):
+            return _copy_folder(path, into)
+        case Archive() | Download():
+            data = _read_archive(source, reach)
+            return data if isinstance(data, Refused) else _unpack_to(data, into)
+        case Git():
+            return _fetch_git(source, into, reach)
+        case WellKnown(url):
+            return _from_index(url, into, wanted, reach=reach)
+        case Distribution(name):
+            return _from_distribution(name, into)
+        case _:
+            assert_never(source)
+
+
+def _read_archive(source: Archive | Download, reach: FetchLimits) -> bytes | Refused:
+    if isinstance(source, Download):
+        return get(source.url, _MOST_DOWNLOAD_BYTES, seconds=reach.seconds)
+    data = read_regular(source.path, most_bytes=_MOST_DOWNLOAD_BYTES)
+    if data is None:
+        error = f"{str(source.path)!r} is not a file of at most {_MOST_DOWNLOAD_BYTES:,} bytes"
+        return Refused(Reason.INVALID, error, "name a zip, or the skill's folder")
+    return data
+
+
+def _from_distribution(name: str, into: Path) -> Fetched | Refused:
+    root = next((root for root in plugin_roots() if root.plugin == name), None)
+    if root is None:
+        return Refused(Reason.NO_MATCH, f"no installed package offers skills as {name!r}", "install it with pip first")
+    return _copy_folder(root.path, into)
+
+
+def _copy_folder(path: Path, into: Path) -> Fetched | Refused:
+    """Copy a folder including its links, so that the checks see them."""
+    if into.resolve().is_relative_to(path.resolve()):
+        return Refused(Reason.INVALID, f"{str(path)!r} contains the home of kept", "name the skill's own folder")
+    total = 0
+    for number, file in enumerate(path.rglob("*")):
+        total += file.lstat().st_size if not file.is_dir() else 0
+        if number > MOST_ENTRIES or total > MOST_BYTES:
+            return Refused(
+                Reason.OVER_BUDGET, f"{str(path)!r} is too large to look through", "name the skill's own folder"
+            )
+        if not file.is_symlink() and not file.is_file() and not file.is_dir():
+            return Refused(Reason.BLOCKED, f"{str(file)!r} is a device, pipe or socket", "do not use this package")
+    ignored = shutil.ignore_patterns(".git", "__pycache__", "node_modules")
+    target = into / path.resolve().name
+    shutil.copytree(path, target, symlinks=True, ignore=ignored, copy_function=copy_bytes)
+    return Fetched("", target)
+
+
+def _unpack_to(data: bytes, into: Path) -> Fetched | Refused:
+    refused = unpack(data, into)
+    return refused or Fetched(f"sha256:{hashlib.sha256(data).hexdigest()}", into)
+
+
+def _fetch_git(source: Git, into: Path, reach: FetchLimits) -> Fetched | Refused:
+    target = into / "repository"
+    found = _check_out(source, target, reach)
+    if isinstance(found, Refused):
+        return found
+    folder = found.folder / source.path
+    if folder.is_symlink() or not folder.is_dir() or not folder.resolve().is_relative_to(found.folder.resolve()):
+        return Refused(Reason.NO_MATCH, f"the repository has no folder {source.path!r}", "check the path")
+    return Fetched(found.revision, folder)
+
+
+def _check_out(source: Git, target: Path, reach: FetchLimits) -> Fetched | Refused:
+    if has_git(reach.environ):
+        return clone(source, target, environ=reach.environ, seconds=_GIT_TIMES * reach.seconds)
+    if not source.archive:
+        return Refused(Reason.UNAVAILABLE, "git is not installed", "install git, or use a zip of the repository")
+    data = get(source.archive, _MOST_DOWNLOAD_BYTES, seconds=reach.seconds)
+    if isinstance(data, Refused):
+        return data
+    opened = _unpack_to(data, target)
+    if isinstance(opened, Refused):
+        return opened
+    # the archive holds one folder, named after the repository and the revision
+    inside = list(target.iterdir())
+    return Fetched(commit_of(data) or opened.revision, inside[0]) if len(inside) == 1 else opened
+
+
+def read_index(url: str, *, seconds: float) -> tuple[str, list[dict[str, JSON]]] | Refused:
+    """Return the address of a site's index and its entries; invalid entries are skipped."""
+    candidates = [url] if url.endswith(".json") else [url + path for path in _INDEXES]
+    refused: Refused | None = None
+    for address in candidates:
+        data = get(address, _MOST_INDEX_BYTES, seconds=seconds)
+        if isinstance(data, Refused):
+            refused = refused or data
+            continue
+        try:
+            entries = json.loads(data)["skills"]
+            named = [entry for entry in entries if isinstance(entry, dict) and _is_name(entry.get("name"))]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return Refused(Reason.INVALID, f"{address!r} is not an index of skills", "check the address")
+        return address, named
+    return refused or Refused(Reason.UNAVAILABLE, f"{url!r} has no index of skills", "check the address")
+
+
+def _is_name(name: JSON) -> bool:
+    return isinstance(name, str) and NAME.fullmatch(name) is not None
+
+
+def _from_index(url: str, into: Path, wanted: str | None, *, reach: FetchLimits) -> Fetched | Refused:
+    read = read_index(url, seconds=reach.seconds)
+    if isinstance(read, Refused):
+        return read
+    address, entries = read
+    names: list[JSON] = [str(entry["name"]) for entry in entries]
+    chosen = [entry for entry in entries if entry["name"] == wanted] if wanted else entries
+    if len(chosen) != 1:
+        error = f"{url!r} has no skill {wanted!r}" if wanted else f"{url!r} offers {len(entries)} skills"
+        return Refused(Reason.AMBIGUOUS, error, "name one with --skill", {"skills": names})
+    folder = into / str(chosen[0]["name"])
+    folder.mkdir(parents=True)
+    return _fetch_artifact(address, chosen[0], folder, seconds=reach.seconds)
+
+
+def _fetch_artifact(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
+    if isinstance(entry.get("files"), list):
+        return _fetch_listed_files(address, entry, folder, seconds=seconds)
+    try:
+        url, digest = urljoin(address, str(entry.get("url", ""))), str(entry.get("digest", ""))
+    except ValueError:
+        return Refused(Reason.INVALID, f"the index gives {entry['name']!r} no address", "tell the publisher")
+    data = get(url, _MOST_DOWNLOAD_BYTES, seconds=seconds, origin=address)
+    if isinstance(data, Refused):
+        return data
+    found = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    if digest.lower() != found:
+        error = f"{url[:120]!r} is not what the index promises (its digest differs)"
+        return Refused(Reason.BLOCKED, error, "do not use it; tell the publisher")
+    if entry.get("type") == "skill-md":
+        (folder / "SKILL.md").write_bytes(data)
+        return Fetched(found, folder)
+    refused = unpack(data, folder)
+    return refused or Fetched(found, folder)
+
+
+def _fetch_listed_files(address: str, entry: Mapping[str, JSON], folder: Path, *, seconds: float) -> Fetched | Refused:
+    """Fetch the files one by one, as an index of version 1 lists them."""
+    listed = entry["files"]
+    assert isinstance(listed, list)
+    whole = hashlib.sha256()
+    for path in listed[:100]:
+        if not isinstance(path, str) or refuse_path(path) is not None:
+            return Refused(
+                Reason.BLOCKED, f"the index lists the unsafe path {str(path)[:80]!r}", "do not use this package"
+            )
+        url = urljoin(address, f"{entry['name']}/{quote(path)}")
+        data = get(url, MOST_FILE_BYTES, seconds=seconds, origin=address)
+        if isinstance(data, Refused):
+            return data
+        whole.update(data)
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
+    return Fetched(f"sha256:{whole.hexdigest()}", folder)

@@ -1,0 +1,299 @@
+"""The library of skills, read from all roots (the first root with a name wins), and its catalogue for the prompt."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from wellkept.core.clock import SystemClock
+from wellkept.core.errors import StorageError
+from wellkept.core.ids import SourceName
+from wellkept.core.ports import Clock, Documents
+from wellkept.core.provenance import Kind as SourceKind
+from wellkept.core.provenance import Source
+from wellkept.core.text import resource_text
+from wellkept.core.values import dataclass
+from wellkept.skills.document import Document, read_skill
+from wellkept.skills.frontmatter import BadFrontmatter
+from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
+from wellkept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of
+from wellkept.skills.roots import Kind, Root, bundled_folder
+from wellkept.skills.search import SkillMatch, rank
+from wellkept.skills.settings import SkillSettings
+from wellkept.skills.usage import OutcomeLog, UsageFile, Use
+from wellkept.skills.versions import Versions, fingerprint, state_of
+
+_LINE_CHARS = 140
+_OWN = frozenset({Kind.HOME, Kind.OWNER, Kind.BUNDLED})
+"""The folders whose skills nobody else wrote, unless they were installed from a source."""
+_GENERAL = "general"
+_LEAST_LINE_TOKENS = 3
+
+
+def estimate_tokens(text: str) -> int:
+    """Return an upper bound of the tokens in `text` for the usual tokenisers."""
+    ascii_chars = len(text.encode("ascii", "ignore"))
+    return -(-ascii_chars * 10 // 34) + (len(text) - ascii_chars)
+
+
+def catalogue(
+    skills: Sequence[Skill],
+    usage: Mapping[str, Use],
+    *,
+    budget: int,
+    count: Callable[[str], int] = estimate_tokens,
+) -> str:
+    """Return the block that lists the skills in at most `budget` tokens; empty when there are none.
+
+    When not all fit, skills of the project, pinned ones and recently used ones come first; the
+    rest is only counted by category.
+    """
+    if not skills:
+        return ""
+    header = _header()
+    order = _sort_by_priority(skills, usage)
+    every = Counter(skill.category or _GENERAL for skill in skills)
+    low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
+    while low < high:  # binary search: the text grows with every skill listed
+        middle = (low + high + 1) // 2
+        if count(_render(header, order[:middle], every)) <= budget:
+            low = middle
+        else:
+            high = middle - 1
+    text = _render(header, order[:low], every)
+    return text if count(text) <= budget else _count_only(header, len(skills), budget, count)
+
+
+def _header() -> str:
+    return resource_text("wellkept.skills", "texts", "catalogue.md").strip()
+
+
+def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:
+    """Sort skills of the project and pinned ones first, then by last use, then the rest by name."""
+    never = Use()
+    first: list[Skill] = []
+    used: list[Skill] = []
+    rest: list[Skill] = []
+    for skill in sorted(skills, key=lambda skill: skill.name):
+        use = usage.get(skill.name, never)
+        if skill.root.kind is Kind.PROJECT or use.pinned:
+            first.append(skill)
+        else:
+            (used if use.last_used_at else rest).append(skill)
+    used.sort(key=lambda skill: usage[skill.name].last_used_at or "", reverse=True)
+    return [*first, *used, *rest]
+
+
+def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
+    lines: list[str] = []
+    for category, skills in sorted(_group_by_category(named).items()):
+        lines.append(f"{category}:")
+        lines.extend(f"- {skill.name}: {_shorten(skill.description)}" for skill in skills)
+    rest = every - Counter(skill.category or _GENERAL for skill in named)
+    if rest:
+        listed = ", ".join(f"{category} ({number})" for category, number in sorted(rest.items()))
+        lines.append(f"Not listed, found with skills_list(query=…): {listed}")
+    return "\n".join([header, *lines])
+
+
+def _count_only(header: str, total: int, budget: int, count: Callable[[str], int]) -> str:
+    """Return only the number of skills, when the budget is too small even for the categories."""
+    text = f"{header}\n{total} skills: find them with skills_list(query=…)"
+    return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
+
+
+def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
+    groups: dict[str, list[Skill]] = {}
+    for skill in sorted(skills, key=lambda skill: skill.name):
+        groups.setdefault(skill.category or _GENERAL, []).append(skill)
+    return groups
+
+
+def _list_installed(home: Path) -> frozenset[str] | None:
+    """Return the folders of skills that were installed from a source; None if that cannot be read."""
+    from wellkept.skills.hub.sources import LockFile  # most uses of a library ask for no sources
+
+    try:
+        return frozenset(str(home / row.place) for row in LockFile(home).read().values())
+    except StorageError:
+        return None
+
+
+def _shorten(description: str) -> str:
+    text = " ".join(description.split())
+    return text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1].rstrip() + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Collision:
+    """Two skills with the same name: the first is used, the other is hidden."""
+
+    name: str
+    used: Path
+    hidden: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """Everything that the roots currently hold."""
+
+    skills: Mapping[str, Skill]
+    problems: tuple[Problem, ...]
+    collisions: tuple[Collision, ...]
+
+
+class SkillLibrary:
+    """The skills of one user.
+
+    `path` is that user's own folder. Everything the library and its editor write goes there:
+    changed skills, versions, usage, outcomes, locks and the index cache. All other roots are
+    read only.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        *,
+        roots: Sequence[Root] | None = None,
+        settings: SkillSettings | None = None,
+        clock: Clock | None = None,
+        environ: Mapping[str, str] | None = None,
+        records: Documents | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.settings = settings or SkillSettings()
+        self.clock = clock or SystemClock()
+        self.environ = environ or {}
+        self.home = Root(self.path, Kind.HOME)
+        self.roots = tuple(roots) if roots is not None else self._default_roots()
+        # a second writable root would let one user change the files of another
+        assert all(root == self.home for root in self.roots if root.kind is Kind.HOME), self.roots
+        timeout = self.settings.lock_timeout_seconds
+        # where hosts share a server, they count together
+        self.usage = UsageFile(records or self.path, self.clock, timeout_seconds=timeout)
+        self.outcomes = OutcomeLog(records or self.path, self.clock, timeout_seconds=timeout)
+        self.versions = Versions(self.path, kept=self.settings.versions_kept)
+        self._index = Index(self.path / CACHE_FILE)
+
+    def _default_roots(self) -> tuple[Root, ...]:
+        return (self.home, Root(bundled_folder(), Kind.BUNDLED)) if self.settings.bundled else (self.home,)
+
+    def contents(self) -> Contents:
+        """Return what the roots currently hold; unchanged files come from the index cache."""
+        skills: dict[str, Skill] = {}
+        problems: list[Problem] = []
+        collisions: list[Collision] = []
+        for root in self.roots:
+            for found in self._index.scan(root):
+                if isinstance(found, Problem):
+                    problems.append(found)
+                elif found.name in skills:
+                    if root.kind is Kind.OWNER:
+                        continue  # a user's own copy of the owner's skill is meant to hide it
+                    collisions.append(Collision(found.name, skills[found.name].folder, found.folder))
+                else:
+                    skills[found.name] = found
+        if self.path.is_dir():
+            self._index.save()
+        return Contents(skills, tuple(problems), tuple(collisions))
+
+    def find_sources(self, skills: Sequence[Skill]) -> dict[str, SourceName]:
+        """Return the sources of the skills that others wrote: not the user, the owner or kept itself."""
+        homes = {skill.root.path for skill in skills if skill.root.kind in {Kind.HOME, Kind.OWNER}}
+        installed = {home: _list_installed(home) for home in homes}
+        found: dict[str, SourceName] = {}
+        for skill in skills:
+            places = installed.get(skill.root.path, frozenset())
+            if skill.root.kind not in _OWN or places is None or skill.where in places:
+                kind = SourceKind.PROJECT if skill.root.kind is Kind.PROJECT else SourceKind.FILE
+                found[skill.name] = Source(kind, f"skills/{skill.name}").stored
+        return found
+
+    def skills(self) -> list[Skill]:
+        """Return every skill that is not disabled, sorted by name."""
+        disabled = set(self.settings.disabled)
+        return [skill for name, skill in sorted(self.contents().skills.items()) if name not in disabled]
+
+    def usable(self, tools: Collection[str] | None = None) -> list[Skill]:
+        """Return the skills whose platform and tool requirements are met."""
+        return [skill for skill in self.skills() if fits(skill, tools=tools)]
+
+    def skill(self, name: str) -> Skill | None:
+        """Return the skill with this name, None when it does not exist or is disabled."""
+        return next((skill for skill in self.skills() if skill.name == name), None)
+
+    def search(self, query: str, *, tools: Collection[str] | None = None) -> list[SkillMatch]:
+        """Return the usable skills that match `query`, best first."""
+        return rank(query, self.usable(tools))
+
+    def document(self, skill: Skill) -> Document | BadFrontmatter:
+        """Read the skill's document from disk."""
+        return read_skill(skill.folder)
+
+    def version(self, skill: Skill) -> str:
+        """Return the fingerprint of the skill's files as they are on disk."""
+        return fingerprint(state_of(skill.folder).files)
+
+    def is_accepted(self, skill: Skill) -> bool:
+        """Tell whether a person wrote or accepted exactly the files that the skill has now."""
+        if skill.root.kind not in {Kind.HOME, Kind.OWNER}:
+            return skill.root.kind is Kind.BUNDLED
+        known = [version for version in Versions(skill.root.path).of(skill.name) if not version.voided]
+        return bool(known) and known[-1].is_by_person and known[-1].id == self.version(skill)
+
+    def home_folder(self, name: str) -> Path | None:
+        """Return the folder of the user's own skill `name`, even when another root hides it; None without one."""
+        for found in self._index.scan(self.home):
+            if isinstance(found, Skill) and found.name == name:
+                return found.folder
+            if isinstance(found, Problem) and not found.loaded and found.path.parent.name == name:
+                return found.path.parent
+        return None
+
+    def home_folders(self) -> list[Path]:
+        """Return the folders of all the user's own skills, including those that another root hides."""
+        contents = self.contents()
+        own = [skill.folder for skill in contents.skills.values() if skill.root == self.home]
+        hidden = [item.hidden for item in contents.collisions if item.hidden.is_relative_to(self.path)]
+        return sorted({*own, *hidden})
+
+    def rebuild(self) -> Contents:
+        """Discard the index cache and read every file again."""
+        self._index.rebuild()
+        return self.contents()
+
+    def doctor(self) -> list[Problem]:
+        """Return every problem with its fix; changes no skill."""
+        contents = self.contents()
+        found = list(contents.problems)
+        for collision in contents.collisions:
+            fix = f"rename one of them; {str(collision.used)!r} is used"
+            found.append(Problem(collision.hidden, f"the name {collision.name!r} is taken by another skill", fix))
+        for skill in contents.skills.values():
+            if skill.facts.blocked:
+                problem = f"the description matches the scanner's rules {', '.join(skill.facts.blocked)}"
+                found.append(Problem(skill.folder / MAIN, problem, "say plainly what the skill does", loaded=True))
+            found.extend(_find_oversized(skill.folder))
+        return found
+
+
+def _find_oversized(folder: Path) -> list[Problem]:
+    files = [(path, status) for path, status in files_of(folder) if path != MAIN]
+    found = [
+        Problem(
+            folder / path,
+            f"the file has {status.st_size:,} bytes",
+            f"keep support files below {MOST_FILE_BYTES:,}",
+            loaded=True,
+        )
+        for path, status in files
+        if status.st_size > MOST_FILE_BYTES
+    ]
+    if len(files) > MOST_FILES:
+        found.append(
+            Problem(folder, f"the skill has {len(files):,} support files", f"keep at most {MOST_FILES:,}", loaded=True)
+        )
+    total = sum(status.st_size for _, status in files)
+    if total > MOST_SKILL_BYTES:
+        fix = f"keep all files together below {MOST_SKILL_BYTES:,}"
+        found.append(Problem(folder, f"the skill has {total:,} bytes", fix, loaded=True))
+    return found
