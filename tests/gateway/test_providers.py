@@ -52,7 +52,7 @@ def test_an_idle_agent_is_closed_and_its_session_goes_on(home, rec):
             for text in ("two", "three"):
                 await turns.close_idle()
                 assert turns.open == 0
-                await turns.answer(caller, Wanted("k", resume=session), text)
+                await turns.answer(caller, Wanted("k", resume=session), text, source=None)
             await turns.close_idle()
             assert rec("on_session_end") == []
             assert len(rec("shutdown")) == 3

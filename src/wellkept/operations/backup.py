@@ -340,14 +340,18 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
     Raises UsageError for another file, or Unreadable for a damaged archive. A whole archive may hold a damaged
     database, which was copied as it was: that is among the problems.
     """
-    from wellkept.operations.backup_check import find_damage, is_checked, open_room
+    from wellkept.operations.backup_check import find_damage, is_checked, with_room
     from wellkept.storage.archive import open_archive, read_archive
 
     caller.require(Scope.READ)
     path = path.expanduser().absolute()
-    with open_archive(path, passphrase=passphrase) as file, open_room(caller) as room:
-        contents = read_archive(file, into=room, is_wanted=is_checked, sink=caller.space.listeners)
-        damage = find_damage({member.path: room / member.path for member in contents.members})
+
+    def read(room: Path) -> tuple[Contents, list[str]]:
+        with open_archive(path, passphrase=passphrase) as file:
+            contents = read_archive(file, into=room, is_wanted=is_checked, sink=caller.space.listeners)
+        return contents, find_damage({member.path: room / member.path for member in contents.members})
+
+    contents, damage = with_room(caller, read)
     report = _report(path, contents, encrypted=passphrase is not None)
     return replace(report, problems=tuple(dict.fromkeys([*report.problems, *damage])))
 

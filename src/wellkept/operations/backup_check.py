@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from wellkept.core.errors import KeptError
+from wellkept.core.errors import KeptError, StorageError
 from wellkept.storage.archive import HOME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from wellkept.app.caller import Caller
 
+T = TypeVar("T")
 _SESSIONS = frozenset({"state.db", "kept.db"})
 _LEDGER = "ledger.db"
 _FACTS = "holographic.db"
@@ -63,15 +64,22 @@ def _shorten(problems: list[str]) -> list[str]:
     return [*problems[:_MOST_SHOWN], f"and {rest:,} more"] if rest > 0 else problems
 
 
-@contextmanager
-def open_room(caller: Caller) -> Iterator[Path]:
-    """Yield a folder for unpacked databases: in the home if it can be written, or a temporary one."""
+def with_room(caller: Caller, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a folder for unpacked databases: in the home, or a temporary one if that is full."""
     from wellkept.storage.scratch import open_scratch
 
     root = caller.app.home.root
     if os.access(root, os.W_OK):
-        with open_scratch(root) as folder:
-            yield folder
-        return
+        try:
+            with open_scratch(root) as folder:
+                return read(folder)
+        except StorageError as error:
+            if not is_full(error):
+                raise
     with tempfile.TemporaryDirectory(prefix="kept-verify-") as name:
-        yield Path(name)
+        return read(Path(name))
+
+
+def is_full(error: StorageError) -> bool:
+    """Whether a disk without space is the reason."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in {errno.ENOSPC, errno.EDQUOT}

@@ -178,7 +178,7 @@ def test_another_user_sees_nothing_of_the_owner(wire, connect):
     assert "there is no session" in kim.failure("session_search", session_id=session_id)
     assert "no message 1" in kim.failure("session_search", around_message_id=1)
     assert kim.call("forget", session_id=session_id)["isError"] is True
-    assert kim.call("forget", query="greenhouse")["isError"] is True
+    assert kim.call("forget", query="green tea")["isError"] is True
     for uri in ("memory/USER.md", "memory/ledger", "sessions/recent"):
         assert "tea" not in json.dumps(kim.ask("resources/read", {"uri": f"kept://{uri}"}))
     assert kim.ask("resources/read", {"uri": f"kept://sessions/{session_id}"})["error"]["code"] == -32602
