@@ -127,30 +127,32 @@ class Agent:
         """Take a lease as soon as no other process has it; None if nothing can be stored now."""
         began = time.monotonic()
         try:
-            await self._wait_for(lease, began)
-        except Busy:
-            raise
+            is_taken = await self._wait_for(lease, began)
         except StorageError as error:
             if time.monotonic() - began > LEAD_SECONDS:
                 raise
             log.warning("no lease for the conversation: %s", error)
             return None
+        if not is_taken:
+            raise Busy("another process is still answering in this conversation", "try again in a moment")
         return lease
 
-    async def _wait_for(self, lease: "Lease", began: float) -> None:
+    async def _wait_for(self, lease: "Lease", began: float) -> bool:
+        """Return whether the lease was taken in time; raises StorageError if that cannot be known."""
         is_told = False
         with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
             is_taken = await offload(lease.take)
         while not is_taken:
             seconds = time.monotonic() - began
             if seconds > LEAD_SECONDS:
-                raise Busy("another process is still answering in this conversation", "try again in a moment")
+                return False
             if seconds > PATIENCE_SECONDS and not is_told:
                 is_told = True
                 waits = "another process is answering in this conversation, so this message waits"
                 self.parts.sink(Warned(waits, "stop waiting with Ctrl-C; /branch continues beside it"))
             await anyio.sleep(LOOK_SECONDS)
             is_taken = await offload(lease.take)
+        return True
 
     def _is_behind(self) -> bool:
         """Whether another process has added to the conversation since this one read it."""
