@@ -6,7 +6,7 @@ Installed in the process of the tests and in the programs that they start as for
 import os
 import sys
 
-HERE = f"{os.sep}src{os.sep}kept{os.sep}"
+HERE = f"{os.sep}src{os.sep}wellkept{os.sep}"
 
 
 class LocksLost(BaseException):
@@ -40,7 +40,7 @@ def _look(event: str, args: tuple[object, ...]) -> None:
 
 
 def _databases(regular_files: object) -> set[object]:
-    files = {own for own, held in regular_files._held.items() if held.connections}
+    files = {own for held in regular_files._held.values() if held.connections for own in held.files}
     names = {f"{held.path}-shm" for held in regular_files._held.values() if held.connections}
     return files | {regular_files.identify(name) for name in names}
 

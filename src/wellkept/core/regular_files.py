@@ -30,6 +30,8 @@ class _Held:
 
     def __init__(self) -> None:
         self.path = Path()
+        self.files: set[FileId] = set()
+        """The database itself, without its shared memory."""
         self.connections: WeakSet[object] = WeakSet()
         self.opened = 0
         """How many connections were opened and not closed since; one that was only dropped counts on."""
@@ -138,6 +140,7 @@ def register(connection: object, path: Path, before: FileId | None) -> None:
             if file is not None:
                 held = _held.setdefault(file, _Held())
                 held.path = path
+                held.files.add(file)
                 held.connections.add(connection)
                 held.opened += 1
                 _without_memory.add(held)  # SQLite removes that file with the last connection, and makes a new one
@@ -188,7 +191,11 @@ def _find(file: FileId) -> _Held | None:
             _held[memory] = held
             _without_memory.discard(held)
     _release_unused()
-    return _held.get(file)
+    held = _held.get(file)
+    if held is None or file in held.files or file in held.readers or identify(f"{held.path}-shm") == file:
+        return held
+    del _held[file]  # that shared memory was removed, and its number belongs to another file now
+    return None
 
 
 def _release_unused() -> None:

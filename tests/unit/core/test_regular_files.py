@@ -171,3 +171,18 @@ def test_a_file_may_be_updated_when_its_last_connection_was_closed(tmp_path):
 
     assert regular_files.identify(path) not in regular_files._held
     os.close(descriptor)
+
+
+def test_the_number_of_removed_shared_memory_may_belong_to_another_file(database, tmp_path):
+    """SQLite removes that file with its last connection; what gets its number then is an ordinary file."""
+    other = open_state(tmp_path / "other.db")
+    with other.writing() as unit:
+        unit.execute("CREATE TABLE lines (text)")
+    memory = tmp_path / "other.db-shm"
+    assert regular_files._find(regular_files.identify(memory)) is not None
+    memory.rename(tmp_path / "ordinary")  # as if the number had been given again
+    with pytest.raises(OSError, match="has it open as a database"):
+        open_for_update(tmp_path / "other.db")
+
+    os.close(open_for_update(tmp_path / "ordinary"))
+    other.close()
