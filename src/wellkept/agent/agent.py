@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.conversation import Conversation
@@ -30,7 +32,6 @@ from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId, n
 from wellkept.core.messages import ImagePart, Link, Message, NewMessage, Origin, Role, Session
 from wellkept.core.provenance import UNSTATED, Stated, find_prompt_source
 from wellkept.core.tools import ToolSchema
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.base import ChatContext
 from wellkept.providers.content import plain_messages
 from wellkept.security.taint import Surroundings
@@ -47,8 +48,7 @@ PATIENCE_SECONDS = 1.0
 """After this time of waiting the person is told why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
+class Opening(Struct, frozen=True, kw_only=True):
     """How to open a conversation."""
 
     resume: SessionId | None = None

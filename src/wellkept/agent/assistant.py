@@ -4,6 +4,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.dialogue import NO_MEMO, Actions, Memo
 from wellkept.agent.keeping import SAID, Keeper, Kept, list_waiting
 from wellkept.agent.language import Language, Reading, detect, read
@@ -34,7 +37,6 @@ from wellkept.agent.utterance import Act, classify, is_reminder, is_task, split_
 from wellkept.agent.wording import correct_value, replace_repeated, strip_correction
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.text import WORD, quote
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.edits import Target
 from wellkept.memory.store import MemoryStore
@@ -46,8 +48,7 @@ _FRAGMENT_WORDS: Final = 4
 """A message of at most this many words without a verb is looked up like a question."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The assistant's answer, what it saved, and what the next message may refer to."""
 
     text: str
@@ -61,8 +62,7 @@ class Reply:
     """Whether messages of this conversation may have been deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Message:
+class _Message(Struct, frozen=True):
     """A message with everything that its answer depends on."""
 
     text: str
@@ -76,8 +76,7 @@ class _Message:
         return self.reading.language
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """Sources of answers in addition to the pages; None if unavailable."""
 
     look_up: Callable[[str, SessionId | None], Sequence[Passage]] | None = None

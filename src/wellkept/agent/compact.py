@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.offload import run_abandonable
 from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record
@@ -13,7 +16,6 @@ from wellkept.core.errors import GivenUp, StorageError
 from wellkept.core.events import Compacted, Warned
 from wellkept.core.ids import SessionId, new_session_id
 from wellkept.core.messages import Link
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.content import plain_messages
 from wellkept.storage.leases import new_holder
 
@@ -21,8 +23,7 @@ LEASE_SECONDS = 180.0
 """A killed process blocks others no longer than this; a slow one renews the lease before it writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionRequest:
+class CompactionRequest(Struct, frozen=True):
     """How a compaction was requested."""
 
     current_tokens: int | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import anyio
+from msgspec import Struct, field
 
 from wellkept.agent.compact import CompactionRequest, compact
 from wellkept.agent.offload import offload
@@ -31,7 +32,6 @@ from wellkept.core.ports import EventSink
 from wellkept.core.provenance import find_call_sources, label_recalled
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolContext, ToolSchema
-from wellkept.core.values import dataclass, field
 from wellkept.llm.tokens import Calibration, request_tokens, text_tokens, tool_tokens
 
 NEW_CONVERSATION = "begin a new conversation: /new in a chat, no --resume in `kept run`; this one stays searchable"
@@ -41,8 +41,7 @@ RECALLED_TEXTS = 500
 """How many recalled texts are remembered for the review."""
 
 
-@dataclass(slots=True)
-class Conversation:
+class Conversation(Struct):
     """One open conversation: its messages, its frozen prompt, its compaction and its counters."""
 
     parts: Parts

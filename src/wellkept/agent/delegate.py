@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import anyio
+from msgspec import Struct
 
 from wellkept.agent.agent import Agent, Opening
 from wellkept.agent.offload import is_cancelled
@@ -14,7 +15,6 @@ from wellkept.core.ids import SessionId
 from wellkept.core.provenance import FROM, Stated
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext, ToolSchema
-from wellkept.core.values import dataclass
 from wellkept.llm.retry import close
 
 WITHHELD = frozenset({"skill_manage", "delegate_task"})
@@ -24,8 +24,7 @@ _POLL_SECONDS = 0.2
 """How often to check whether the parent conversation was interrupted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Delegation:
+class Delegation(Struct, frozen=True):
     """Starts sub-agents on behalf of a conversation."""
 
     parts: Callable[[Toolbox], Parts]

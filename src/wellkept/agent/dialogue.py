@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.language import CODES
 from wellkept.agent.offload import offload
 from wellkept.agent.statements import tidy
@@ -12,7 +15,6 @@ from wellkept.core.events import TextStreamed
 from wellkept.core.messages import Role
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, replace
 from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
@@ -29,8 +31,7 @@ _NOTE: Final = "dialogue"
 """The key of the note; notes belong to the session, so every surface and process continues the same dialogue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Forgettable:
+class Forgettable(Struct, frozen=True):
     """How much would be forgotten, or was."""
 
     entries: int
@@ -65,8 +66,7 @@ class Actions(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class PageActions:
+class PageActions(Struct, frozen=True):
     """The actions of an agent that was opened without an operation, such as by a program that uses the library."""
 
     memory: "MemoryStore"
@@ -101,8 +101,7 @@ class PageActions:
         return self.plan_forgetting(texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Memo:
+class Memo(Struct, frozen=True):
     """What the next message may refer to."""
 
     language: str = "en"

@@ -5,6 +5,9 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.dialogue import Actions, Forgettable, Memo
 from wellkept.agent.passages import MIN_SCORE, Passage, relevances
 from wellkept.agent.statements import Kind, Statement, tidy
@@ -12,7 +15,6 @@ from wellkept.agent.turn import SavedEntry
 from wellkept.agent.wording import name_subject
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused
 from wellkept.core.ids import OWNER, SessionId, SourceName
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.edits import Add, Author, Replace, Target
 from wellkept.memory.store import MemoryStore, rules_in
@@ -29,8 +31,7 @@ _HOW_TO_ANSWER = frozenset({"assistant_order"})
 """The scanner's rule for instructions to the assistant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """The outcome of a statement, as text and as values."""
 
     text: str

@@ -10,8 +10,9 @@ from datetime import datetime
 from functools import cache, cached_property
 from typing import Any, Final
 
+from msgspec import Struct, field
+
 from wellkept.core.text import UNSPACED, WORD, resource_text, stop_words_by_language, strip_accents
-from wellkept.core.values import dataclass, field
 from wellkept.sessions.search.query import asks_by_words
 
 CODES: Final = ("en", "de", "es", "fr", "zh")
@@ -28,8 +29,7 @@ _HAN_SHARE: Final = 0.3
 """The share of Chinese characters from which a text is Chinese; names and code in it are not."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """A phrase of a message, with the classes it is in; no class for a word that the table does not have."""
 
     text: str
@@ -197,8 +197,7 @@ _LEAST_SHARE: Final = 0.15
 """Fewer known words than this share of a text are names or chance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A message as its language's table reads it."""
 
     language: Language

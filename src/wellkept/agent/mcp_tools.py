@@ -5,10 +5,11 @@ import re
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.core.agency import mark_environment
 from wellkept.core.events import Warned
@@ -31,8 +32,7 @@ _CLOSE_SECONDS = 5.0
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-@dataclass(slots=True)
-class _Connection:
+class _Connection(Struct):
     """A server whose connection is held open by a task of the portal."""
 
     name: str

@@ -4,6 +4,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.prune import prune_as_marked
 from wellkept.context.repair import request_messages
 from wellkept.core.errors import ModelBusy
@@ -23,7 +26,6 @@ from wellkept.core.messages import (
 from wellkept.core.ports import ChatModel, EventSink
 from wellkept.core.text import JSON, dumps
 from wellkept.core.tools import ToolSchema
-from wellkept.core.values import dataclass, replace
 from wellkept.security.fence import StreamingContextScrubber, build_memory_context_block, looks_fenced, scrub
 
 
@@ -60,8 +62,7 @@ def build_request(
     )
 
 
-@dataclass(slots=True)
-class StreamedText:
+class StreamedText(Struct):
     """The part of an answer that has been shown; an interrupted turn stores it."""
 
     text: str = ""

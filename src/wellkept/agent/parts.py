@@ -6,13 +6,15 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.agent.settings import LimitSettings, ReviewSettings
 from wellkept.agent.toolbox import Toolbox
 from wellkept.context.settings import CompressionSettings
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import Message, Usage
 from wellkept.core.ports import ChatModel, Clock, Completes, EventSink, SessionStore
-from wellkept.core.values import dataclass, field, replace
 from wellkept.llm.tokens import Calibration, message_tokens
 
 if TYPE_CHECKING:
@@ -26,8 +28,7 @@ if TYPE_CHECKING:
     from wellkept.storage.leases import Lease
 
 
-@dataclass(slots=True)
-class Gauge:
+class Gauge(Struct):
     """Estimates token counts, calibrated by what the conversation's endpoint reports."""
 
     calibration: Calibration = field(default_factory=Calibration)
@@ -57,8 +58,7 @@ class SkillsInUse(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
+class Parts(Struct, frozen=True, kw_only=True):
     """What a turn works with; None where a part is switched off or not configured."""
 
     clock: Clock

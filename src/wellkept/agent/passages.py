@@ -7,6 +7,9 @@ from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.statements import CONTINUES, forget_request, statements, strip_greeting
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import KeptError, StorageError
@@ -14,7 +17,6 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.edits import Target
 from wellkept.memory.history import History
 from wellkept.memory.store import MemoryStore
@@ -39,8 +41,7 @@ _READ: Final = 10 * LISTED
 """How many conversations of a time are read: many may only have asked about a time, and are not listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A passage that answers a question, with its source."""
 
     text: str

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.agent.parts import Parts
 from wellkept.agent.workspace import project_root
 from wellkept.core.clock import from_epoch
@@ -15,7 +17,6 @@ from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 from wellkept.memory.edits import Target
 from wellkept.memory.history import History
 from wellkept.memory.page import page_hash
@@ -91,8 +92,7 @@ def list_prompt_sources(parts: Parts, system_message: str | None, platform: str)
     return found
 
 
-@dataclass(slots=True)
-class FrozenPages:
+class FrozenPages(Struct):
     """The pages as the session's prompt shows them, and the last page state that was reported."""
 
     pages: Mapping[Target, tuple[str, ...]]

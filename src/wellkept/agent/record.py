@@ -3,6 +3,9 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.context.outcome import Compaction
 from wellkept.core.errors import NotFound, StorageError
 from wellkept.core.events import Warned
@@ -11,7 +14,6 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, S
 from wellkept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
 from wellkept.core.provenance import find_loaded_skill, find_recalling_provider, least_trusted
 from wellkept.core.text import JSON, resource_text
-from wellkept.core.values import dataclass, field, replace
 from wellkept.security.fence import split_blocks
 from wellkept.security.taint import Context, ContextReader, Surroundings
 
@@ -21,8 +23,7 @@ InTransaction = Callable[[UnitOfWork, Sequence[MessageId]], None]
 """Writes what must commit together with new messages; it gets the transaction and their ids."""
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct):
     """The messages of the context, each with its stored id, or a negative id until it is stored.
 
     A store that fails (full disk, lock, damage) never ends the chat: messages stay in memory and are

@@ -5,6 +5,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.agent.model_call import StreamedText, build_request, stream_answer
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
@@ -16,7 +19,6 @@ from wellkept.core.messages import ChatRequest, ChatResponse, Message, NewMessag
 from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
-from wellkept.core.values import dataclass, field, replace
 from wellkept.memory.edits import Target
 from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
@@ -29,8 +31,7 @@ SKILL_CALLS = 5
 """A turn with this many tool calls may contain a procedure worth saving."""
 
 
-@dataclass(frozen=True, slots=True)
-class Nudges:
+class Nudges(Struct, frozen=True):
     """User turns since memory was last written or reviewed, and tool rounds since skills were."""
 
     turns: int = 0
@@ -79,8 +80,7 @@ DIGEST_CHARS = 24_000
 DIGEST_LINE_CHARS = 600
 
 
-@dataclass(slots=True)
-class Review:
+class Review(Struct):
     """A running review: what it wrote, and its transcript."""
 
     group_id: str = field(default_factory=new_group_id)

@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass
 
 Approvals = Literal["ask", "auto", "deny"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitSettings:
+class LimitSettings(Struct, frozen=True, kw_only=True):
     """The `limits:` section: when a turn is stopped."""
 
     iterations: Annotated[int, Above(0), Guarded()] = 90
@@ -24,8 +24,7 @@ class LimitSettings:
     """How long one tool call may take."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewSettings:
+class ReviewSettings(Struct, frozen=True, kw_only=True):
     """The `review:` section."""
 
     enabled: bool = True
@@ -36,8 +35,7 @@ class ReviewSettings:
     """How many seconds `kept run` waits for a review that is due."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DisplaySettings:
+class DisplaySettings(Struct, frozen=True, kw_only=True):
     """The `display:` section."""
 
     memory_notifications: Literal["on", "off", "verbose"] = "on"

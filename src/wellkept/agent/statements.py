@@ -8,10 +8,12 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.agent.language import CODES, READ_CHARS, detect, language, split
 from wellkept.agent.wording import correct_value, make_main_clause, name_subject
 from wellkept.core.text import WORD
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.edits import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
@@ -32,8 +34,7 @@ class Kind(StrEnum):
     """A preference, a name, a correction: staged until confirmed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """A text to save, and its page."""
 
     kind: Kind
@@ -84,16 +85,14 @@ _MONTH: Final = re.compile(
 """What follows an ordinal such as "3." within a sentence: a month, or a lower-case word."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     language: str
     pattern: re.Pattern[str]
     asks: bool
     """Whether the order may be phrased as a question."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
+class _Table(Struct, frozen=True):
     """The patterns of one language; compiled only when the language is used, because that is slow."""
 
     orders: tuple[_Order, ...]

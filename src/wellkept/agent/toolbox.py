@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec import Struct, field
+
 from wellkept.core.events import ToolFinished, ToolStarted
 from wellkept.core.messages import Message, Role, ToolCall
 from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, dumps
 from wellkept.core.tools import Tool, ToolContext, ToolSchema
-from wellkept.core.values import dataclass, field
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,7 @@ CORE = (
 """Tool names that plugins cannot use."""
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(Struct, frozen=True):
     """Tools by name, in the order in which they are sent to models."""
 
     tools: Mapping[str, Tool]
@@ -56,8 +56,7 @@ def build_toolbox(core: Sequence[Tool], plugins: Sequence[Tool], toolsets: Seque
 STATES = ("pending", "in_progress", "done", "cancelled")
 
 
-@dataclass(slots=True)
-class TodoList:
+class TodoList(Struct):
     """The plan of the current task, by session."""
 
     steps: dict[str, list[Mapping[str, JSON]]] = field(default_factory=dict)
@@ -104,8 +103,7 @@ def deny(_tool: Tool, _arguments: dict[str, JSON]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class ToolResult:
+class ToolResult(Struct, frozen=True):
     """A tool call and its result, as the model sees it."""
 
     call: ToolCall
@@ -115,8 +113,7 @@ class ToolResult:
     """Whether the tool was called; otherwise the result is an error of the toolbox."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolEnvironment:
+class ToolEnvironment(Struct, frozen=True):
     """What the tool calls of one answer need to run."""
 
     toolbox: Toolbox

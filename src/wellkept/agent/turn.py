@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.dialogue import answer_without_model
@@ -18,7 +20,6 @@ from wellkept.core.ids import LedgerId, MessageId, SessionId, SourceName
 from wellkept.core.messages import ChatResponse, ImagePart, Message, NewMessage, Origin, Role, ToolCall, Usage
 from wellkept.core.ports import UnitOfWork
 from wellkept.core.provenance import UNSTATED, Stated, find_prompt_source
-from wellkept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from wellkept.agent.conversation import Conversation
@@ -28,8 +29,7 @@ if TYPE_CHECKING:
 INTERRUPTED = "[interrupted by the user]"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """One tool call of the turn."""
 
     name: str
@@ -37,8 +37,7 @@ class ToolUse:
     ok: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SavedEntry:
+class SavedEntry(Struct, frozen=True):
     """One entry that the turn wrote to a page."""
 
     ledger_id: LedgerId | None
@@ -46,8 +45,7 @@ class SavedEntry:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The result of a turn."""
 
     text: str
@@ -66,8 +64,7 @@ class Answer:
     """Calls of the client's own tools; the turn continues when it sends their results."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """What a turn has used so far."""
 
     iterations: int = 0
@@ -102,8 +99,7 @@ def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
     return f"[I stopped at the limit of {limit} for one turn.{tail} Say “go on” to continue.]"
 
 
-@dataclass(slots=True)
-class Turn:
+class Turn(Struct):
     """The state of a running turn."""
 
     text: str

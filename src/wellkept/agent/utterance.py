@@ -10,9 +10,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Struct
+
 from wellkept.agent.language import CODES, Reading, detect, read
 from wellkept.core.text import WORD
-from wellkept.core.values import dataclass
 
 
 class Act(StrEnum):
@@ -50,8 +51,7 @@ class Act(StrEnum):
     """No words at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     act: Act
     holds: Callable[[Reading], bool]
 

@@ -14,6 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from wellkept.agent import file_search
 from wellkept.agent.file_search import find_files
 from wellkept.agent.settings import Approvals
@@ -21,7 +23,6 @@ from wellkept.core.agency import mark_environment, mark_process
 from wellkept.core.errors import KeptError
 from wellkept.core.text import JSON, is_encodable, resource_text
 from wellkept.core.tools import Tool, ToolContext, ToolSchema
-from wellkept.core.values import dataclass
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 MAX_READ_CHARS = 60_000
@@ -56,8 +57,7 @@ def project_root(folder: Path) -> Path:
     return folder
 
 
-@dataclass(frozen=True, slots=True)
-class Workspace:
+class Workspace(Struct, frozen=True):
     """The user's working folder."""
 
     folder: Path
@@ -236,8 +236,7 @@ _SEARCH_BYTES = 4_000_000
 """More than all hits of a search take."""
 
 
-@dataclass(frozen=True, slots=True)
-class CommandResult:
+class CommandResult(Struct, frozen=True):
     """The result of a command; no exit code when it was killed."""
 
     output: str

@@ -5,12 +5,15 @@ from __future__ import annotations  # most of these types are imported only when
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.events import Event, ModelCalled, Warned
 from wellkept.core.ids import SessionId
 from wellkept.core.ports import ignore
 from wellkept.core.provenance import COMMAND_SOURCE
 from wellkept.core.text import JSON
-from wellkept.core.values import asdict, dataclass, replace
+from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent, Opening
@@ -34,8 +37,7 @@ SKILL_WORDS = 2
 """The minimum number of shared words: a single one occurs in many unrelated questions."""
 
 
-@dataclass(slots=True)
-class AgentEvents:
+class AgentEvents(Struct):
     """Reports the events of one agent to its sink and adds the current session to each."""
 
     sink: EventSink

@@ -7,11 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import NotAllowed, StorageError
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.ports import ignore
-from wellkept.core.values import dataclass, field, replace
+from wellkept.core.values import hide
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,8 +61,7 @@ TOKEN_SCOPES = frozenset(Scope) - {Scope.DECIDE, Scope.SPEAK}
 """What a token can grant: an agent that reads a token must not become a person by it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Struct, frozen=True):
     """One user of an open app. Every operation takes one, and reaches data only through it.
 
     As a context manager it passes the user's events to its sink until the end of the block.
@@ -70,7 +72,9 @@ class Caller:
     session_id: SessionId | None = None
     sink: EventSink = ignore
     scopes: frozenset[Scope] = USER_SCOPES
-    _stop_listening: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    _stop_listening: list[Callable[[], None]] = field(default_factory=list)
+
+    __repr__ = hide("_stop_listening")
 
     @property
     def user(self) -> UserId:

@@ -6,9 +6,10 @@ fails `tests/unit/app/test_places.py`. So a change that stores text in a new pla
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+
+from msgspec import Struct
 
 from wellkept.storage.columns import Part, TextColumn
 
@@ -49,8 +50,7 @@ class OnForget(StrEnum):
     """It is never changed; the report names it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """One kind of file."""
 
     pattern: str

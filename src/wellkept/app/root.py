@@ -12,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope, UserSpace
 from wellkept.config.home import Home, find_home
 from wellkept.config.load import Loaded, find_value, load, with_secrets
@@ -24,7 +26,6 @@ from wellkept.core.installation import name_install
 from wellkept.core.plugins import folders
 from wellkept.core.ports import ignore
 from wellkept.core.settings import REMOTE_TOOLSETS
-from wellkept.core.values import dataclass
 from wellkept.observe import AppLog, open_log
 from wellkept.storage.files import SCRATCH_FOLDER
 
@@ -54,8 +55,7 @@ PLUGIN_TOKENS = 2_000
 """The output limit for a plugin that sets none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class Given(Struct, frozen=True, kw_only=True):
     """Objects of a program that uses kept as a library, used in addition to what the settings name."""
 
     tools: tuple[Tool, ...] = ()

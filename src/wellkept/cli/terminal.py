@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
+from msgspec import Struct
 
 from wellkept.app import App, Caller, open_app
 from wellkept.config.home import Home, find_home
@@ -20,7 +21,6 @@ from wellkept.core.errors import Refused, StorageError, UsageError
 from wellkept.core.events import Event, Progressed, Warned
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON, printable, printable_json
-from wellkept.core.values import dataclass
 from wellkept.storage.files import open_replacement
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -30,8 +30,7 @@ MOST_DAYS = 36_500
 """Upper bounds of numeric options: larger values would exceed the range of the database or the calendar."""
 
 
-@dataclass(slots=True)
-class Invocation:
+class Invocation(Struct):
     """The global options of this process."""
 
     home: str | None = None
@@ -134,8 +133,7 @@ def read_input() -> str:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Bold:
+class Bold(Struct, frozen=True):
     """A part of a line that is printed in bold where the terminal supports it."""
 
     text: str

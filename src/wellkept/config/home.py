@@ -4,10 +4,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import is_encodable
-from wellkept.core.values import dataclass, replace
 from wellkept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"
@@ -17,8 +19,7 @@ _HASH_DIGITS = 8
 _ENDS_IN_HASH = re.compile(rf"-[0-9a-f]{{{_HASH_DIGITS}}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(Struct, frozen=True):
     """The folder of one profile under its root, as one user sees it; every path is computed on access.
 
     Settings, secrets, plugins, logs and the database belong to the profile. Pages, pending writes, skills and

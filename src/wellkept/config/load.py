@@ -8,12 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from wellkept.config.home import Home
 from wellkept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
 from wellkept.core.agency import find_agent
 from wellkept.core.errors import ConfigError, Unreadable, UsageError
 from wellkept.core.settings import InvalidSetting, build, fields, is_section
-from wellkept.core.values import dataclass, field
 from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
 
 ENV_PREFIX = "KEPT_"
@@ -25,8 +26,7 @@ _SHARED_KEYS = ("memory_enabled", "user_profile_enabled", "memory_char_limit", "
 """Settings of curated memory with the same meaning in another agent whose home we share."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The effective settings, the origin of each, and warnings."""
 
     settings: Settings
@@ -35,8 +35,7 @@ class Loaded:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Collected:
+class _Collected(Struct, frozen=True):
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)

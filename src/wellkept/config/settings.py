@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct, field
+
 from wellkept.agent.settings import Approvals, DisplaySettings, LimitSettings, ReviewSettings
 from wellkept.context.settings import CompressionSettings, ContextSettings
 from wellkept.core.settings import Between, Guarded, Toolset, fields, find_guard, is_section
-from wellkept.core.values import dataclass, field
 from wellkept.importers.settings import BackupSettings, ConnectSettings
 from wellkept.llm.settings import AuxiliarySettings, ModelSettings, PromptCachingSettings
 from wellkept.memory.settings import MemorySettings
@@ -15,8 +16,7 @@ from wellkept.sessions.settings import SessionSettings
 from wellkept.skills.settings import CuratorSettings, SkillSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProxySettings:
+class ProxySettings(Struct, frozen=True, kw_only=True):
     """The proxy between clients and their own models."""
 
     enabled: Annotated[bool, Guarded((False, True))] = False
@@ -33,8 +33,7 @@ class ProxySettings:
     """The largest body of a request; the endpoints have similar limits."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
+class ServeSettings(Struct, frozen=True, kw_only=True):
     """The server for other clients."""
 
     host: Annotated[str, Guarded()] = "127.0.0.1"
@@ -77,8 +76,7 @@ class ServeSettings:
     """Requests of clients to their own models, with memory added."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageSettings:
+class StorageSettings(Struct, frozen=True, kw_only=True):
     """Where conversations, pages and all other data are stored."""
 
     url: Annotated[str, Guarded()] = ""
@@ -89,8 +87,7 @@ class StorageSettings:
     """The most connections that a process opens."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """The contents of `config.yaml`."""
 
     memory: MemorySettings = field(default_factory=MemorySettings)

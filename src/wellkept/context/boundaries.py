@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.repair import as_sent, groups, last_user
 from wellkept.context.sections import is_summary
 from wellkept.context.window import Limits
 from wellkept.core.messages import Message, Role, StoredMessage
-from wellkept.core.values import dataclass, replace
 
 Count = Callable[[Message], int]
 
@@ -14,8 +16,7 @@ MAX_CORRECTION = 4.0
 """A larger ratio of report to estimate is ignored as wrong."""
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Rows with their token sizes, scaled to what the endpoint reported."""
 
     rows: Sequence[StoredMessage]
@@ -67,8 +68,7 @@ SHRUNK_SHARE = 0.60
 """A shrinking tail fills at most this share of its room; a full one would compact again next turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Where a compaction cuts; numbers are positions in the given messages."""
 
     head: tuple[int, ...]

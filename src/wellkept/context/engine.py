@@ -32,6 +32,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import ClassVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.boundaries import Count, Measured, measure, plan_cut
 from wellkept.context.outcome import Outcome, Unchanged, Why
 from wellkept.context.repair import last_user
@@ -44,14 +47,12 @@ from wellkept.core.messages import StoredMessage, Usage
 from wellkept.core.ports import Clock, Completes, NodeStore
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext, ToolSchema
-from wellkept.core.values import dataclass, replace
 
 Originals = Callable[[Sequence[MessageId]], Sequence[StoredMessage]]
 """Reads messages by id, including compacted ones; unknown ids are left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setup:
+class Setup(Struct, frozen=True):
     """What an engine works with."""
 
     window: Window
@@ -70,8 +71,7 @@ class Setup:
     """Whether the caller of the compaction was cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """What a compaction would do now."""
 
     covered: Sequence[StoredMessage]

@@ -9,6 +9,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.engine import ContextEngine, Setup
 from wellkept.context.lossless import Lossless
 from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
@@ -24,7 +27,6 @@ from wellkept.core.ports import Completes
 from wellkept.core.text import JSON
 from wellkept.core.threads import start_job
 from wellkept.core.tools import ToolContext, ToolSchema
-from wellkept.core.values import dataclass, replace
 from wellkept.security.secrets import redact_json
 
 log = logging.getLogger(__name__)
@@ -240,8 +242,7 @@ FOLDER = Path("plugins") / "context_engine"
 BUILT_IN: dict[str, type[ContextEngine]] = {engine.name: engine for engine in (Compressor, Lossless)}
 
 
-@dataclass(frozen=True, slots=True)
-class EngineInfo:
+class EngineInfo(Struct, frozen=True):
     """An available engine; listing it imports no plugin code."""
 
     name: str
@@ -254,8 +255,7 @@ LOAD_SECONDS = 8.0
 """How long the import and the constructor of an engine may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The engine to use, and a warning when it is not the configured one."""
 
     engine: ContextEngine

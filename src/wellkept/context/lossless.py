@@ -4,6 +4,8 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec.structs import replace
+
 from wellkept.context.repair import groups
 from wellkept.context.sections import body_of, clip, is_summary, load_prompt
 from wellkept.context.summarising import SummarisingEngine
@@ -16,7 +18,6 @@ from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.ports import NodeStore
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolContext, ToolSchema
-from wellkept.core.values import replace
 
 _BULLET = re.compile(r"^\s*(?:[-*•]|\d+[.)])\s+(.+)$")
 LONGEST_LINE = 400

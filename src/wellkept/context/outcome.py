@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.ids import MessageId, SessionId, SourceName
 from wellkept.core.messages import Message
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, replace
 
 
 class Why(StrEnum):
@@ -23,8 +25,7 @@ class Why(StrEnum):
     GIVEN_UP = "given_up"
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """Older messages are replaced by a summary; implements `core.ports.Compacting`."""
 
     messages: tuple[Message, ...]
@@ -58,8 +59,7 @@ class Compaction:
         return replace(self, in_place=child is None, new_session_id=child, timestamp=timestamp)
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """Old tool output and images are shortened in requests; stored rows do not change.
 
     Store `mark` with the session and pass it to `prune.prune_as_marked` for every request, so that
@@ -84,8 +84,7 @@ class Pruned:
         return {"head": self.head, "through": int(self.through)}
 
 
-@dataclass(frozen=True, slots=True)
-class Unchanged:
+class Unchanged(Struct, frozen=True):
     """Nothing was done; the messages are the given ones."""
 
     messages: tuple[Message, ...]

@@ -4,10 +4,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from wellkept.core.ids import MessageId
 from wellkept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 from wellkept.core.text import JSON
-from wellkept.core.values import replace
 
 CLEARED = "[Old tool output cleared to save context space]"
 REPEATED = "[Same output as an earlier call]"

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from wellkept.core.messages import ImagePart, Message, Part, Role, StoredMessage, TextPart, ToolCall
 from wellkept.core.provenance import find_recalling_provider
-from wellkept.core.values import replace
 from wellkept.security.fence import looks_fenced, split_blocks
 
 MISSING_RESULT = "[No result: the call did not finish]"

@@ -2,22 +2,21 @@
 
 from typing import Annotated
 
+from msgspec import Struct
+
 from wellkept.core.settings import Between, Guarded
-from wellkept.core.values import dataclass
 
 DEFAULT_ENGINE = "compressor"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextSettings:
+class ContextSettings(Struct, frozen=True, kw_only=True):
     """The `context:` section."""
 
     engine: Annotated[str, Guarded()] = DEFAULT_ENGINE
     """The context engine: `compressor`, `lossless`, or the name of an installed one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompressionSettings:
+class CompressionSettings(Struct, frozen=True, kw_only=True):
     """The `compression:` section."""
 
     enabled: bool = True

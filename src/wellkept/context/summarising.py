@@ -4,6 +4,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.boundaries import Measured, Plan, head_length, plan_cut, tail_start
 from wellkept.context.engine import ContextEngine
 from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
@@ -13,11 +16,9 @@ from wellkept.context.sections import summary_text
 from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, write_summary
 from wellkept.core.messages import ImagePart, Message, Role, StoredMessage
 from wellkept.core.ports import Completes
-from wellkept.core.values import dataclass, replace
 
 
-@dataclass(frozen=True, slots=True)
-class Middle:
+class Middle(Struct, frozen=True):
     """The text that replaces the covered messages."""
 
     body: str

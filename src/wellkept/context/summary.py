@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.sections import (
     MARKER,
     Sections,
@@ -30,7 +33,6 @@ from wellkept.core.errors import ContextOverflow, GivenUp, KeptError, ModelBusy,
 from wellkept.core.messages import StoredMessage
 from wellkept.core.ports import Completes
 from wellkept.core.threads import start_job
-from wellkept.core.values import dataclass, replace
 
 MAX_PARTS = 64
 """A transcript of more parts would take too many model calls; it is summarised by rule."""
@@ -42,8 +44,7 @@ MIN_SECTIONS = 3
 _THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Brief:
+class Brief(Struct, frozen=True):
     """The inputs of a summary."""
 
     count: Callable[[str], int]
@@ -58,8 +59,7 @@ class Brief:
     """Whether a summary is needed now, even when the model is unreachable."""
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """A summary within its budget."""
 
     body: str
@@ -67,8 +67,7 @@ class Written:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(Struct, frozen=True):
     """The model cannot be reached (key, quota or network); nothing should change."""
 
     error: ModelError
@@ -77,8 +76,7 @@ class Unreachable:
 Writing: TypeAlias = Written | Unreachable
 
 
-@dataclass(frozen=True, slots=True)
-class _Material:
+class _Material(Struct, frozen=True):
     rows: Sequence[StoredMessage]
     previous: Sections
     sources: Sources

@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from wellkept.context.engine import Setup
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, Role, StoredMessage
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolSchema
-from wellkept.core.values import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One summary; its children are message ids at depth 0 and node ids above."""
 
     id: int

@@ -4,9 +4,10 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from msgspec import Struct
+
 from wellkept.context.sections import Sections, is_summary
 from wellkept.core.messages import ImagePart, Role, StoredMessage
-from wellkept.core.values import dataclass
 
 Redact = Callable[[str], str]
 
@@ -46,8 +47,7 @@ def find_citations(text: str) -> set[int]:
     return {int(one) for bracket in _BRACKET.findall(text) for one in _ID.findall(bracket)}
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """The messages that a line may cite, with an index of their words."""
 
     allowed: frozenset[int]

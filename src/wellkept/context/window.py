@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.context.settings import CompressionSettings
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, replace
 
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000
@@ -13,8 +15,7 @@ URGENT_SHARE = 0.85
 """From this share of the window on, a compaction cannot be postponed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """The size of a model's context, and how much of it is taken."""
 
     context_length: int
@@ -22,8 +23,7 @@ class Window:
     """Tokens of the system prompt and the tool schemas, which compaction cannot reduce."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """The limits of a compaction, in tokens and messages."""
 
     context_length: int
@@ -60,8 +60,7 @@ MAX_INEFFECTIVE = 2
 """After this many compactions in a row that saved less than that share, automatic ones are paused."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backoff:
+class Backoff(Struct, frozen=True):
     """The results of the last compactions, which decide whether automatic ones must wait."""
 
     failures: int = 0

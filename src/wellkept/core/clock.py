@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic as read_monotonic
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 if TYPE_CHECKING:
     from wellkept.core.dates import Span
 
-from wellkept.core.values import dataclass
 
 _END = ("until ", "by ")
 
@@ -110,8 +111,7 @@ def _from_wall_clock(moment: float) -> float:
     return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None).timestamp()
 
 
-@dataclass(slots=True)
-class FixedClock:
+class FixedClock(Struct):
     """A clock for tests, which only `forward` and `step` move."""
 
     moment: datetime = datetime(2026, 11, 15, 9, 0, tzinfo=UTC)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Final
 
-from wellkept.core.values import dataclass
+from msgspec import Struct
 
 _MONTH_NAMES: Final = "january february march april may june july august september october november december"
 MONTHS: Final = _MONTH_NAMES.split()
@@ -13,8 +13,7 @@ WEEKDAYS: Final = ["monday", "tuesday", "wednesday", "thursday", "friday", "satu
 _UNITS: Final = ("minute", "hour", "day", "week", "month", "year")
 
 
-@dataclass(frozen=True, slots=True)
-class Language:
+class Language(Struct, frozen=True):
     """The date words of one language; each field lists regular expressions in the order of what they number.
 
     In rules, N stands for a count, U for a unit, M for a month, W for a weekday, D for a day and Y for a year.
@@ -212,8 +211,7 @@ def _translate(text: str, depth: int) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
+class _Rule(Struct, frozen=True):
     pattern: re.Pattern[str]
     said: str
     words: Mapping[str, Sequence[tuple[str, str]]]

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
+from msgspec import Struct
+
 from wellkept.core.date_words import CHINESE, LANGUAGES, MONTHS, WEEKDAYS, Language, find_phrases
 from wellkept.core.text import WORD
-from wellkept.core.values import dataclass
 
 DAY_SECONDS = 86_400.0
 
@@ -54,8 +55,7 @@ _NAMED_DAYS = {
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A time span from `start` up to but not including `end`, in epoch seconds."""
 
     start: float

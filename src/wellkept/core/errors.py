@@ -26,8 +26,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import ClassVar, Self
 
+from msgspec import Struct, field
+
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field
 
 REMEDY = "remedy"
 """A log record with this attribute is shown to the user as a warning: for modules that have no sink of events."""
@@ -168,8 +169,7 @@ class Reason(StrEnum):
     UNAVAILABLE = "unavailable"
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """An expected refusal: `error` says why, `remedy` is an instruction, `detail` has data to follow it."""
 
     reason: Reason

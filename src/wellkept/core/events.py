@@ -2,23 +2,22 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.ids import OWNER, LedgerId, SessionId, UserId
-from wellkept.core.values import dataclass
 
 if TYPE_CHECKING:
     from wellkept.core.messages import Usage  # lazy: commands that only read pages do not need messages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
+class _Event(Struct, frozen=True, kw_only=True):
     """Fields of every event: its user, and its session, or None if it belongs to no session."""
 
     user_id: UserId = OWNER
     session_id: SessionId | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryWritten(_Event):
+class MemoryWritten(_Event, frozen=True):
     """One edit of a page; a batch reports one event per step."""
 
     ledger_id: LedgerId | None
@@ -29,8 +28,7 @@ class MemoryWritten(_Event):
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryStaged(_Event):
+class MemoryStaged(_Event, frozen=True):
     """A write waits for approval."""
 
     pending_id: str
@@ -39,16 +37,14 @@ class MemoryStaged(_Event):
     origin: str = "agent"
 
 
-@dataclass(frozen=True, slots=True)
-class Warned(_Event):
+class Warned(_Event, frozen=True):
     """A warning for the user; work continues."""
 
     message: str
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Progressed(_Event):
+class Progressed(_Event, frozen=True):
     """Progress of a long task; `total` is None if it is unknown."""
 
     task: str
@@ -56,15 +52,13 @@ class Progressed(_Event):
     total: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class TextStreamed(_Event):
+class TextStreamed(_Event, frozen=True):
     """A piece of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolStarted(_Event):
+class ToolStarted(_Event, frozen=True):
     """A tool call begins."""
 
     call_id: str
@@ -72,8 +66,7 @@ class ToolStarted(_Event):
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolFinished(_Event):
+class ToolFinished(_Event, frozen=True):
     """A tool call ended."""
 
     call_id: str
@@ -83,8 +76,7 @@ class ToolFinished(_Event):
     answer: str
 
 
-@dataclass(frozen=True, slots=True)
-class ModelCalled(_Event):
+class ModelCalled(_Event, frozen=True):
     """A model call ended; its usage counts for `task` (main, compression, review, …)."""
 
     task: str
@@ -93,8 +85,7 @@ class ModelCalled(_Event):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted(_Event):
+class Compacted(_Event, frozen=True):
     """The context was compacted; the original messages stay in the store."""
 
     before_tokens: int
@@ -103,8 +94,7 @@ class Compacted(_Event):
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reviewed(_Event):
+class Reviewed(_Event, frozen=True):
     """A background review ended; `saved` lists its writes, which `group_id` can undo."""
 
     group_id: str

@@ -4,9 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import MessageId, SessionId, SourceName
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field, unguarded
 
 if TYPE_CHECKING:
     from wellkept.core.tools import ToolSchema  # most readers of messages call no tool
@@ -21,15 +22,13 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
-@dataclass(frozen=True, slots=True)
-class TextPart:
+class TextPart(Struct, frozen=True):
     """A piece of text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ImagePart:
+class ImagePart(Struct, frozen=True):
     """An image, inline as base64."""
 
     media_type: str
@@ -39,8 +38,7 @@ class ImagePart:
 Part: TypeAlias = TextPart | ImagePart
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
+class ToolCall(Struct, frozen=True):
     """A tool call of the model; `arguments` is its unchanged JSON text."""
 
     id: str
@@ -48,8 +46,7 @@ class ToolCall:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message in a request or an answer."""
 
     role: Role
@@ -128,8 +125,7 @@ class Origin(StrEnum):
                 return cls.SYNTHETIC
 
 
-@dataclass(frozen=True, slots=True)
-class NewMessage:
+class NewMessage(Struct, frozen=True):
     """A message to append to a session."""
 
     message: Message
@@ -145,9 +141,7 @@ class NewMessage:
     """Where the text of a tool or an import came from, or what a model had read before it wrote; None: its own."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     """A message in the store."""
 
     id: MessageId
@@ -174,9 +168,7 @@ class Link(StrEnum):
     IMPORT = "import"
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """A conversation, without its messages."""
 
     id: SessionId
@@ -198,9 +190,7 @@ class Session:
     """Data of a platform or another program: chat keys, import fields."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Passage:
+class Passage(Struct, frozen=True):
     """A message in its session: the messages around it, and the first and last ones of the session."""
 
     session: Session
@@ -213,8 +203,7 @@ class Passage:
     after: int
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True):
     """Tokens of one model call, as reported by the endpoint."""
 
     input_tokens: int = 0
@@ -240,8 +229,7 @@ class Usage:
 StopReason = Literal["end", "tool_calls", "length", "refusal"]
 
 
-@dataclass(frozen=True, slots=True)
-class ChatRequest:
+class ChatRequest(Struct, frozen=True):
     """A request to a model."""
 
     system: str
@@ -252,27 +240,23 @@ class ChatRequest:
     """A stable routing key, so that an endpoint finds its prefix cache again."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(Struct, frozen=True):
     """A piece of the answer's text."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
+class ReasoningDelta(Struct, frozen=True):
     """A piece of the model's thinking."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Restarted:
+class Restarted(Struct, frozen=True):
     """The connection broke and the answer starts over; discard what was streamed so far."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChatResponse:
+class ChatResponse(Struct, frozen=True):
     """The complete answer; always the last item of a stream."""
 
     message: Message
@@ -293,8 +277,7 @@ CONVERSATION = frozenset({Link.COMPRESSION, Link.BRANCH})
 CHAIN = frozenset({Link.COMPRESSION})
 
 
-@dataclass(frozen=True, slots=True)
-class Lineage:
+class Lineage(Struct, frozen=True):
     """Walks the links between sessions; stops at a cycle, which only a damaged file can have."""
 
     parent_of: ParentOf

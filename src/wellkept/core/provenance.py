@@ -8,9 +8,10 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import Final, Literal, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.ids import SourceName
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 
 
 class Kind(StrEnum):
@@ -53,8 +54,7 @@ _UNSAFE = r"[^\w./:@~+-]+"
 """Replaced before a source is shown: an attacker can choose an address or a file name that reads as a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Where a text came from."""
 
     kind: Kind
@@ -90,8 +90,7 @@ class Basis(StrEnum):
     """A source was read earlier, or may have been."""
 
 
-@dataclass(frozen=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True):
     """The source that taints what a model writes, and why; `security/taint.py` finds it."""
 
     source: SourceName

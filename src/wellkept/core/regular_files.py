@@ -191,9 +191,9 @@ def _find(file: FileId) -> _Held | None:
             _held[memory] = held
             _without_memory.discard(held)
     _release_unused()
-    held = _held.get(file)
-    if held is None or file in held.files or file in held.readers or identify(f"{held.path}-shm") == file:
-        return held
+    owner = _held.get(file)
+    if owner is None or file in owner.files or file in owner.readers or identify(f"{owner.path}-shm") == file:
+        return owner
     del _held[file]  # that shared memory was removed, and its number belongs to another file now
     return None
 

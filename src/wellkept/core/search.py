@@ -3,13 +3,12 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.values import dataclass, field, unguarded
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
+class SearchRequest(Struct, frozen=True):
     """A query with its filters."""
 
     query: str
@@ -29,8 +28,7 @@ class SearchRequest:
     """Also report how the search treated this message; the answer stays the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Period:
+class Period(Struct, frozen=True):
     """A time from `start` up to but not including `end`, in epoch seconds; None where it is open."""
 
     start: float | None
@@ -46,9 +44,7 @@ class Period:
         return self.start is not None or self.end is not None
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class FoundMessage:
+class FoundMessage(Struct, frozen=True):
     """A message that matched; `parts` are the components of its score."""
 
     message_id: MessageId
@@ -58,9 +54,7 @@ class FoundMessage:
     parts: Mapping[str, float] = field(default_factory=dict)
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class FoundSession:
+class FoundSession(Struct, frozen=True):
     """A session that matched, with its best message and the parts of that message's score."""
 
     session_id: SessionId
@@ -77,8 +71,7 @@ explicit query; it is no candidate; its session is not among the best; its first
 """
 
 
-@dataclass(frozen=True, slots=True)
-class TermMatch:
+class TermMatch(Struct, frozen=True):
     """One term of the question with its weight, and whether the message contains it."""
 
     text: str
@@ -86,8 +79,7 @@ class TermMatch:
     is_held: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True):
     """How a search treated one message."""
 
     stage: Stage
@@ -102,9 +94,7 @@ class Explained:
     """All ranked sessions in order."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """Ranked sessions and messages; also filled if `abstained` says that none is good enough."""
 
     sessions: tuple[FoundSession, ...] = ()

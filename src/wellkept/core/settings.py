@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from msgspec import Struct
+
 from wellkept.core.text import expression
-from wellkept.core.values import dataclass, is_dataclass
 
 Toolset = Literal["memory", "session_search", "skills", "todo", "delegation", "workspace", "terminal", "mcp", "context"]
 """The groups in which tools are switched on and off."""
@@ -36,7 +37,7 @@ def fields(section: type) -> Mapping[str, Any]:
 
 def is_section(annotation: Any) -> bool:
     """Whether a setting is a nested section."""
-    return isinstance(annotation, type) and is_dataclass(annotation)
+    return isinstance(annotation, type) and issubclass(annotation, Struct)
 
 
 def build(section: type, values: Mapping[str, Any], prefix: str = "") -> Any:
@@ -111,8 +112,7 @@ def describe(annotation: Any) -> str:
     return words.get(annotation, getattr(annotation, "__name__", "any value"))
 
 
-@dataclass(frozen=True, slots=True)
-class Guarded:
+class Guarded(Struct, frozen=True):
     """A setting that protects the person: an agent cannot change it to a value that protects less."""
 
     values: tuple[Any, ...] = ()
@@ -137,8 +137,7 @@ def find_guard(annotation: Any) -> Guarded | None:
     return next((argument for argument in arguments[1:] if isinstance(argument, Guarded)), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Between:
+class Between(Struct, frozen=True):
     """A number from `low` to `high`, inclusive; None means unbounded."""
 
     low: float | None
@@ -154,8 +153,7 @@ class Between:
         return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """The address of an HTTP server."""
 
     optional: bool = False
@@ -172,8 +170,7 @@ class Address:
 _HTTP_ADDRESS = expression(r"https?://[^\s/?#]+\S*$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
+class Above(Struct, frozen=True):
     """A number greater than `low`."""
 
     low: float
@@ -186,8 +183,7 @@ class Above:
         return value > self.low
 
 
-@dataclass(frozen=True, slots=True)
-class Matches:
+class Matches(Struct, frozen=True):
     """A text of one form; `form` describes it."""
 
     pattern: str

@@ -5,15 +5,16 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import cast
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.provenance import Taint
 from wellkept.core.settings import Toolset
 from wellkept.core.text import JSON, resource_text
-from wellkept.core.values import dataclass, field, replace
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSchema:
+class ToolSchema(Struct, frozen=True):
     """The name, purpose and parameters of a tool; `parameters` is JSON Schema."""
 
     name: str
@@ -56,8 +57,7 @@ def skill_schemas() -> tuple[ToolSchema, ...]:
     return tuple(read_schema(name, "skills", "wellkept.skills", "texts", f"{name}.md") for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """The caller of a tool: user, session, turn and platform."""
 
     session_id: SessionId | None = None
@@ -76,8 +76,7 @@ class ToolContext:
     extras: Mapping[str, JSON] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Tool:
+class Tool(Struct, frozen=True):
     """A schema and the function behind it.
 
     `call` receives the model's arguments unchecked (any JSON object) and returns a JSON object;

@@ -5,12 +5,14 @@ import json
 import shutil
 import tarfile
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from wellkept.core.errors import NotFound, Unreadable
 from wellkept.core.ports import Clock
 from wellkept.core.text import JSON
+from wellkept.core.values import asdict
 from wellkept.skills.changes import Author
 from wellkept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from wellkept.skills.forgetting import rewrite
@@ -25,8 +27,7 @@ _MOST_BYTES = 64 * 1_048_576
 """The size limit for one file: above that for skills, so that files placed by hand are backed up too."""
 
 
-@dataclass(frozen=True, slots=True)
-class RollbackResult:
+class RollbackResult(Struct, frozen=True):
     """What a rollback restored."""
 
     backup: str
@@ -38,8 +39,7 @@ class RollbackResult:
         return {"success": True, "backup": self.backup, "restored": [*self.restored]}
 
 
-@dataclass(frozen=True, slots=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """A rollback that has begun: the backup to restore, and the one that holds the state before."""
 
     backup: str

@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import random_hex
 from wellkept.core.ports import Completes
 from wellkept.core.text import JSON, resource_text
+from wellkept.core.values import asdict
 from wellkept.curation.backup import CURATOR_FOLDER, Backups
 from wellkept.skills.changes import Author, Changed, Create, Edit
 from wellkept.skills.document import Document, compose, normalize, refuse_name
@@ -24,8 +26,7 @@ _MOST_OUTPUT_TOKENS = 8_000
 _CHARS_PER_TOKEN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Merge:
+class Merge(Struct, frozen=True):
     """Several skills that become one."""
 
     into: str
@@ -36,8 +37,7 @@ class Merge:
     """The versions that the model read; the plan is refused when one of them has changed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """The merges that a model proposed and that passed the checks; nothing is changed yet."""
 
     id: str

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, Refused
+from wellkept.core.values import asdict
 from wellkept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from wellkept.skills.changes import Author, Changed
 from wellkept.skills.editor import SkillEditor
@@ -21,8 +24,7 @@ from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_ato
 KEPT = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """One skill that changes its state."""
 
     name: str
@@ -31,8 +33,7 @@ class Move:
     idle_days: float
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a run did, or would do."""
 
     time: str
@@ -100,8 +101,7 @@ def _report_from_json(row: Mapping[str, Any]) -> Report:
 _DAY = timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A skill that may change its state, with the facts that decide."""
 
     name: str
@@ -110,8 +110,7 @@ class Candidate:
     """When it was last used, or created."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The curator's own state between runs."""
 
     last_run_at: str | None = None

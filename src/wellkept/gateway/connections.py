@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct, field
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
@@ -25,8 +25,7 @@ _FULL = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class Connections:
+class Connections(Struct):
     """All connections of a server."""
 
     most: int

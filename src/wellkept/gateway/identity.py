@@ -10,9 +10,10 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from wellkept.app import Scope
 from wellkept.core.errors import ConfigError, KeptError, NotFound
@@ -78,8 +79,7 @@ class Forbidden(KeptError):
     http_status = 403
 
 
-@dataclass(frozen=True, slots=True)
-class Principal:
+class Principal(Struct, frozen=True):
     """The user of a request, and what the request may do."""
 
     user: UserId

@@ -11,11 +11,11 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from wellkept import __version__
 
@@ -30,8 +30,7 @@ _BOUNDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """Upper ends of the buckets for turns, in seconds: from a scripted model to an agent with many tools."""
 
 
-@dataclass(slots=True)
-class Metrics:
+class Metrics(Struct):
     """What was counted since the start of the process."""
 
     requests: Counter[int] = field(default_factory=Counter)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.core.errors import ConfigError, KeptError
 from wellkept.core.provenance import ATTACHED, Kind, Source, attached_source
@@ -30,8 +31,7 @@ _MOST_FILE_CHARACTERS = 100_000
 """How many characters of the text files of a message the model is shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stopped:
+class Stopped(Struct, frozen=True):
     """A person pressed the button that stops the answer to a message."""
 
     chat: Chat
@@ -39,8 +39,7 @@ class Stopped:
     """The message whose answer is stopped; a later turn of the chat continues."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A chat has another id from now on."""
 
     before: str
@@ -67,8 +66,7 @@ class Shown:
             await self._store(tuple(self.parts))
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """The reply to a message of a chat."""
 
     message: PlatformMessage
@@ -77,11 +75,10 @@ class Reply:
     is_error: bool = False
     is_paired: bool = True
     """False for the answer to a stranger, which contains the code."""
-    shown: Shown = field(default_factory=Shown, compare=False)
+    shown: Shown = field(default_factory=Shown)
 
 
-@dataclass(frozen=True, slots=True)
-class FileContent:
+class FileContent(Struct, frozen=True):
     """The content of a file: an image or a text; neither if it cannot be shown to a model."""
 
     file: File
@@ -102,8 +99,7 @@ class Undelivered(KeptError):
         self.after_seconds = after_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class HookRequest:
+class HookRequest(Struct, frozen=True):
     """A request to `/hooks/NAME`."""
 
     headers: Mapping[str, str]
@@ -111,8 +107,7 @@ class HookRequest:
     now: float
 
 
-@dataclass(frozen=True, slots=True)
-class HookAnswer:
+class HookAnswer(Struct, frozen=True):
     """The answer to such a request."""
 
     value: dict[str, JSON]
@@ -176,8 +171,7 @@ class Platform(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A growing answer."""
 
     platform: Platform

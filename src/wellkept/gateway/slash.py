@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.agent.offload import offload
 from wellkept.core.clock import from_epoch
@@ -45,16 +46,14 @@ _MOST_LISTED = 10
 _PASSAGE_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A command with its arguments."""
 
     name: str
     rest: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedSkill:
+class LoadedSkill(Struct, frozen=True):
     """A skill that the model gets with the message."""
 
     text: str

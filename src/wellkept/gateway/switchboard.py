@@ -6,11 +6,12 @@ import heapq
 import itertools
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
 from wellkept.core.errors import KeptError, NotAllowed, UsageError
@@ -61,8 +62,7 @@ _PAIRING = (
 )
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(Struct):
     """A message that is being answered."""
 
     platform: Platform

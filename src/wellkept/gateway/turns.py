@@ -6,11 +6,12 @@ import logging
 import time
 from collections import OrderedDict
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import deny
@@ -65,8 +66,7 @@ class Relay:
             target(event)
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Struct):
     """One open conversation."""
 
     agent: Agent
@@ -80,8 +80,7 @@ class Slot:
     """What the caller who opened it may do; a request with other rights opens it again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """Which conversation a turn belongs to, and how it is opened."""
 
     key: str
@@ -94,8 +93,7 @@ class Wanted:
     chat: ChatContext | None = None
 
 
-@dataclass(slots=True)
-class RunningTurn:
+class RunningTurn(Struct):
     """A turn whose events are read while it runs; `result` holds the answer or the error at the end."""
 
     events: MemoryObjectReceiveStream[Event]

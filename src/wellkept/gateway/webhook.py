@@ -10,17 +10,18 @@ import hashlib
 import hmac
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
+from msgspec import Struct
 from pydantic import Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from wellkept.core.errors import ConfigError
 from wellkept.core.text import JSON, dumps
+from wellkept.core.values import hide
 from wellkept.gateway.answers import json_response
 from wellkept.gateway.identity import Unauthorized
 from wellkept.gateway.platforms import HookAnswer, HookRequest, Undelivered, check_fields, read_secret
@@ -51,8 +52,7 @@ _SETTINGS: Known = {
 }  # fmt: skip
 
 
-@dataclass
-class HookMessage:
+class HookMessage(Struct):
     """The body of a delivery."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -70,17 +70,18 @@ def _reader() -> TypeAdapter[HookMessage]:
     return TypeAdapter(HookMessage)
 
 
-@dataclass
-class Webhook:
+class Webhook(Struct):
     """One configured webhook."""
 
     name: str
-    secret: bytes = field(repr=False)
+    secret: bytes
     reply_url: str | None = None
     shares_groups: bool = False
     draft_seconds: float | None = None
     refresh_seconds: float | None = None
-    _client: httpx2.AsyncClient | None = field(default=None, repr=False)
+    _client: httpx2.AsyncClient | None = None
+
+    __repr__ = hide("secret", "_client")
 
     @property
     def sends(self) -> bool:

@@ -6,9 +6,11 @@ them in the preview, applies them through the tiers' own operations, remembers w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct, field
+
+from wellkept.core.values import hide
 from wellkept.importers.port import Problem
 from wellkept.memory.edits import Target
 
@@ -21,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Asset", "Caution", "Document", "Leftover", "MemoryFile", "Problem", "Secret", "Setting", "SkillFolder"]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFile:
+class MemoryFile(Struct, frozen=True):
     """A text of the source that becomes entries of one page.
 
     The engine parses it, scans, deduplicates and fits the entries to the page; what does not fit goes to the archive. A
@@ -44,8 +45,7 @@ class MemoryFile:
     """Whether the entries go to the searchable archive only, and never on the page: daily notes, old summaries."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkillFolder:
+class SkillFolder(Struct, frozen=True):
     """A skill: a folder with a `SKILL.md`, which the engine copies through the guard.
 
     What happens to a skill whose name is taken is the engine's business: `--skill-conflict skip | overwrite | rename`.
@@ -58,8 +58,7 @@ class SkillFolder:
     """Counters by the names of `skills.usage.Use` (`use_count`, `last_used_at`, …), as far as the source has them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A setting of ours that the source has a value for; one that is set here already is a conflict."""
 
     key: str
@@ -69,20 +68,20 @@ class Setting:
     """Where the value comes from, for the preview and the report."""
 
 
-@dataclass(frozen=True, slots=True)
-class Secret:
+class Secret(Struct, frozen=True):
     """A credential for `.env`. Yield it only with the option `migrate-secrets`, and only from an allow-list.
 
     The preview and the report name it; no output ever contains the value.
     """
 
     name: str
-    value: str = field(repr=False)
+    value: str
     origin: str
 
+    __repr__ = hide("value")
 
-@dataclass(frozen=True, slots=True)
-class Document:
+
+class Document(Struct, frozen=True):
     """A whole file that is copied as it is: `SOUL.md` into the home, `AGENTS.md` into a workspace."""
 
     name: str
@@ -92,19 +91,19 @@ class Document:
     """Where it goes; `Request.home` is the folder of kept's home. A file with other content there is a conflict."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(Struct, frozen=True):
     """Something without a place here: stored in `migration/<source>/<stamp>/archive/` and listed in the report."""
 
     name: str
     """The path below `archive/`."""
-    content: bytes | Path = field(repr=False)
+    content: bytes | Path
     """Its bytes, or the file or folder to copy. Never credentials."""
     why: str
 
+    __repr__ = hide("content")
 
-@dataclass(frozen=True, slots=True)
-class Caution:
+
+class Caution(Struct, frozen=True):
     """One sentence that the preview shows before anything is applied, such as that the source is running."""
 
     text: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.core.errors import Busy
 from wellkept.core.ids import MessageId, SessionId, SourceName
@@ -39,8 +40,7 @@ _TELLING_CHARS = 40
 """Shorter texts ("continue") are said more than once, so only their time shows whether two are the same."""
 
 
-@dataclass(frozen=True, slots=True)
-class Purpose:
+class Purpose(Struct, frozen=True):
     """Why a capture runs: an event, or an import that can be undone."""
 
     import_number: int | None = None

@@ -6,9 +6,10 @@ import json
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.text import dumps
-from wellkept.core.values import dataclass, field
 from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
@@ -52,16 +53,14 @@ def words_mark(text: str) -> int:
     return int.from_bytes(_digest(" ".join(text.split()), 4), "big")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSession:
+class KnownSession(Struct, frozen=True):
     """The session of a conversation elsewhere, with the last title that it had there."""
 
     session_id: SessionId
     title: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class EventTurn:
+class EventTurn(Struct, frozen=True):
     """A turn that is stored from the texts of an event, until a transcript has it."""
 
     turn: str
@@ -69,8 +68,7 @@ class EventTurn:
     messages: tuple[MessageId, ...]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(Struct):
     """What a capture did so far."""
 
     sessions: dict[SessionId, None] = field(default_factory=dict)

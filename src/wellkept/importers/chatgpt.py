@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import mimetypes
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.importers.archives import ExportFiles, hash_file
 from wellkept.importers.exports import (

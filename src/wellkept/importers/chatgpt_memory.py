@@ -7,9 +7,10 @@ of them to the model counts, and so does each call of the tool that saves one.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.importers.archives import DAMAGE, open_export
 from wellkept.importers.assets import MemoryFile
@@ -31,8 +32,7 @@ _FENCED = re.compile(r"```\w*\n?(.*?)```", re.DOTALL)
 _MOST_CHARS = 4_000
 
 
-@dataclass(slots=True)
-class _Memory:
+class _Memory(Struct):
     instructions: tuple[float, tuple[str, ...]] = (-1.0, ())
     saved: tuple[float, tuple[str, ...]] = (-1.0, ())
     written: dict[str, None] = field(default_factory=dict)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_text
@@ -117,8 +119,7 @@ def _read_purpose(path: Path) -> str | None:
     return as_text(value.get("description")) if isinstance(value, dict) else None
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(Struct):
     """The rows of one assistant message so far."""
 
     conversation: str

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.core.text import dumps
 from wellkept.importers.archives import DAMAGE, find_names, open_export
@@ -159,8 +161,7 @@ def _list_files(message: Mapping[str, Any]) -> Iterator[str]:
             yield join_texts((f"[file {title}{detail}]", text or ""))
 
 
-@dataclass(slots=True)
-class _Step:
+class _Step(Struct):
     """A part of an answer: what the model thought and said, its calls, and their results."""
 
     thoughts: list[str] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown

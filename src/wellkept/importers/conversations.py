@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch
 from wellkept.core.ids import SessionId
@@ -34,8 +36,7 @@ _TURN_MESSAGES = 50
 """How many stored messages are examined for the sources that a continued turn has read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(Struct, frozen=True):
     """The session of a conversation."""
 
     session_id: SessionId

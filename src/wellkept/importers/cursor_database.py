@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
+
+from msgspec.structs import replace
 
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Usage

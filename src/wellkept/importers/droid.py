@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.core.regular_files import load_text
 from wellkept.importers.agent_files import list_skills, read_memory

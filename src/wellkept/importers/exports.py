@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.importers.archives import DAMAGE, ExportFiles, find_names, open_export
 from wellkept.importers.json_stream import JsonStream
@@ -19,8 +20,7 @@ _MANY_PROBLEMS = 100
 """How many broken records of one export are named; the others are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A message in a tree; `parent` may name a node that is not there."""
 
     id: str
@@ -29,8 +29,7 @@ class Node:
     message: dict[str, Any] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A path through the tree, from where it leaves the earlier paths to its end."""
 
     own: list[Node]

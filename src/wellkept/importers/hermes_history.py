@@ -6,9 +6,10 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall
 from wellkept.importers.port import UNKNOWN, Kind, Unusable
@@ -57,8 +58,7 @@ _END_OF_COPIES_SECONDS = 0.5
 # what a row says
 
 
-@dataclass(frozen=True, slots=True)
-class Spoken:
+class Spoken(Struct, frozen=True):
     """The part of a row that is stored."""
 
     message: Message | None
@@ -155,8 +155,7 @@ def _calls(value: Any) -> Iterator[ToolCall]:
 # copies
 
 
-@dataclass(slots=True)
-class Originals:
+class Originals(Struct):
     """The rows of a session so far, by what they say; each has the id under which its message is stored."""
 
     externals: list[str] = field(default_factory=list)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.ids import MessageId, SessionId
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 SQL = statements("wellkept.importers", "journal.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class ImportRun:
+class ImportRun(Struct, frozen=True):
     """One import of one source."""
 
     number: int
@@ -49,8 +49,7 @@ class ImportRun:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """One thing that an import brought: an entry of a memory file, or a whole skill, setting or document."""
 
     kind: str

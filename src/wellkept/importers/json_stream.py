@@ -9,8 +9,9 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,8 +53,7 @@ class Readable(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """One object of the stream: its value, or the reason why it has none."""
 
     value: dict[str, Any] | None

@@ -10,8 +10,9 @@ import os
 import re
 import sys
 import tempfile
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+
+from msgspec import Struct
 
 from wellkept.core.regular_files import open_regular
 from wellkept.importers.port import START, Item, Left, Position, Unusable, unknown
@@ -127,8 +128,7 @@ class RowParser(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True):
     start: int
     end: int
     row: dict[str, Any] | None

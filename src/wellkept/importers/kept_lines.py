@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.core.messages import ImagePart, Message, TextPart
 from wellkept.importers.assets import MemoryFile

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 SEPARATOR = " › "
 """Between the headings of a path."""
@@ -25,16 +26,14 @@ _MOST_PATH_CHARS = 200
 """A path is there to give a fact its meaning; a longer one would fill the page."""
 
 
-@dataclass(slots=True)
-class _Item:
+class _Item(Struct):
     """A list item that is still open: its indent, and its text as the parent of nested items."""
 
     indent: int
     text: str
 
 
-@dataclass(slots=True)
-class _Parser:
+class _Parser(Struct):
     heading: str
     entries: list[str] = field(default_factory=list)
     headings: list[tuple[int, str]] = field(default_factory=list)

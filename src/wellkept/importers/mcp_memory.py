@@ -7,9 +7,10 @@ a graph again; all others are observations of one entity per page, so that an ex
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.json_stream import JsonStream
@@ -34,14 +35,12 @@ _MOST_BYTES = 64_000_000
 _MOST_PROBLEMS = 20
 
 
-@dataclass(slots=True)
-class _Entity:
+class _Entity(Struct):
     kind: str
     observations: dict[str, None] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Graph:
+class Graph(Struct):
     """Entities by name, each observation once, and relations."""
 
     entities: dict[str, _Entity] = field(default_factory=dict)

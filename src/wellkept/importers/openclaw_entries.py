@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.text import dumps

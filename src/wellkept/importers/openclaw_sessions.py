@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Link
@@ -29,8 +30,7 @@ _LINKS = {"fork": Link.BRANCH, "rewind": Link.BRANCH, "compaction": Link.COMPRES
 """Why a session window follows another one; after a reset a new conversation begins."""
 
 
-@dataclass(slots=True)
-class SessionList:
+class SessionList(Struct):
     """What an agent's lists say about its sessions."""
 
     agent: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.importers.port import Kind
 from wellkept.importers.wording import as_text, remove_machine_blocks, starts_with_any
@@ -47,8 +48,7 @@ _MOST_WRAPPINGS = 12
 _CHAT_TYPES = frozenset(("direct", "dm", "group", "channel"))
 
 
-@dataclass(frozen=True, slots=True)
-class Typed:
+class Typed(Struct, frozen=True):
     """What a person typed, without what OpenClaw put around it."""
 
     text: str
@@ -91,8 +91,7 @@ def clean_reply(text: str) -> str:
     return "" if _SILENCE.fullmatch(text) else text
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """What the key of a session says, such as `agent:main:telegram:direct:12345`."""
 
     agent: str | None

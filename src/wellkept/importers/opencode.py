@@ -6,11 +6,12 @@ import json
 import os
 import re
 from contextlib import suppress
-from dataclasses import replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec.structs import replace
 
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from wellkept.core.messages import Message, Origin, Role
 from wellkept.importers.agent_files import list_skills, read_memory

@@ -9,8 +9,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.errors import UsageError
-from wellkept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -36,8 +37,7 @@ class Kind(StrEnum):
     """Another agent sent the prompts; the session is linked to its parent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """What a source says about one conversation; yielded again when a fact changes."""
 
     external_id: str
@@ -59,8 +59,7 @@ class Conversation:
     """Whether a message follows the one yielded before it: where that is not the newest stored one, a branch begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(Struct, frozen=True):
     """One message. The external id is stable over forks, copies and later versions of the file."""
 
     conversation: str
@@ -75,8 +74,7 @@ class Said:
     """Where the text came from, as far as the reader knows; what was read before is found from the messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(Struct, frozen=True):
     """The person withdrew the last turns of a conversation, with everything after them."""
 
     conversation: str
@@ -84,8 +82,7 @@ class Withdrawn:
     turns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
+class Spent(Struct, frozen=True):
     """The tokens of one model call; the external id makes sure that it is counted once."""
 
     conversation: str
@@ -95,8 +92,7 @@ class Spent:
     timestamp: float
 
 
-@dataclass(frozen=True, slots=True)
-class Left:
+class Left(Struct, frozen=True):
     """Something that was left out, and why in one or two words."""
 
     why: str
@@ -116,8 +112,7 @@ def unknown(row: object = None, part: str = "row") -> Left:
     return Left(UNKNOWN, part if kind is None else f"{part} {str(kind)[:_MOST_KIND_CHARS]!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something that could not be read, for the report: `where` names the file or record."""
 
     where: str
@@ -127,8 +122,7 @@ class Problem:
 Item: TypeAlias = Conversation | Said | Withdrawn | Spent | Left | Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """How far a transcript was read; everything before it is stored."""
 
     offset: int = 0
@@ -164,8 +158,7 @@ class Reading(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
+class Option(Struct, frozen=True):
     """An option of `kept import` that only some sources know, such as `--preset` of openclaw.
 
     The command declares it in `cli/commands/imports.py`; a source that does not list it refuses it.
@@ -178,8 +171,7 @@ class Option:
     default: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """What a person asked of a source, for `Source.list_assets`."""
 
     environ: Mapping[str, str]

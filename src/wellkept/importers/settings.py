@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct, field
+
 from wellkept.core.settings import Above, Between, Guarded, Matches
-from wellkept.core.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectSettings:
+class ConnectSettings(Struct, frozen=True, kw_only=True):
     """The section `connect:` of the configuration: what other agents are given, and what of theirs is stored."""
 
     recall: Annotated[Literal["start", "sure", "off"], Guarded(("off", "start", "sure"))] = "sure"
@@ -28,8 +28,7 @@ class ConnectSettings:
     """How long an agent waits at the end of a turn at most; what is not stored by then is stored later."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackupSettings:
+class BackupSettings(Struct, frozen=True, kw_only=True):
     """The section `backup:` of the configuration: backups that kept takes by itself."""
 
     every: Annotated[str, Matches(r"off|[1-9][0-9]{0,3}[hdw]", "`off` or a time such as 12h, 7d or 2w"), Guarded()] = (

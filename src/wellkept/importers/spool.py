@@ -8,14 +8,16 @@ import logging
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from wellkept.core.errors import StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.messages import Message, Origin, Role
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
+from wellkept.core.values import asdict
 from wellkept.importers.captures import words_mark
 from wellkept.importers.conversations import EVENT_PREFIX
 from wellkept.importers.port import Conversation, Said
@@ -32,18 +34,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingTranscript:
+class WaitingTranscript(Struct, frozen=True):
     """A transcript that is not completely stored yet."""
 
     client: str
     path: str
-    since: float = field(default=0.0, compare=False)
+    since: float = 0.0
     """When it began to wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingTurn:
+class WaitingTurn(Struct, frozen=True):
     """The texts of an event that could not be stored."""
 
     client: str

@@ -7,22 +7,25 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from msgspec import Struct, field
+
 from wellkept.core.errors import ModelRefused, UsageError
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field
+from wellkept.core.values import hide
 
 NO_KEY = "not-needed"
 """Sent as the key to servers that need none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """One server; `provider` is the first half of a model's name."""
 
     provider: str
     base_url: str
-    api_key: str = field(default=NO_KEY, repr=False)
+    api_key: str = NO_KEY
     key_variable: str | None = None
+
+    __repr__ = hide("api_key")
 
     @property
     def host(self) -> str:
@@ -51,8 +54,7 @@ class Endpoint:
         return is_loopback(self.host)
 
 
-@dataclass(frozen=True, slots=True)
-class Sending:
+class Sending(Struct, frozen=True):
     """Request parameters from the settings."""
 
     max_output_tokens: int | None = None
@@ -78,8 +80,7 @@ PROBE_SECONDS = 0.2
 WINDOW_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class LocalServer:
+class LocalServer(Struct, frozen=True):
     """A kind of local server and its default port."""
 
     provider: str
@@ -214,8 +215,7 @@ LOCAL = "local"
 SCRIPTED = "scripted"
 
 
-@dataclass(frozen=True, slots=True)
-class Vendor:
+class Vendor(Struct, frozen=True):
     """One provider of models behind an API."""
 
     name: str
@@ -255,8 +255,7 @@ KEYED = tuple(vendor for vendor in VENDORS.values() if vendor.key_variable is no
 _FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 
 
-@dataclass(frozen=True, slots=True)
-class ModelName:
+class ModelName(Struct, frozen=True):
     """A model name: provider and model."""
 
     provider: str

@@ -5,8 +5,9 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
+from msgspec import Struct
+
 from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRefused
-from wellkept.core.values import dataclass
 from wellkept.llm.endpoints import Endpoint
 
 LONGEST_MESSAGE = 300
@@ -46,8 +47,7 @@ _NO_CREDIT_KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """An error response: status, the vendor's error types, and message."""
 
     status: int | None

@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from msgspec import Struct, field
+
 from wellkept.core.errors import ModelBusy
 from wellkept.core.ports import ChatModel, Completes, EventSink
-from wellkept.core.values import dataclass, field
 from wellkept.llm import tokens
 from wellkept.llm.endpoints import (
     EXTRACTIVE,
@@ -42,8 +43,7 @@ LISTING_SECONDS = 1.0
 """How long an endpoint may take to list its models."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """One model source, whether it is available, and why."""
 
     name: str
@@ -54,8 +54,7 @@ class Offer:
     """The models that the server lists, if it was queried."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The model to use, and the reason."""
 
     name: str
@@ -144,8 +143,7 @@ class MarksMessages(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Caching:
+class Caching(Struct, frozen=True):
     """Whether cache markers are sent to one model at one endpoint."""
 
     on: bool
@@ -178,8 +176,7 @@ def caching_for(endpoint: Endpoint, model: str, *, settings: PromptCachingSettin
     return Caching(on, is_claude, via, settings.cache_ttl)
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """The three sections of the configuration about models."""
 
     model: ModelSettings = field(default_factory=ModelSettings)

@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from typing import Any, TypeVar
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import ModelBusy
 from wellkept.core.events import ModelCalled, Warned
 from wellkept.core.messages import ChatRequest, ChatResponse, Delta, Message, Restarted, Role, TextDelta
 from wellkept.core.ports import ChatModel, EventSink
-from wellkept.core.values import dataclass, replace
 
 COOLDOWN_SECONDS = 60.0
 """How long a failed model is skipped, so that not every turn waits for its retries."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """How often to retry, and how long to wait."""
 
     retries: int = 4
@@ -42,8 +42,7 @@ class RetryPolicy:
         return longest * (0.5 + jitter / 2)
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
+class _Attempt(Struct, frozen=True):
     """The next model to call, its attempt number, and the wait before it."""
 
     model: ChatModel

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import ModelError, ModelRefused, UsageError
 from wellkept.core.messages import (
@@ -29,8 +30,7 @@ MOST_SCRIPT_BYTES = 16_000_000
 _SOME_USAGE = Usage(input_tokens=100, output_tokens=10)
 
 
-@dataclass(frozen=True, slots=True)
-class Says:
+class Says(Struct, frozen=True):
     """One answer: text, tool calls and usage."""
 
     text: str = ""

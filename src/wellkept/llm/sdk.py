@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Generic, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 import anyio.to_thread
+from msgspec import Struct
 
 from wellkept.core.errors import ModelError
 from wellkept.core.events import Warned
 from wellkept.core.messages import ChatRequest, ChatResponse, Delta
 from wellkept.core.ports import EventSink, ignore
 from wellkept.core.threads import start_thread
-from wellkept.core.values import dataclass
 from wellkept.llm.endpoints import Endpoint, Sending
 from wellkept.llm.failures import (
     Failure,
@@ -45,8 +45,7 @@ class _HasContent(Protocol):
     is_empty: bool
 
 
-@dataclass(frozen=True, slots=True)
-class RequestInfo:
+class RequestInfo(Struct, frozen=True):
     """The endpoint and model of a request, for error messages."""
 
     endpoint: Endpoint

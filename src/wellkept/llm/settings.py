@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct, field
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelSettings:
+class ModelSettings(Struct, frozen=True, kw_only=True):
     """The `model:` section."""
 
     default: Annotated[str | None, Guarded()] = None
@@ -36,8 +36,7 @@ class ModelSettings:
     """Prices in dollars per million tokens (`input`, `output`, `cache_read`, `cache_write`) by model name."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuxiliaryTask:
+class AuxiliaryTask(Struct, frozen=True, kw_only=True):
     """One task of the `auxiliary:` section."""
 
     provider: Annotated[Literal["auto", "main", "openai", "anthropic", "openrouter", "local"], Guarded()] = "auto"
@@ -50,8 +49,7 @@ class AuxiliaryTask:
     """Seconds of silence after which the task fails."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuxiliarySettings:
+class AuxiliarySettings(Struct, frozen=True, kw_only=True):
     """The `auxiliary:` section: a cheaper model for each task."""
 
     compression: AuxiliaryTask = field(default_factory=AuxiliaryTask)
@@ -64,8 +62,7 @@ class AuxiliarySettings:
     """Summarises the results of a session search."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptCachingSettings:
+class PromptCachingSettings(Struct, frozen=True, kw_only=True):
     """The `prompt_caching:` section."""
 
     enabled: bool | Literal["auto"] = "auto"

@@ -9,10 +9,11 @@ from importlib.util import find_spec
 from math import ceil
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.messages import ChatRequest, ImagePart, Message, Usage
 from wellkept.core.text import dumps, resource_text
 from wellkept.core.tools import ToolSchema
-from wellkept.core.values import dataclass
 
 MAX_CACHED = 8_192
 """How many counts are cached."""
@@ -103,8 +104,7 @@ def request_tokens(request: ChatRequest) -> int:
     return fixed + sum(message_tokens(message) for message in request.messages)
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(Struct, frozen=True):
     """Ratio of reported to estimated tokens for a session's endpoint; stored with the session."""
 
     ratio: float = 1.0
@@ -158,8 +158,7 @@ _VARIANT = re.compile(r"(?:-\d{8}|-\d{4}-\d{2}-\d{2}|-latest|-0)$")
 _PER_MILLION = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(Struct, frozen=True):
     """Dollars per million tokens."""
 
     input: float

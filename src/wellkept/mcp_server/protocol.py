@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from wellkept.core.text import JSON, dumps, is_encodable
 
@@ -45,8 +46,7 @@ class ProtocolError(Exception):
         return value if self.data is None else {**value, "data": self.data}
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One request or notification of the client; a notification has no id."""
 
     method: str
@@ -99,8 +99,7 @@ class Message:
         return value
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Struct, frozen=True):
     """Name, version and instructions of the server."""
 
     name: str

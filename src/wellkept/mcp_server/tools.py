@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias, cast
+
+from msgspec import Struct
 
 from wellkept import operations
 from wellkept.core.errors import KeptError, Reason, Refused
@@ -27,8 +28,7 @@ Answer: TypeAlias = Mapping[str, JSON] | str | Refused
 """A JSON object, a plain text, or a refusal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """One tool as clients see it."""
 
     name: str

@@ -7,13 +7,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
 
+from msgspec import Struct, field
+
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.events import MemoryStaged
 from wellkept.core.ids import OWNER, SessionId, SourceName, random_hex
 from wellkept.core.ports import Documents
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import dataclass, field
 from wellkept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from wellkept.memory.page import preview, subject_of
 from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
@@ -22,8 +23,7 @@ from wellkept.storage.documents import FolderDocuments
 DAY_SECONDS = 86_400
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(Struct, frozen=True):
     """One waiting write: its edits, its author, and the reason why it waits."""
 
     id: str
@@ -67,8 +67,7 @@ class Pending:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True):
     """A write that a person rejected."""
 
     pending: Pending
@@ -189,16 +188,14 @@ class Approvals:
             return None  # another program's file, or an incomplete one; `kept doctor` lists it
 
 
-@dataclass(frozen=True, slots=True)
-class WriteRequest:
+class WriteRequest(Struct, frozen=True):
     """Edits of one page; a batch when there are several."""
 
     target: Target
     edits: tuple[Edit, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(Struct, frozen=True):
     """The edits are on the page."""
 
     outcome: Outcome
@@ -208,8 +205,7 @@ class Written:
         return self.outcome.as_json()
 
 
-@dataclass(frozen=True, slots=True)
-class Staged:
+class Staged(Struct, frozen=True):
     """The settings make this write wait for approval."""
 
     pending: Pending
@@ -223,8 +219,7 @@ class Staged:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(Struct, frozen=True):
     """The scanner found the text suspicious, so it waits for a person."""
 
     pending: Pending

@@ -4,10 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Literal, TypeAlias, assert_never
 
+from msgspec import Struct, field
+
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field
 
 
 class Target(StrEnum):
@@ -35,23 +36,20 @@ def page_of(target: object) -> Target | None:
     return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Add:
+class Add(Struct, frozen=True):
     """Append `text` as a new entry."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replace:
+class Replace(Struct, frozen=True):
     """Replace the one entry that contains `needle` with `text`."""
 
     needle: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Struct, frozen=True):
     """Remove the one entry that contains `needle`."""
 
     needle: str
@@ -61,8 +59,7 @@ Edit: TypeAlias = Add | Replace | Remove
 Action: TypeAlias = Literal["add", "replace", "remove", "archive"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One applied change: the entry before, the entry after, and its position.
 
     `archive` stores a text in the archive that was never on the page or no longer fits; it changes no entry.
@@ -140,8 +137,7 @@ def steps_between(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Step, ...
     return tuple(steps)
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
+class Author(Struct, frozen=True):
     """Where an edit comes from: origin, session, group and reason.
 
     The user is not part of it: a store belongs to one user, and its ledger records that user.
@@ -167,8 +163,7 @@ class Author:
         return None if text is None else self.sources.get(text, self.source)
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """What one write does to a page: the resulting entries and the steps that lead there."""
 
     entries: tuple[str, ...]
@@ -187,8 +182,7 @@ class Change:
         return [*((step, author.origin) for step in self.steps), *((step, "overflow") for step in self.overflow)]
 
 
-@dataclass(frozen=True, slots=True)
-class EditRecord:
+class EditRecord(Struct, frozen=True):
     """One row of the ledger."""
 
     id: LedgerId
@@ -247,8 +241,7 @@ class EditRecord:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRepair:
+class LedgerRepair(Struct, frozen=True):
     """What happened to damaged rows of the ledger: rebuilt as they were written, or marked as damaged."""
 
     rebuilt: tuple[LedgerId, ...] = ()

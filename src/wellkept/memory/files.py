@@ -10,9 +10,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Final
 
+from msgspec import Struct
+
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.text import JSON, is_encodable
-from wellkept.core.values import dataclass
 from wellkept.memory.approval import Approvals, needs_approval
 from wellkept.memory.edits import Add, Author, Edit, Remove, Target, steps_between
 from wellkept.memory.page import ENTRY_DELIMITER, Page, parse
@@ -38,8 +39,7 @@ _FOLDER_BYTES = 4_096
 """The size that a folder is listed with; what a file system reports means nothing to a model."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Path:
+class _Path(Struct, frozen=True):
     """A path below `/memories`, in the one spelling that names it."""
 
     given: str

@@ -3,11 +3,12 @@
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
+from msgspec import Struct, field
+
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, Unreadable, UsageError
 from wellkept.core.ids import LedgerId, SourceName
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field
 from wellkept.memory.edits import EditRecord, Target, find_unverified, replay, undone_ids
 from wellkept.memory.page import Page, page_hash
 from wellkept.memory.store import MemoryStore
@@ -16,8 +17,7 @@ _PAST_EVERY_ID = 2**63
 """SQLite takes no larger numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryMetadata:
+class EntryMetadata(Struct, frozen=True):
     """Metadata of a live entry, from the ledger."""
 
     created: float
@@ -139,8 +139,7 @@ class History:
             return set()
 
 
-@dataclass(frozen=True, slots=True)
-class EditLog:
+class EditLog(Struct, frozen=True):
     """Edits, newest first, with the ids of those that are undone."""
 
     records: tuple[EditRecord, ...]
@@ -178,8 +177,7 @@ def _gap(history: History, page: Target) -> str | None:
         return f"{error.message}; {error.remedy}"
 
 
-@dataclass(frozen=True, slots=True)
-class PageEntries:
+class PageEntries(Struct, frozen=True):
     """The entries of one page or of all: an export, or the pages at an earlier time."""
 
     pages: Mapping[Target, tuple[str, ...]]
@@ -198,8 +196,7 @@ def read_pages_at(store: MemoryStore, moment: float, *, target: Target | None = 
     return PageEntries({page: history.at(page, moment) for page in targets(store, target)})
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveHits:
+class ArchiveHits(Struct, frozen=True):
     """Archived texts, newest first; each record holds its text in `step.before`."""
 
     records: tuple[EditRecord, ...]
@@ -214,8 +211,7 @@ def search_archive(store: MemoryStore, query: str, *, target: Target | None = No
     return ArchiveHits(tuple(History(store).archive(query, target)))
 
 
-@dataclass(frozen=True, slots=True)
-class PageView:
+class PageView(Struct, frozen=True):
     """A page as it is stored now, or why it cannot be read."""
 
     target: Target

@@ -1,9 +1,10 @@
 """Texts from elsewhere merged into a page: what is added, replaced, archived or left out, and undoing all of it."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+
+from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.memory.edits import Author, Change, EditRecord, Step, Target, undone_ids
@@ -28,8 +29,7 @@ class Fate(StrEnum):
     """The scanner refuses it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Incoming:
+class Incoming(Struct, frozen=True):
     """A text that is to be merged."""
 
     text: str
@@ -38,8 +38,7 @@ class Incoming:
     is_archive: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The page after a merge, and what happened to each text, in their order."""
 
     change: Change
@@ -132,8 +131,7 @@ class _Draft:
             self._size = len(ENTRY_DELIMITER.join(self.entries))
 
 
-@dataclass(frozen=True, slots=True)
-class UndoneGroup:
+class UndoneGroup(Struct, frozen=True):
     """What undoing a group did on the pages of one store."""
 
     undone: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import Refused
 from wellkept.memory.edits import Author, Change, EditRecord, Step, Target, replay, steps_between
@@ -17,16 +19,14 @@ if TYPE_CHECKING:
 ORIGIN = "restore"
 
 
-@dataclass(frozen=True, slots=True)
-class PageState:
+class PageState(Struct, frozen=True):
     """A page with the rows of its ledger, oldest first."""
 
     entries: tuple[str, ...]
     rows: Sequence[EditRecord]
 
 
-@dataclass(frozen=True, slots=True)
-class PageMerge:
+class PageMerge(Struct, frozen=True):
     """What a merge does to a page."""
 
     entries: tuple[str, ...]

@@ -7,10 +7,12 @@ from functools import cache
 from typing import TYPE_CHECKING, assert_never
 from unicodedata import normalize
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import is_encodable, resource_path
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.edits import Add, Change, Edit, Remove, Replace, Step, Target
 
 if TYPE_CHECKING:
@@ -81,8 +83,7 @@ def preview(entry: str) -> str:
     return line if len(line) <= PREVIEW_CHARS else line[: PREVIEW_CHARS - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Struct, frozen=True):
     """The entries of one page and its limit in characters, delimiters included."""
 
     entries: tuple[str, ...]
@@ -188,8 +189,7 @@ class Page:
         return EditedPage(replace(self, entries=entries), (step,), messages[step.action])
 
 
-@dataclass(frozen=True, slots=True)
-class EditedPage:
+class EditedPage(Struct, frozen=True):
     """A page after an edit, the steps that led there, and the message for the answer."""
 
     page: Page
@@ -197,8 +197,7 @@ class EditedPage:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoredPage:
+class StoredPage(Struct, frozen=True):
     """A page as the storage holds it."""
 
     place: str

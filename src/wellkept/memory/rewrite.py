@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
 from wellkept.core.ids import SourceName, new_group_id
@@ -92,8 +94,7 @@ def replace_exactly(
     return store.write(target, decide, author)
 
 
-@dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(Struct, frozen=True):
     """The pages that were emptied."""
 
     outcomes: Mapping[Target, Outcome]
@@ -131,8 +132,7 @@ def export_pages(store: MemoryStore, *, target: Target | None = None) -> PageEnt
     return PageEntries(pages, sources)
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """What happened to each text of an import: added, already present, archived, or refused with the reason."""
 
     added: tuple[str, ...]
@@ -240,8 +240,7 @@ def import_page(
     return Imported(tuple(added), tuple(present), tuple(archived), tuple(refused), author.group_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(Struct, frozen=True):
     """What a repair would write, and what it would move to the archive."""
 
     raw: bytes
@@ -251,8 +250,7 @@ class Proposal:
     is_needed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Repaired:
+class Repaired(Struct, frozen=True):
     """The result of a repair; no outcome when the page needed none."""
 
     outcome: Outcome | None

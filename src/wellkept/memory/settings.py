@@ -2,16 +2,16 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass
 
 DEFAULT_MEMORY_CHAR_LIMIT = 2_200
 DEFAULT_USER_CHAR_LIMIT = 1_375
 DEFAULT_PROJECT_CHAR_LIMIT = 2_200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySettings:
+class MemorySettings(Struct, frozen=True, kw_only=True):
     """The section `memory:` of the configuration."""
 
     memory_enabled: bool = True

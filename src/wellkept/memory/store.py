@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.clock import SystemClock
 from wellkept.core.errors import Reason, Refused, StorageError, Unreadable
 from wellkept.core.ids import OWNER, LedgerId, UserId
 from wellkept.core.ports import ignore
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field, replace
 from wellkept.memory.edits import (
     PERSON,
     Add,
@@ -45,8 +47,7 @@ if TYPE_CHECKING:
     from wellkept.memory.ports import Ledger, Pages
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """An accepted edit: the state of the page after it, and the message for the answer."""
 
     target: Target
@@ -80,8 +81,7 @@ _SWITCHES = {
 """The setting that switches a page off; that of a project is also off without the page `memory`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """Where the pages of one user are kept, and the ledger of their edits."""
 
     pages: "Pages"

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TypeAlias, cast
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.ids import SourceName, new_group_id
 from wellkept.core.provenance import Basis, Kind, Taint, read_source
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
-from wellkept.core.values import dataclass, replace
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from wellkept.memory.history import search_archive
@@ -22,15 +24,13 @@ PAGES = (Target.MEMORY, Target.USER)
 """The pages that there are without a project."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """Read the live page."""
 
     target: Target
 
 
-@dataclass(frozen=True, slots=True)
-class ArchiveRequest:
+class ArchiveRequest(Struct, frozen=True):
     """Search the archive."""
 
     target: Target

@@ -1,8 +1,9 @@
 """Undo and restore: new edits that reverse earlier ones, or put an archived text back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from wellkept.core.errors import NotFound, Reason, Refused, UsageError
 from wellkept.core.ids import LedgerId
@@ -13,8 +14,7 @@ from wellkept.memory.page import Page, preview
 from wellkept.memory.store import MemoryStore, Outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Undone:
+class Undone(Struct, frozen=True):
     """What an undo did, one outcome per page."""
 
     outcomes: tuple[Outcome, ...]

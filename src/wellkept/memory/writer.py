@@ -9,10 +9,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.errors import Busy, Reason, Refused, StorageError, UsageError
 from wellkept.core.ids import LedgerId, SourceName
 from wellkept.core.provenance import Kind, Source
-from wellkept.core.values import dataclass
 from wellkept.memory.edits import Author, Change, Target, replay, steps_between
 from wellkept.memory.page import Page, StoredPage, find_drift, page_hash
 from wellkept.storage.files import (
@@ -38,8 +39,7 @@ Decide: TypeAlias = Callable[[Page], Change | Refused]
 """Receives the page under its lock and returns what it becomes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenPage:
+class WrittenPage(Struct, frozen=True):
     """A page after its write, with the ids of its ledger rows (none when the ledger could not be written)."""
 
     page: Page

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import iso
@@ -35,8 +37,7 @@ _RETRY_SECONDS = 3_600
 """A backup that failed is tried again after an hour."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackupReport:
+class BackupReport(Struct, frozen=True):
     """A backup that was written, or one that was read and verified."""
 
     file: Path
@@ -180,8 +181,7 @@ def find_backups(folder: Path, kind: str = "") -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class TakenBackup:
+class TakenBackup(Struct, frozen=True):
     """A backup in the configured folder."""
 
     file: Path

@@ -8,9 +8,10 @@ import shutil
 import stat
 from collections import Counter
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.app.places import (
     FACTS_OF_USER,
@@ -49,8 +50,7 @@ _OTHER_PROFILE = "another profile: back it up with --profile NAME"
 _OF_THE_HOME = "it belongs to the home and its owner"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True):
     """A kind of file that a backup does not contain, and why."""
 
     what: str
@@ -67,8 +67,7 @@ class LeftOut:
         return {"what": self.what, "why": self.why, "files": self.files}
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Struct, frozen=True):
     """A file of the home that goes into the backup."""
 
     path: Path
@@ -82,8 +81,7 @@ class SourceFile:
         return self.place.on_forget is OnForget.ROWS
 
 
-@dataclass(slots=True)
-class Staging:
+class Staging(Struct):
     """Copies of all files in a folder, by their name in the archive."""
 
     folder: Path

@@ -7,9 +7,11 @@ import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Busy, Reason, Refused, StorageError
-from wellkept.core.values import dataclass, field, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +31,7 @@ log = logging.getLogger(__name__)
 _LEAST_WAIT_SECONDS = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(Struct, frozen=True):
     """What a capture stored."""
 
     sessions: tuple[SessionId, ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -22,8 +23,7 @@ _PAUSE_SECONDS = 3_600.0
 """The limits are checked once an hour: measuring the text reads every captured message."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCaptures:
+class ClientCaptures(Struct, frozen=True):
     """What was captured from one client."""
 
     client: str
@@ -42,8 +42,7 @@ class ClientCaptures:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureStatus:
+class CaptureStatus(Struct, frozen=True):
     """What was captured from all clients, the size of the spool, and what the limits moved to the trash."""
 
     clients: tuple[ClientCaptures, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -37,8 +38,7 @@ _QUARTER = 900.0
 """In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeGroup:
+class ChangeGroup(Struct, frozen=True):
     """Edits that belong together: one review, one batch, one import."""
 
     group_id: str
@@ -65,8 +65,7 @@ class ChangeGroup:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Changes:
+class Changes(Struct, frozen=True):
     """The groups that nobody has reviewed yet, newest first."""
 
     groups: tuple[ChangeGroup, ...]
@@ -80,8 +79,7 @@ class Changes:
         return {"groups": [one.as_json() for one in self.groups], "total": self.total, "newest": self.newest}
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(Struct, frozen=True):
     """What a person has reviewed: everything up to a row of the ledger, and single groups after it."""
 
     ledger_id: int = 0
@@ -108,8 +106,7 @@ def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
     return Changes(tuple(found[:limit]), len(found), rows[-1].id if rows else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(Struct, frozen=True):
     """What a person has reviewed and keeps."""
 
     ledger_id: int
@@ -162,8 +159,7 @@ def _key(caller: Caller) -> str:
     return f"changes_seen:{caller.user}"
 
 
-@dataclass(frozen=True, slots=True)
-class PageStep:
+class PageStep(Struct, frozen=True):
     """A page after one edit of its ledger, beside the page as it is now."""
 
     target: Target
@@ -227,8 +223,7 @@ def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refus
     return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(Struct, frozen=True):
     """What needs the person's attention."""
 
     pending: tuple[Pending, ...]
@@ -295,8 +290,7 @@ def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Pulse:
+class Pulse(Struct, frozen=True):
     """Numbers that change when something new is stored; two equal pulses mean that nothing happened."""
 
     ledger_id: int

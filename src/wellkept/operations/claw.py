@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, StorageError
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 SUFFIX = ".pre-migration"
 
 
-@dataclass(frozen=True, slots=True)
-class Renaming:
+class Renaming(Struct, frozen=True):
     """A folder of OpenClaw and the name that it gets."""
 
     old: Path
@@ -38,8 +38,7 @@ class Renaming:
         return f"mv {quote(str(self.new))} {quote(str(self.old))}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cleanup:
+class Cleanup(Struct, frozen=True):
     """What a cleanup does, or with `is_preview` would do."""
 
     renamings: tuple[Renaming, ...]

@@ -9,8 +9,10 @@ interrupted is in the session only and is read from there.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.ids import MessageId, SessionId, new_session_id
@@ -35,8 +37,7 @@ _TELLING_ALIKE = 4
 _MOST_KEYS = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ClientMessage:
+class ClientMessage(Struct, frozen=True):
     """One message of a client's history, and the corresponding stored message."""
 
     hash: bytes
@@ -47,8 +48,7 @@ def _keep_all(messages: Sequence[Message]) -> list[Message | None]:
     return list(messages)
 
 
-@dataclass(frozen=True, slots=True)
-class Keeping:
+class Keeping(Struct, frozen=True):
     """How the conversation of a client is stored."""
 
     source: str = "api"
@@ -63,8 +63,7 @@ class Keeping:
     of rewinding later messages, and a history without its beginning is recognised by its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A conversation that is ready for the next turn."""
 
     session_id: SessionId | None
@@ -128,8 +127,7 @@ def prepare_conversation(
     return Prepared(session_id, known, has_changed, match.key)
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """A stored conversation that a history continues."""
 
     key: str

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.config.home import DEFAULT_PROFILE
@@ -25,8 +27,7 @@ if TYPE_CHECKING:
     from wellkept.operations.import_sources import FoundSource
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectOptions:
+class ConnectOptions(Struct, frozen=True):
     """How clients are connected; None follows the settings."""
 
     project: Path | None = None
@@ -35,8 +36,7 @@ class ConnectOptions:
     capture: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ClientPlan:
+class ClientPlan(Struct, frozen=True):
     """What connecting or disconnecting one client changes."""
 
     connection: Connection
@@ -59,8 +59,7 @@ class ClientPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectPlan:
+class ConnectPlan(Struct, frozen=True):
     """What connecting or disconnecting clients changes."""
 
     clients: tuple[ClientPlan, ...]

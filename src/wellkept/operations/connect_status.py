@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.regular_files import load_text
@@ -25,8 +27,7 @@ _MANY_BYTES = 5_000_000
 """More than an event stores within its deadline; less is not reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientStatus:
+class ClientStatus(Struct, frozen=True):
     """The state of one client."""
 
     client: str
@@ -60,8 +61,7 @@ class ClientStatus:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectStatus:
+class ConnectStatus(Struct, frozen=True):
     """The state of all clients."""
 
     clients: tuple[ClientStatus, ...]

@@ -6,9 +6,10 @@ A key names a conversation outside of kept: a chat on a messaging platform, or t
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 _MOST_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Chat:
+class Chat(Struct, frozen=True):
     """Where a message on a platform was said."""
 
     platform: str
@@ -60,8 +60,7 @@ def _join(*parts: str) -> str:
     return f"{key[:_MOST_CHARACTERS]}:{digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class Continued:
+class Continued(Struct, frozen=True):
     """The session of a key."""
 
     session_id: SessionId

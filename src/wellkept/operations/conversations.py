@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.messages import Link, Origin
-from wellkept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,8 +168,7 @@ NO_MODEL = Refused(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class EngineList:
+class EngineList(Struct, frozen=True):
     """The context engines that can be used, and the configured one."""
 
     engines: tuple[tuple[str, str, str], ...]
@@ -191,8 +192,7 @@ def list_engines(caller: Caller) -> EngineList:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class WindowStatus:
+class WindowStatus(Struct, frozen=True):
     """The limits of the window and, for a session, how full it is."""
 
     figures: dict[str, JSON]
@@ -217,8 +217,7 @@ def report_window(caller: Caller, name: str | None = None) -> WindowStatus | Ref
     return WindowStatus(figures)
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionPreview:
+class CompactionPreview(Struct, frozen=True):
     """What a compaction of a session would cover; `preview` is None when there is nothing to cover."""
 
     session_id: SessionId
@@ -248,8 +247,7 @@ def preview_session(caller: Caller, name: str) -> CompactionPreview | Refused:
     return CompactionPreview(session_id, len(rows), engine.preview(rows))
 
 
-@dataclass(frozen=True, slots=True)
-class CompressedSession:
+class CompressedSession(Struct, frozen=True):
     """How a compaction went; `why` says why nothing was changed, None when something was."""
 
     session_id: SessionId

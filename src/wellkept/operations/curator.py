@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from wellkept.skills.changes import Changed
 
 
-@dataclass(frozen=True, slots=True)
-class CuratorStatus:
+class CuratorStatus(Struct, frozen=True):
     """When the curator ran, what it would do now, and what it leaves alone."""
 
     state: State
@@ -85,8 +85,7 @@ def read_plan(caller: Caller, plan_id: str) -> Plan | Refused:
     return read(caller.space.skill_tools.editor, plan_id)
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(Struct, frozen=True):
     """The changes that carrying out a plan made."""
 
     changes: tuple[Changed, ...]

@@ -6,9 +6,10 @@ import random
 import re
 import sys
 import tomllib
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId
@@ -45,8 +46,7 @@ description: Release the harbor service: notes, flag, migration, checks after th
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Filled:
+class Filled(Struct, frozen=True):
     """How much sample data was written."""
 
     sessions: int

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -29,8 +30,7 @@ _LEAST_COMMON = 3
 """Entries with fewer common words are alike by chance."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One entry of a page; times are None if the entry is not in the ledger."""
 
     target: Target
@@ -59,8 +59,7 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPage:
+class EntryPage(Struct, frozen=True):
     """A page with its entries, or why it cannot be read."""
 
     target: Target
@@ -86,8 +85,7 @@ class EntryPage:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class EntryPages:
+class EntryPages(Struct, frozen=True):
     """All pages, entry by entry."""
 
     pages: tuple[EntryPage, ...]
@@ -157,8 +155,7 @@ def _shows(receipt: Receipt, target: Target) -> bool:
     return any(isinstance(one, ShownPage) and one.page == target.value for one in receipt.content.shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One edit in the history of an entry."""
 
     record: EditRecord
@@ -169,8 +166,7 @@ class Version:
         return self.record.as_json(is_undone=self.is_undone)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryHistory:
+class EntryHistory(Struct, frozen=True):
     """Every version of an entry, the newest first, and what it says now."""
 
     target: Target
@@ -211,8 +207,7 @@ def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
     return EntryHistory(target, text, tuple(versions), current)
 
 
-@dataclass(frozen=True, slots=True)
-class EntryCheck:
+class EntryCheck(Struct, frozen=True):
     """The result of checking a text before it is added: whether it fits, the scanner's verdict, similar entries."""
 
     target: Target
@@ -278,8 +273,7 @@ def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outc
     return replace_exactly(caller.space.memory, target, before, text or None, author)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """An entry that was moved to another page; undoing the group moves it back."""
 
     source: Target
@@ -308,8 +302,7 @@ def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Mov
     return removed if isinstance(removed, Refused) else Moved(source, target, author.group_id)
 
 
-@dataclass(frozen=True, slots=True)
-class ArchivedEntries:
+class ArchivedEntries(Struct, frozen=True):
     """Entries that were moved to the archive; undoing the group restores all of them."""
 
     count: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
@@ -40,8 +41,7 @@ _STEP = 20
 """Questions between two reports of progress."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How the search answered one question."""
 
     rank: int
@@ -50,8 +50,7 @@ class Outcome:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True):
     """What the search achieved with one set of settings: the outcome of each case by its key."""
 
     outcomes: Mapping[str, Outcome]
@@ -92,8 +91,7 @@ def _quantile(times: Sequence[float], share: float) -> float:
     return round(times[min(len(times) - 1, int(share * len(times)))], 2) if times else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class LastRun:
+class LastRun(Struct, frozen=True):
     """The figures of the run before this one."""
 
     when: float
@@ -117,8 +115,7 @@ class LastRun:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluation:
+class Evaluation(Struct, frozen=True):
     """The result of one run."""
 
     when: float

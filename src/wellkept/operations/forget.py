@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Busy, KeptError, Reason, Refused, StorageError
@@ -36,8 +38,7 @@ _NOTHING = Refused(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetProposal:
+class ForgetProposal(Struct, frozen=True):
     """What would be removed, and the copies that would stay."""
 
     plan: FullForgetPlan
@@ -48,8 +49,7 @@ class ForgetProposal:
         return {**self.plan.as_json(), "copies_not_touched": list(self.copies_not_touched), "dry_run": True}
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetOutcome:
+class ForgetOutcome(Struct, frozen=True):
     """What was removed, and everything that was not changed or could not be verified."""
 
     report: FullForgetReport

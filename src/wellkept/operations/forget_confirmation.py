@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused
@@ -26,8 +27,7 @@ _SECRET = random_hex(32).encode()
 _MOST_LISTED = 20
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedForget:
+class PlannedForget(Struct, frozen=True):
     """What would be removed, and the token that confirms exactly this."""
 
     proposal: ForgetProposal

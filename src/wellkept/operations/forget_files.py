@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.app.places import OnForget, Place, find_place
@@ -36,8 +38,7 @@ _REMEDIES = {
 _EDIT = "edit or remove it yourself"
 
 
-@dataclass(frozen=True, slots=True)
-class HeldFile:
+class HeldFile(Struct, frozen=True):
     """A file that holds a text to forget."""
 
     path: Path

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.core.errors import KeptError
 from wellkept.providers.base import ForgetRequest
@@ -20,8 +21,7 @@ _LOCAL = {"holographic": "holographic.db", "mem0": "mem0"}
 """Providers that keep their data in the home, with its file or folder: they are called even if unused."""
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(Struct):
     """The providers that could be loaded, and why others could not."""
 
     manager: ProviderManager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -35,8 +36,7 @@ _LEAST_UNSPACED = 2
 _DAY = 86_400.0
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetRequest:
+class ForgetRequest(Struct, frozen=True):
     """What an agent asks to forget, and how much that was when it asked."""
 
     id: str
@@ -69,8 +69,7 @@ class ForgetRequest:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RequestedForget:
+class RequestedForget(Struct, frozen=True):
     """The answer to an agent: a person decides."""
 
     request: ForgetRequest

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import covers
+from wellkept.core.values import hide
 from wellkept.memory.edits import PERSON, Author, Change, Target, steps_between
 from wellkept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from wellkept.operations.forget_providers import find_at_providers, forget_at_providers
@@ -45,8 +48,7 @@ _TELLING_BYTES = 8
 """Shorter texts occur in a database by chance, among numbers and ids."""
 
 
-@dataclass(frozen=True, slots=True)
-class FullForgetPlan:
+class FullForgetPlan(Struct, frozen=True):
     """What would be removed in every tier; shown to the person before anything is removed."""
 
     sessions: ForgetPlan
@@ -60,7 +62,7 @@ class FullForgetPlan:
     """Other files that hold the text."""
     providers: tuple[ForgetAnswer, ...] = ()
     """What the external memories report that they contain."""
-    passages: tuple[str, ...] = field(default=(), repr=False)
+    passages: tuple[str, ...] = ()
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
     other_rows: int = 0
     """Rows of other tables that hold the words: notes, receipts, ids of clients."""
@@ -70,6 +72,8 @@ class FullForgetPlan:
     project: str | None = None
     origin: str | None = None
     """The source from which everything is forgotten."""
+
+    __repr__ = hide("passages")
 
     @property
     def is_empty(self) -> bool:
@@ -111,8 +115,7 @@ class FullForgetPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FullForgetReport:
+class FullForgetReport(Struct, frozen=True):
     """What was removed in every tier, and what a search of the home and the providers found afterwards."""
 
     sessions: ForgetReport

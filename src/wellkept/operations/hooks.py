@@ -7,9 +7,10 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from wellkept.core.errors import KeptError, Refused
 from wellkept.core.regular_files import open_regular
-from wellkept.core.values import dataclass
 from wellkept.importers.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
 from wellkept.importers.connect.health import load_health, save_health
 from wellkept.importers.connect.record import Record, load_record
@@ -39,16 +40,14 @@ _RECENT_SECONDS = 2 * 86_400.0
 """Transcripts that have not changed for longer are complete, or older than the connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True):
     """The answer to the client, and its receipt."""
 
     output: dict[str, Any]
     receipt: NewReceipt
 
 
-@dataclass(frozen=True, slots=True)
-class _Mode:
+class _Mode(Struct, frozen=True):
     """Which recall and capture apply to a client."""
 
     recall: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
+
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Refused, StorageError
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from wellkept.importers.assets import Asset
 
 
-@dataclass(slots=True)
-class AssetTally:
+class AssetTally(Struct):
     """How each asset of a source was handled."""
 
     entries: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("added", "archived", "held", "blocked"), 0))
@@ -59,8 +59,7 @@ class AssetTally:
         counts[outcome] += 1
 
 
-@dataclass(frozen=True, slots=True)
-class AssetImport:
+class AssetImport(Struct, frozen=True):
     """One run over the assets of a source; a preview decides everything and changes nothing."""
 
     caller: Caller

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
@@ -27,8 +28,7 @@ _OURS = frozenset((Fate.ADDED, Fate.REPLACED))
 """Fates of entries that an earlier import put on the page and a later one may change."""
 
 
-@dataclass(slots=True)
-class _File:
+class _File(Struct):
     """A memory file: the changes of its entries compared with the last import."""
 
     source: MemoryFile
@@ -39,8 +39,7 @@ class _File:
     conflicts: int = 0
 
 
-@dataclass(slots=True)
-class _Page:
+class _Page(Struct):
     """One page and the files that are merged into it."""
 
     store: MemoryStore

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from wellkept.core.clock import iso
 from wellkept.core.text import dumps
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 _LISTED = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(Struct, frozen=True):
     """What an import did, or with `is_preview` would do."""
 
     source: str

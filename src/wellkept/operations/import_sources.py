@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
 
@@ -20,8 +21,7 @@ ALL = "all"
 SKILL_CONFLICTS = ("skip", "overwrite", "rename")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportChoices:
+class ImportChoices(Struct, frozen=True, kw_only=True):
     """The choices for an import."""
 
     overwrite: bool = False
@@ -32,8 +32,7 @@ class ImportChoices:
     """Whether the home is backed up before anything is stored."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSource:
+class FoundSource(Struct, frozen=True):
     """What one program has on this machine."""
 
     source: str
@@ -72,8 +71,7 @@ class FoundSource:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FoundSources:
+class FoundSources(Struct, frozen=True):
     """What was found of all programs that can be imported."""
 
     sources: tuple[FoundSource, ...]

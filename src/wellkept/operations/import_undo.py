@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -27,8 +28,7 @@ _STEP = 1_000
 """How many messages one transaction removes, so that others can write in between."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportList:
+class ImportList(Struct, frozen=True):
     """The imports of one user, the newest first."""
 
     runs: tuple[ImportRun, ...]
@@ -44,8 +44,7 @@ def list_imports(caller: Caller) -> ImportList:
         return ImportList(tuple(Journal(caller.user).runs(unit)))
 
 
-@dataclass(slots=True)
-class UndoneImport:
+class UndoneImport(Struct):
     """What undoing an import removed, or with `is_preview` would remove."""
 
     import_id: str

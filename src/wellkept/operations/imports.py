@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Refused, StorageError
@@ -33,8 +35,7 @@ _DERIVED = ("codex", ".sqlite")
 _BROKEN = frozenset(("broken line", "cannot be read"))
 
 
-@dataclass(slots=True)
-class _Course:
+class _Course(Struct):
     """One run over the transcripts of a source."""
 
     task: str

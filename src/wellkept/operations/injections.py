@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Busy
@@ -49,8 +50,7 @@ _INSERT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ProxiedConversation:
+class ProxiedConversation(Struct, frozen=True):
     """A conversation as a client sends it."""
 
     key: str
@@ -62,8 +62,7 @@ class ProxiedConversation:
     """The id of the answer that a request continues, where the endpoint stores the conversation itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Additions:
+class Additions(Struct, frozen=True):
     """What is added to a request."""
 
     session_id: SessionId
@@ -75,15 +74,13 @@ class Additions:
     """How many passages were found for the newest message."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     session_id: SessionId
     text: str
     created: float
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What is added to a request, and what of that must be stored."""
 
     session_id: SessionId

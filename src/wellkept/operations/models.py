@@ -6,8 +6,9 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NewType
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import ModelRefused, NotAllowed, StorageError, UsageError
@@ -28,8 +29,7 @@ NO_SESSION = SessionId("(no session)")
 """The name under which usage lists calls that belong to no session."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelList:
+class ModelList(Struct, frozen=True):
     """All available models, and the one in use."""
 
     choice: Choice
@@ -93,8 +93,7 @@ def choose_offered(caller: Caller, name: str) -> OfferedModel:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChosen:
+class ModelChosen(Struct, frozen=True):
     """The model that the settings name now."""
 
     model: str
@@ -144,8 +143,7 @@ def count_call(caller: Caller, response: ChatResponse, *, task: str) -> None:
         log.warning("a model call could not be counted", exc_info=True)  # the answer is returned anyway
 
 
-@dataclass(frozen=True, slots=True)
-class ModelTest:
+class ModelTest(Struct, frozen=True):
     """The answer of a model to one tiny message."""
 
     response: ChatResponse

@@ -8,8 +8,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.caller import Scope
-from wellkept.core.values import dataclass
 from wellkept.memory.edits import PERSON, Author, Target
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ OF_PERSON = PERSON | {"undo", "outside"}
 """The origins of edits that an agent cannot undo by a command or a request."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageViews:
+class PageViews(Struct, frozen=True):
     """Pages as they are stored now, and how many writes wait for approval."""
 
     views: tuple[PageView, ...]
@@ -61,8 +61,7 @@ def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: b
     return PageViews(views, masked, len(caller.space.approvals.waiting()) if has_pending else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The blocks that a session would freeze into its prompt, by page; None where there is no block."""
 
     blocks: Mapping[Target, str | None]
@@ -132,8 +131,7 @@ def read_log(
     return read(caller.space.memory, target=target, since=since, group_id=group_id)
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedLog:
+class MaskedLog(Struct, frozen=True):
     """Edits as a model may see them: a text with a threat is replaced by a marker."""
 
     rows: tuple[Mapping[str, JSON], ...]
@@ -249,8 +247,7 @@ def decide_pending(caller: Caller, pending_id: str, *, approves: bool) -> str:
     return f"Rejected: {result.pending.summary}" if isinstance(result, Rejected) else result.message
 
 
-@dataclass(frozen=True, slots=True)
-class Confirmed:
+class Confirmed(Struct, frozen=True):
     """Entries that a person has confirmed."""
 
     entries: tuple[tuple[Target, str], ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -28,8 +29,7 @@ _MOST_WAITING = 100
 _MOST_NAME = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Person:
+class Person(Struct, frozen=True):
     """A person on a platform, and the user whose memory they use."""
 
     platform: str
@@ -49,8 +49,7 @@ class Person:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Stranger:
+class Stranger(Struct, frozen=True):
     """A person on a platform who is not paired yet."""
 
     platform: str
@@ -70,8 +69,7 @@ class Stranger:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Pairings:
+class Pairings(Struct, frozen=True):
     """Paired people, and strangers with a code."""
 
     people: tuple[Person, ...]

@@ -7,13 +7,16 @@ unfinished rows are processed again.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.text import dumps
+from wellkept.core.values import asdict
 from wellkept.operations.conversation_keys import Chat
 
 if TYPE_CHECKING:
@@ -44,8 +47,7 @@ class State(StrEnum):
     """The platform did not accept the answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(Struct, frozen=True):
     """A file of a message. It stays on the platform, and is read when the turn of the message begins."""
 
     id: str
@@ -58,8 +60,7 @@ class File:
     """The number of the message that it came with; an album has several."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformMessage:
+class PlatformMessage(Struct, frozen=True):
     """A message of a person on a platform."""
 
     delivery: str
@@ -79,8 +80,7 @@ class PlatformMessage:
     """The name of the chat, as the platform shows it; empty for a private chat."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A stored message with its state and, once there is one, its answer."""
 
     message: PlatformMessage

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotFound, Reason, Refused
@@ -41,8 +42,7 @@ _ABILITIES = {
 """What a plugin may do, by the methods that its source defines."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plugin:
+class Plugin(Struct, frozen=True):
     """One plugin, found without an import."""
 
     name: str
@@ -74,8 +74,7 @@ class Plugin:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PluginList:
+class PluginList(Struct, frozen=True):
     """All plugins."""
 
     plugins: tuple[Plugin, ...]
@@ -85,8 +84,7 @@ class PluginList:
         return [each.as_json() for each in self.plugins]
 
 
-@dataclass(frozen=True, slots=True)
-class PluginView:
+class PluginView(Struct, frozen=True):
     """One plugin with what it may do and what it needs."""
 
     plugin: Plugin
@@ -110,8 +108,7 @@ class PluginView:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSwitch:
+class PluginSwitch(Struct, frozen=True):
     """A plugin was disabled or enabled."""
 
     name: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -27,8 +29,7 @@ _SESSION = "preview"
 """The session of the synthetic event; no stored session has this name, so nothing counts as already given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """One thing that the agent would be given."""
 
     text: str
@@ -42,8 +43,7 @@ class Given:
         return tokens(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """What a client would be given at the start of a session and with a prompt."""
 
     client: str
@@ -78,8 +78,7 @@ class Preview:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
+class Choices(Struct, frozen=True):
     """Settings to try out; None leaves one as it is."""
 
     recall: str | None = None

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.root import explain_no_person_at
 from wellkept.config.home import (
     DEFAULT_PROFILE,
@@ -18,7 +20,7 @@ from wellkept.config.home import (
     settle_active_profile,
 )
 from wellkept.core.errors import NotFound, StorageError, UsageError
-from wellkept.core.values import asdict, dataclass
+from wellkept.core.values import asdict
 from wellkept.storage.files import (
     SCRATCH_FOLDER,
     explain_errors,
@@ -44,8 +46,7 @@ _PASSWORD = re.compile(r"(://[^/?#\s:@]*:).*@")
 """Up to the last @, because a password may contain one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Struct, frozen=True):
     """A profile and its state."""
 
     name: str
@@ -175,8 +176,7 @@ def _copy(source: Path, target: Path) -> Path:
     return target
 
 
-@dataclass(frozen=True, slots=True)
-class SettingsView:
+class SettingsView(Struct, frozen=True):
     """The requested settings by name: value and origin."""
 
     rows: Mapping[str, tuple[JSON, str]]

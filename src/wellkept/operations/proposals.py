@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
@@ -48,8 +49,7 @@ _MOMENTARY: Final = re.compile(
 """Approval of something just shown, which means nothing later."""
 
 
-@dataclass(frozen=True, slots=True)
-class StandingFact:
+class StandingFact(Struct, frozen=True):
     """A statement of the person that makes sense without its conversation."""
 
     statement: Statement
@@ -80,8 +80,7 @@ class StandingFact:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Proposed:
+class Proposed(Struct, frozen=True):
     """What was found in past conversations."""
 
     facts: tuple[StandingFact, ...]
@@ -154,7 +153,8 @@ def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
 
 def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]:
     """Return each fact once, in its newest wording, without facts that are known, pending, rejected or corrected."""
-    from wellkept.core.values import replace
+    from msgspec.structs import replace
+
     from wellkept.sessions.search.corrections import Statement as Said
     from wellkept.sessions.search.corrections import find_superseded
 
@@ -177,7 +177,8 @@ def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]
 
 def _bring_up_to_date(fact: StandingFact, changes: Sequence[StandingFact]) -> StandingFact:
     """Return the newest message that says that the fact changed, or the fact itself."""
-    from wellkept.core.values import replace
+    from msgspec.structs import replace
+
     from wellkept.sessions.search.corrections import Statement as Said
     from wellkept.sessions.search.corrections import corrects
 
@@ -214,7 +215,8 @@ def _list_known(caller: Caller) -> set[frozenset[str]]:
 
 def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact | None:
     """Stage a fact for approval; None if no page can take it."""
-    from wellkept.core.values import replace
+    from msgspec.structs import replace
+
     from wellkept.memory.edits import Author
 
     target, edit = _make_edit(caller, fact)

@@ -6,10 +6,12 @@ import json
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import Reason, Refused, UsageError
-from wellkept.core.values import asdict, dataclass
+from wellkept.core.values import asdict
 from wellkept.memory.edits import Target
 
 if TYPE_CHECKING:
@@ -44,8 +46,7 @@ def open_provider(caller: Caller, name: str) -> MemoryProvider:
     return load(name, source.plugins, source.environ, source.policy)
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCheck:
+class PluginCheck(Struct, frozen=True):
     """Whether a provider loads, and what it lacks."""
 
     provider: MemoryProvider | None
@@ -170,8 +171,7 @@ def switch_off(caller: Caller) -> bool:
     return unset_value(caller.app.home, "memory.provider", why_no_person="")  # the built-in pages protect more
 
 
-@dataclass(frozen=True, slots=True)
-class ProvidersStatus:
+class ProvidersStatus(Struct, frozen=True):
     """The state of the built-in pages and of the providers in use."""
 
     pages: Mapping[Target, tuple[bool, int]]
@@ -264,8 +264,7 @@ def iso_or_none(seconds: float | None) -> str | None:
     return None if seconds is None else iso(from_epoch(seconds))
 
 
-@dataclass(frozen=True, slots=True)
-class OutboxView:
+class OutboxView(Struct, frozen=True):
     """The queued writes of a user, by lane."""
 
     lanes: tuple[Lane, ...]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from wellkept.app.caller import Scope
 from wellkept.core.messages import Message, Role, Usage
-from wellkept.core.values import dataclass, field
 from wellkept.operations.client_histories import (
     Keeping,
     append_messages,
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from wellkept.operations.injections import Additions, ProxiedConversation
 
 
-@dataclass(frozen=True, slots=True)
-class ProxiedAnswer:
+class ProxiedAnswer(Struct, frozen=True):
     """What the endpoint answered."""
 
     messages: tuple[Message, ...] = ()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.core.errors import UsageError
 from wellkept.core.ids import MessageId, SessionId
@@ -29,8 +30,7 @@ _LOOKED_AT = 200
 """How many of the newest sessions are read to find their projects."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredCount:
+class StoredCount(Struct, frozen=True):
     """How many sessions and messages of the caller are stored."""
 
     sessions: int
@@ -48,8 +48,7 @@ def count_stored(caller: Caller) -> StoredCount:
     return StoredCount(*caller.space.sessions.totals())
 
 
-@dataclass(frozen=True, slots=True)
-class SessionPage:
+class SessionPage(Struct, frozen=True):
     """One page of the list of sessions, newest first, with a title for each."""
 
     sessions: tuple[Session, ...]
@@ -117,8 +116,7 @@ def list_sources(caller: Caller) -> list[str]:
     return list(dict.fromkeys(one.source for one in caller.space.sessions.recent(limit=_LOOKED_AT)))
 
 
-@dataclass(frozen=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True):
     """How many sessions and messages were last active on each local day, by source."""
 
     since: float
@@ -151,8 +149,7 @@ def count_activity(caller: Caller, *, days: int = 182) -> Activity:
     return Activity(since, found)
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingPage:
+class ReadingPage(Struct, frozen=True):
     """One page of the messages of a session."""
 
     session: Session
@@ -227,8 +224,7 @@ def read_message(caller: Caller, message_id: int) -> StoredMessage:
     return found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Station:
+class Station(Struct, frozen=True):
     """A session on the map of a conversation."""
 
     session: Session
@@ -240,8 +236,7 @@ class Station:
     link: Link | None
 
 
-@dataclass(frozen=True, slots=True)
-class LineageMap:
+class LineageMap(Struct, frozen=True):
     """The sessions of a conversation: compactions in one line, branches and delegates beside it."""
 
     current: SessionId

@@ -6,6 +6,8 @@ import re
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from wellkept.core.text import (
     UNSPACED,
     expression,
@@ -17,7 +19,6 @@ from wellkept.core.text import (
     split_words,
     stop_words,
 )
-from wellkept.core.values import dataclass, field
 from wellkept.security.fence import build_memory_context_block, unwrap
 from wellkept.sessions.recall import tokens
 
@@ -45,8 +46,7 @@ _SYNTAX = expression(r'["*]|\b(?:AND|OR|NOT)\b')
 _PRIVATE = expression(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class StartBlock:
+class StartBlock(Struct, frozen=True):
     """The block of a session: fenced, at most 8,000 characters, the same for the same memory."""
 
     text: str
@@ -154,8 +154,7 @@ def _cut_page(page: str, room: int) -> str:
     return page[: max(0, room)]
 
 
-@dataclass(frozen=True, slots=True)
-class PromptRecall:
+class PromptRecall(Struct, frozen=True):
     """Passages of past conversations that are relevant to a prompt, fenced."""
 
     text: str
@@ -170,8 +169,7 @@ class PromptRecall:
         return tokens(self.text)
 
 
-@dataclass(frozen=True, slots=True)
-class Recipient:
+class Recipient(Struct, frozen=True):
     """The session that receives passages, and what it must not receive."""
 
     session: SessionId | None = None

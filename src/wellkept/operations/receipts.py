@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
@@ -54,8 +55,7 @@ def record_receipt(  # noqa: PLR0913 - one keyword per field of a receipt
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiptList:
+class ReceiptList(Struct, frozen=True):
     """The newest receipts."""
 
     receipts: tuple[Receipt, ...]
@@ -85,8 +85,7 @@ def list_receipts(
     return ReceiptList(tuple(found))
 
 
-@dataclass(frozen=True, slots=True)
-class ShownReceipt:
+class ShownReceipt(Struct, frozen=True):
     """One receipt, with the beginning of each message that still exists."""
 
     receipt: Receipt
@@ -120,8 +119,7 @@ def show_receipt(caller: Caller, receipt: int) -> ShownReceipt:
     return ShownReceipt(found, excerpts, {one.id: one.source for one in messages if one.source is not None})
 
 
-@dataclass(frozen=True, slots=True)
-class Marked:
+class Marked(Struct, frozen=True):
     """The marks of a receipt after a change."""
 
     receipt: Receipt
@@ -153,8 +151,7 @@ def mark_receipt(caller: Caller, receipt: int, mark: Mark, *, message_id: int | 
     return Marked(_find(caller, receipt))
 
 
-@dataclass(frozen=True, slots=True)
-class Unmarked:
+class Unmarked(Struct, frozen=True):
     """How many marks were removed."""
 
     receipt_id: ReceiptId
@@ -175,8 +172,7 @@ def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) ->
     return Unmarked(number, count)
 
 
-@dataclass(frozen=True, slots=True)
-class OftenShown:
+class OftenShown(Struct, frozen=True):
     """A message that models were given often, and that nobody marked as useful."""
 
     message_id: MessageId

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Busy, KeptError, Reason, Refused, StorageError, UsageError
@@ -44,8 +46,7 @@ _PLAN = "restore.json"
 _DATABASES = ("state.db", "kept.db")
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreOptions:
+class RestoreOptions(Struct, frozen=True):
     """What a restore does in addition to merging."""
 
     settings: bool = False
@@ -54,8 +55,7 @@ class RestoreOptions:
     """Also restore skills and files that do not exist here, although something was forgotten after the backup."""
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
+class RestoreReport(Struct, frozen=True):
     """What a restore did, or with `is_preview` would do."""
 
     file: Path
@@ -111,8 +111,7 @@ class RestoreReport:
         }
 
 
-@dataclass(slots=True)
-class Restore:
+class Restore(Struct):
     """An unpacked backup, and what restoring it would do."""
 
     folder: Path

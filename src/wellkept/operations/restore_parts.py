@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from wellkept.app.places import Nature, find_place
 from wellkept.core.errors import Refused, Unreadable
@@ -34,8 +35,7 @@ _MERGED = ("memories/", "skills/", "state.db", "kept.db")
 """Files that are merged separately."""
 
 
-@dataclass(slots=True)
-class PartResult:
+class PartResult(Struct):
     """What a restore did with one part, or would do."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -48,8 +48,7 @@ class PartResult:
         return {name: count for name, count in sorted(self.counts.items()) if count}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The unpacked files of a backup that belong to one user, beside the folder of that user here."""
 
     user: UserId
@@ -193,8 +192,7 @@ def _compare_sessions(
             yield name, branch
 
 
-@dataclass(frozen=True, slots=True)
-class _Branch:
+class _Branch(Struct, frozen=True):
     """The session for messages that only the backup has."""
 
     origin: str

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.app.caller import Scope
 from wellkept.config.settings import nearest as nearest_word
 from wellkept.core.errors import NotFound, UsageError
@@ -12,7 +15,6 @@ from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Role
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import one_line
-from wellkept.core.values import dataclass, replace
 from wellkept.operations.sessions import message_json
 from wellkept.sessions.recall import when
 
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
 _FIRST_WORDS = 120
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(Struct, frozen=True):
     """Where to look, and how much to return; moments are epoch seconds."""
 
     limit: int = 10
@@ -50,8 +51,7 @@ class Filters:
     """Search these profiles, read-only, instead of the open home."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileHits:
+class ProfileHits(Struct, frozen=True):
     """The hits in one profile."""
 
     profile: str
@@ -60,8 +60,7 @@ class ProfileHits:
     passages: tuple[tuple[FoundMessage, StoredMessage], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchAnswer:
+class SearchAnswer(Struct, frozen=True):
     """The conversations and messages that answer a question, by profile."""
 
     query: str

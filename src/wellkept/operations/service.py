@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
@@ -52,8 +53,7 @@ _SYSTEM_HARDENING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """A systemd unit, its path, and the commands that start it."""
 
     path: Path

@@ -5,12 +5,13 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import UsageError
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.text import dumps
-from wellkept.core.values import dataclass
 from wellkept.sessions.recall import when
 
 if TYPE_CHECKING:
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from wellkept.sessions.reports import ImportReport
 
 
-@dataclass(frozen=True, slots=True)
-class SessionList:
+class SessionList(Struct, frozen=True):
     """Sessions in the order to show them; untitled ones with their first words."""
 
     sessions: tuple[Session, ...]
@@ -36,8 +36,7 @@ class SessionList:
         return [session_json(session) for session in self.sessions]
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """Which sessions to list; moments are epoch seconds."""
 
     limit: int = 20
@@ -73,8 +72,7 @@ def list_trash(caller: Caller, *, limit: int = 20) -> SessionList:
     return SessionList(tuple(caller.space.sessions.upkeep.trash()[:limit]), {})
 
 
-@dataclass(frozen=True, slots=True)
-class Transcript:
+class Transcript(Struct, frozen=True):
     """A session with its messages."""
 
     session: Session
@@ -101,8 +99,7 @@ def show_session(caller: Caller, name: str, *, first: int | None = None, last: i
     return Transcript(session, tuple(messages))
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCalls:
+class ProviderCalls(Struct, frozen=True):
     """The calls to external memories in a session, without any text."""
 
     session_id: SessionId
@@ -131,8 +128,7 @@ def list_provider_calls(caller: Caller, name: str) -> ProviderCalls:
     return ProviderCalls(session_id, tuple(caller.space.audit.of_session(session_id)))
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """The messages around one message of a session."""
 
     anchor: MessageId
@@ -155,8 +151,7 @@ def scroll(caller: Caller, message_id: int, *, window: int = 5) -> Window:
     return Window(anchor, tuple(caller.space.sessions.window(anchor, before=window, after=window)))
 
 
-@dataclass(frozen=True, slots=True)
-class Renamed:
+class Renamed(Struct, frozen=True):
     """The title that a session got."""
 
     session_id: SessionId
@@ -175,8 +170,7 @@ def rename_session(caller: Caller, name: str, title: str) -> Renamed:
     return Renamed(session_id, store.rename(session_id, title))
 
 
-@dataclass(frozen=True, slots=True)
-class Archived:
+class Archived(Struct, frozen=True):
     """The sessions of a conversation that were hidden from lists, or shown again."""
 
     sessions: tuple[SessionId, ...]
@@ -194,8 +188,7 @@ def archive_session(caller: Caller, name: str, *, archived: bool = True) -> Arch
     return Archived(tuple(store.upkeep.archive(store.resolve(name), archived=archived)), archived)
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Struct, frozen=True):
     """The sessions that were moved to the trash."""
 
     sessions: tuple[SessionId, ...]
@@ -218,8 +211,7 @@ def delete_sessions(caller: Caller, names: Sequence[str]) -> Deleted:
     return Deleted(tuple(gone), caller.app.settings.sessions.trash_days)
 
 
-@dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Struct, frozen=True):
     """The sessions that were restored from the trash."""
 
     sessions: tuple[SessionId, ...]
@@ -246,8 +238,7 @@ def _find_in_trash(trashed: Sequence[Session], name: str) -> SessionId:
     return found[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True):
     """The result of an import, and how many messages have no vectors yet."""
 
     report: ImportReport

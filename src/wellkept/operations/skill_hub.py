@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Refused
+from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from wellkept.skills.hub.hub import AuditResult, Hub, Offer, Prepared
 
 
-@dataclass(frozen=True, slots=True)
-class Offers:
+class Offers(Struct, frozen=True):
     """The skills at some sources, and the sources that did not answer."""
 
     sources: tuple[str, ...]
@@ -80,8 +81,7 @@ def remove(caller: Caller, name: str) -> Changed | Refused:
     return _writable(caller).remove(name)
 
 
-@dataclass(frozen=True, slots=True)
-class HubAudit:
+class HubAudit(Struct, frozen=True):
     """Every installed skill, compared with its entry in the lock file."""
 
     results: tuple[AuditResult, ...]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.regular_files import load_text
-from wellkept.core.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +29,7 @@ _DRAFT_DESCRIPTION = "What it does. Use when …"
 _SHOW_NAMES = "`kept skills list` shows the names"
 
 
-@dataclass(frozen=True, slots=True)
-class ListedSkill:
+class ListedSkill(Struct, frozen=True):
     """A skill with its usage."""
 
     skill: Skill
@@ -50,8 +50,7 @@ class ListedSkill:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class SkillList:
+class SkillList(Struct, frozen=True):
     """Skills in the order to show them, and how many changes wait for approval."""
 
     skills: tuple[ListedSkill, ...]
@@ -197,8 +196,7 @@ def _version_json(version: Version) -> dict[str, JSON]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class SkillLog:
+class SkillLog(Struct, frozen=True):
     """The changes of one skill, newest first."""
 
     versions: tuple[Version, ...]
@@ -223,8 +221,7 @@ def _read_versions(caller: Caller, name: str) -> list[Version] | Refused:
     return versions or Refused(Reason.NO_MATCH, f"no change of {name!r} is recorded", _SHOW_NAMES)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillDiff:
+class SkillDiff(Struct, frozen=True):
     """One change of a skill as a unified diff."""
 
     version: Version
@@ -253,8 +250,7 @@ def undo_change(caller: Caller, name: str, number: int | None = None) -> Changed
     return undo(_writable(caller), name, _author(caller), number=number)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillStats:
+class SkillStats(Struct, frozen=True):
     """The outcomes of turns by skill version, and how often the skills were used."""
 
     stats: tuple[Stats, ...]
@@ -280,8 +276,7 @@ def measure_skills(caller: Caller, name: str | None = None) -> SkillStats:
     return SkillStats(tuple(one for skill, one in found.items() if name in {None, skill}), library.usage.read())
 
 
-@dataclass(frozen=True, slots=True)
-class PendingSkillChanges:
+class PendingSkillChanges(Struct, frozen=True):
     """The changes that wait for approval, oldest first."""
 
     changes: tuple[PendingChange, ...]
@@ -314,8 +309,7 @@ def approve(caller: Caller, pending_id: str) -> Changed | Refused:
     return caller.space.skill_tools.pending.approve(pending_id, _writable(caller))
 
 
-@dataclass(frozen=True, slots=True)
-class RejectedChange:
+class RejectedChange(Struct, frozen=True):
     """A rejected change."""
 
     change: PendingChange
@@ -333,8 +327,7 @@ def reject(caller: Caller, pending_id: str) -> RejectedChange | Refused:
     return rejected if isinstance(rejected, Refused) else RejectedChange(rejected)
 
 
-@dataclass(frozen=True, slots=True)
-class SkillProblems:
+class SkillProblems(Struct, frozen=True):
     """What is wrong with the skills of all roots."""
 
     problems: tuple[Problem, ...]

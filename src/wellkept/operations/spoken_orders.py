@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from wellkept.core.agency import refuse_decision
-from wellkept.core.values import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from wellkept.operations.forget import ForgetProposal
 
 
-@dataclass(frozen=True, slots=True)
-class SpokenOrders:
+class SpokenOrders(Struct, frozen=True):
     """Carries out the requests of one conversation; implements `agent.dialogue.Actions`."""
 
     caller: Caller
@@ -61,8 +61,9 @@ class SpokenOrders:
 
     def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
         """Permanently remove these texts, or everything; plans again, because the dialogue now contains them too."""
+        from msgspec.structs import replace
+
         from wellkept.core.errors import Refused
-        from wellkept.core.values import replace
         from wellkept.operations.forget import forget
 
         plans, is_complete = [], True

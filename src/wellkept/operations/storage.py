@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from wellkept.app.caller import Scope
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.ids import OWNER, random_hex
-from wellkept.core.values import dataclass, field
 from wellkept.operations.profiles import hide_password
 from wellkept.operations.storage_rows import Move, copy_home, is_unused, remove_documents
 from wellkept.operations.users import add_account, list_users, write_card
@@ -40,8 +41,7 @@ _LEFT = "left"
 """The note on a server that its home moved back to files, with its row counts then."""
 
 
-@dataclass(frozen=True, slots=True)
-class StorageStatus:
+class StorageStatus(Struct, frozen=True):
     """Where the data of a home is, and how much."""
 
     kind: str
@@ -54,8 +54,7 @@ class StorageStatus:
         return {"kind": self.kind, "place": self.place, **self.facts}
 
 
-@dataclass(frozen=True, slots=True)
-class MoveReport:
+class MoveReport(Struct, frozen=True):
     """A finished migration: what was copied for each user, verified table by table."""
 
     to: str

@@ -6,8 +6,9 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import OWNER_SCOPES, TOKEN_SCOPES, USER_SCOPES, Scope
 from wellkept.config.load import is_exposed
@@ -46,8 +47,7 @@ _USED_EVERY_SECONDS = 60.0
 """How often the last use is written, because every request would be too often."""
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(Struct, frozen=True):
     """What is stored of a token; the secret itself is not."""
 
     id: str
@@ -81,8 +81,7 @@ class Token:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
+class NewToken(Struct, frozen=True):
     """A token that was just created, with its secret, which is shown once."""
 
     token: Token
@@ -162,8 +161,7 @@ def revoke_token(caller: Caller, token_id: str) -> Token:
     return _read_row(rows[0])
 
 
-@dataclass(frozen=True, slots=True)
-class StartToken:
+class StartToken(Struct, frozen=True):
     """The start-up token: the owner's, in a file of the home that only the owner can read, the same after a restart."""
 
     secret: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
@@ -30,8 +31,7 @@ _NO_VECTORS = Refused(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PrunePlan:
+class PrunePlan(Struct, frozen=True):
     """The sessions that a prune would move to the trash."""
 
     sessions: Pruned
@@ -45,8 +45,7 @@ class PrunePlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class PruneReport:
+class PruneReport(Struct, frozen=True):
     """What a prune moved to the trash, and what it removed from the trash permanently."""
 
     plan: PrunePlan
@@ -110,8 +109,7 @@ def run_idle_work(caller: Caller) -> None:
     take_scheduled_backup(caller)
 
 
-@dataclass(frozen=True, slots=True)
-class Vectors:
+class Vectors(Struct, frozen=True):
     """How many messages have vectors, and from which model."""
 
     provider: str
@@ -139,8 +137,7 @@ def count_waiting_vectors(caller: Caller) -> int:
     return 0 if caller.app.semantic_search is None else caller.space.sessions.upkeep.coverage().waiting
 
 
-@dataclass(frozen=True, slots=True)
-class Embedded:
+class Embedded(Struct, frozen=True):
     """How many messages got vectors."""
 
     made: int
@@ -161,8 +158,7 @@ def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
     return Embedded(made, count_vectors(caller))
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Struct, frozen=True):
     """Counts and sizes of the store, growth by month, the biggest sessions."""
 
     store: dict[str, JSON]
@@ -179,8 +175,7 @@ def measure_store(caller: Caller) -> Statistics:
     return Statistics(caller.space.sessions.upkeep.stats(), count_vectors(caller))
 
 
-@dataclass(frozen=True, slots=True)
-class Reindexed:
+class Reindexed(Struct, frozen=True):
     """How many messages are in the new index."""
 
     indexed: int
@@ -196,8 +191,7 @@ def rebuild_index(caller: Caller) -> Reindexed:
     return Reindexed(caller.space.sessions.upkeep.reindex())
 
 
-@dataclass(frozen=True, slots=True)
-class Optimized:
+class Optimized(Struct, frozen=True):
     """The size of the file before and after."""
 
     figures: dict[str, JSON]
@@ -228,8 +222,7 @@ def repair_sessions(caller: Caller) -> Repaired | Refused:
     return report
 
 
-@dataclass(frozen=True, slots=True)
-class Quarantine:
+class Quarantine(Struct, frozen=True):
     """Sessions without an owner, and the user whom they were given to."""
 
     sessions: tuple[Session, ...]

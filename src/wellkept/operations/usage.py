@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+
 from wellkept.core.ids import SessionId
-from wellkept.core.values import dataclass
 from wellkept.sessions.reports import Total, UsageRow, sum_usage
 
 if TYPE_CHECKING:
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 By = Literal["day", "model", "task", "session"]
 
 
-@dataclass(frozen=True, slots=True)
-class UsageReport:
+class UsageReport(Struct, frozen=True):
     """Sums by one key, and their total."""
 
     by: By

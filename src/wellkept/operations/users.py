@@ -6,10 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 from unicodedata import normalize
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import iso
@@ -36,8 +37,7 @@ _CARD = "user.json"
 _MOST_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """One user with the number of their conversations."""
 
     id: UserId
@@ -152,8 +152,7 @@ def check_user_id(text: str) -> UserId:
     return UserId(text.strip())
 
 
-@dataclass(slots=True)
-class UserExport:
+class UserExport(Struct):
     """Everything of one user as JSON lines; `counts` is complete when all lines were read."""
 
     user: UserId

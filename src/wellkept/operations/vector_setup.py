@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from importlib import invalidate_caches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
 
 from wellkept.app.caller import Scope
 from wellkept.core.agency import mark_environment
@@ -29,8 +30,7 @@ _SECONDS: Final = 1_800
 _TRIAL: Final = "a sentence that every model can read"
 
 
-@dataclass(frozen=True, slots=True)
-class MissingPackages:
+class MissingPackages(Struct, frozen=True):
     """What has to be installed before a model can run, and how."""
 
     model: str
@@ -115,8 +115,7 @@ def _find_installer() -> tuple[str, ...] | None:
     return None if uv is None else (uv, "pip", "install", "--python", sys.executable)
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenModel:
+class ChosenModel(Struct, frozen=True):
     """A model that was tested and written to the settings."""
 
     model: str

@@ -5,8 +5,9 @@ from datetime import date
 from functools import cache
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from wellkept.core.text import resource_text
-from wellkept.core.values import dataclass
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _MONTHS = (
@@ -16,8 +17,7 @@ _MONTHS = (
 """Written out, because the prompt must not depend on the locale."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PromptInputs:
+class PromptInputs(Struct, frozen=True, kw_only=True):
     """The inputs of a system prompt; equal inputs give equal bytes."""
 
     identity: str

@@ -7,11 +7,13 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.errors import StorageError
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Clock, Database
 from wellkept.core.threads import start_thread
-from wellkept.core.values import asdict, dataclass
+from wellkept.core.values import asdict
 from wellkept.providers.outbox import lane_name
 from wellkept.storage.connections import statements
 
@@ -27,8 +29,7 @@ SWALLOWED = "swallowed"
 """The outcome of a call that returned while the plugin logged a warning or an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """The recent successes and failures of a provider; times are epoch seconds."""
 
     failures: int = 0
@@ -39,8 +40,7 @@ class Health:
     last_success_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CallRecord:
+class CallRecord(Struct, frozen=True):
     """One call of a hook or tool."""
 
     session_id: str
@@ -54,8 +54,7 @@ class CallRecord:
     bytes_in: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStats:
+class ProviderStats(Struct, frozen=True):
     """Totals over the calls of one provider."""
 
     provider: str

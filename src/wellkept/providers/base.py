@@ -4,9 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.errors import ProviderError
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field, fields
+from wellkept.core.values import hide
 
 BUILTIN = "builtin"
 """The name of built-in memory; it is not external and does not count as a provider."""
@@ -22,16 +24,14 @@ class Rejected(ProviderError):
     permanent = True
 
 
-@dataclass(frozen=True, slots=True)
-class CommandAnswer:
+class CommandAnswer(Struct, frozen=True):
     """The result of a provider's command: text for people, JSON for `--json`."""
 
     text: str
     value: JSON
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderCommand:
+class ProviderCommand(Struct, frozen=True):
     """A command that a provider adds to the command line: `kept providers do NAME [WORDS]…`."""
 
     name: str
@@ -40,19 +40,19 @@ class ProviderCommand:
     """Called with the words after its name, once the provider is initialized."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetRequest:
+class ForgetRequest(Struct, frozen=True, kw_only=True):
     """What a provider must delete for the user it was started for; each field selects on its own."""
 
-    texts: tuple[str, ...] = field(default=(), repr=False)
+    texts: tuple[str, ...] = ()
     """Everything that contains one of these texts, ignoring case."""
     session_ids: tuple[str, ...] = ()
     """Everything that came from these sessions."""
     everything: bool = False
 
+    __repr__ = hide("texts")
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
+
+class Forgotten(Struct, frozen=True):
     """What a provider deleted, with a note if it could not delete exactly what was asked for."""
 
     removed: int
@@ -174,8 +174,7 @@ class MemoryProvider:
         return ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChatContext:
+class ChatContext(Struct, frozen=True, kw_only=True):
     """The chat in which a conversation takes place; empty outside of chat platforms."""
 
     user_name: str = ""
@@ -187,8 +186,7 @@ class ChatContext:
     gateway_session_key: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartContext:
+class StartContext(Struct, frozen=True, kw_only=True):
     """The context that `initialize` gets in addition to the session id."""
 
     kept_home: str
@@ -211,12 +209,11 @@ class StartContext:
 
     def keywords(self) -> dict[str, JSON]:
         """Return the context as keyword arguments, the home also under the name that older plugins use."""
-        own: dict[str, JSON] = {each.name: getattr(self, each.name) for each in fields(self)}
+        own: dict[str, JSON] = {name: getattr(self, name) for name in self.__struct_fields__}
         return {**own, "hermes_home": self.kept_home}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerRow:
+class LedgerRow(Struct, frozen=True, kw_only=True):
     """One applied edit of a page, as stored in the ledger of curated memory."""
 
     ledger_id: int

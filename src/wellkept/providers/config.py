@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import ConfigError, KeptError, Reason, Refused
 from wellkept.core.settings import InvalidSetting, accepts, build, describe, fields
 from wellkept.core.text import JSON, dumps
 from wellkept.core.threads import start_job
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.base import MemoryProvider, StartContext
 from wellkept.providers.hooks import call_hook, close_provider, describe_error, find_isolated, overrides
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
@@ -106,8 +108,7 @@ READY_SECONDS = 120.0
 """How much longer it may take where the provider starts its back end itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One question of setup."""
 
     key: str
@@ -136,8 +137,7 @@ class Field:
         return self.when is None or all(answers.get(key) == value for key, value in self.when.items())
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """The answers, split by where they are stored."""
 
     values: Mapping[str, JSON]

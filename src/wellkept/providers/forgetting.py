@@ -1,6 +1,6 @@
 """Forgetting at providers: each is told what to delete, and asked afterwards whether it did."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from wellkept.core.text import JSON
 from wellkept.providers.base import ForgetRequest, Forgotten
@@ -11,8 +11,7 @@ from wellkept.security.secrets import redact
 _MAX_NOTE_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetAnswer:
+class ForgetAnswer(Struct, frozen=True):
     """What one provider did."""
 
     provider: str

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import ProviderError
 from wellkept.core.ports import Clock
 from wellkept.core.threads import Job
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.audit import SWALLOWED, Audit, CallRecord, Health
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.hooks import WorkerThreads, call_hook, listen, overrides
@@ -74,15 +76,13 @@ class Breaker:
             return pauses
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """The call returned."""
 
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(Struct, frozen=True):
     """The call raised or timed out, or was not made because the provider is paused or an earlier call hangs."""
 
     error: str

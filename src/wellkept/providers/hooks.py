@@ -9,8 +9,9 @@ from pathlib import PurePath
 from queue import SimpleQueue
 from typing import Any, Protocol, cast
 
+from msgspec.structs import replace
+
 from wellkept.core.threads import Job, start_thread
-from wellkept.core.values import replace
 from wellkept.providers.base import ForgetRequest, MemoryProvider
 from wellkept.security.secrets import redact, redact_json
 

@@ -11,10 +11,11 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import Struct
 
 from wellkept.core.agency import mark_environment
 from wellkept.core.errors import ProviderError
@@ -43,8 +44,7 @@ _VARIABLE: Final = "KEPT_PLUGIN_PROCESS"
 _KILL_ROUNDS: Final = 5
 
 
-@dataclass(slots=True)
-class _Process:
+class _Process(Struct):
     """A running process of the plugin."""
 
     program: subprocess.Popen[bytes]

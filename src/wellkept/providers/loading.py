@@ -11,11 +11,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from msgspec import Struct, field
+
 from wellkept.core.errors import ConfigError, NotFound, ProviderError
 from wellkept.core.plugins import import_package, module_name, newer_port, read_source
 from wellkept.core.text import JSON
 from wellkept.core.threads import start_job
-from wellkept.core.values import dataclass, field
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.config import declared_fields
 from wellkept.providers.hooks import HERMES_MARK, describe_error
@@ -29,8 +30,7 @@ IMPORT_ERRORS = frozenset({"ImportError", "ModuleNotFoundError", "FeatureUnavail
 """What is raised when a package is missing, as the process of a plugin names it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """What kept answers a plugin that asks for its environment by the names of Hermes."""
 
     home: Path
@@ -40,8 +40,7 @@ class Facts:
     choose: Callable[[str], None] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PluginPolicy:
+class PluginPolicy(Struct, frozen=True, kw_only=True):
     """How plugins may run."""
 
     isolate: Isolate = "off"
@@ -57,8 +56,7 @@ class PluginPolicy:
         return self.isolate == "on" and found.kind != "bundled"
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSource:
+class PluginSource(Struct, frozen=True):
     """Where the plugins of a home come from."""
 
     plugins: Path
@@ -71,8 +69,7 @@ class PluginSource:
         return self.plugins.parent
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedProvider:
+class LoadedProvider(Struct, frozen=True):
     """A provider that was imported into this process."""
 
     provider: MemoryProvider

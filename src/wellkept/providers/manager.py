@@ -5,6 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.clock import SystemClock
 from wellkept.core.errors import KeptError
 from wellkept.core.events import Warned
@@ -12,7 +15,6 @@ from wellkept.core.ids import UserId, random_hex
 from wellkept.core.ports import Database, EventSink, ignore
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.audit import Audit, Health
 from wellkept.providers.base import BUILTIN, ForgetRequest, MemoryProvider, Messages, StartContext
 from wellkept.providers.content import (
@@ -49,8 +51,7 @@ Switch = Literal["new", "reset", "resume", "branch", "compression"]
 """Why a conversation continues under another id, or after a compaction in place under the same one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderStatus:
+class ProviderStatus(Struct, frozen=True):
     """The state of a registered provider."""
 
     name: str

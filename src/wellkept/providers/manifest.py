@@ -11,9 +11,10 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.agency import mark_environment
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,7 @@ _REQUIREMENT = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._\[\],<>=!~ -]*$")
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """The contents of a provider's `plugin.yaml`."""
 
     description: str = ""

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
+from msgspec import Struct
+
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.ports import Clock, Database, UnitOfWork
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import dataclass, field
+from wellkept.core.values import hide
 from wellkept.storage.connections import statements
 from wellkept.storage.leases import is_held
 
@@ -25,8 +27,7 @@ _SQL = statements("wellkept.providers", "outbox.sql")
 _MAX_ERROR_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Write:
+class Write(Struct, frozen=True, kw_only=True):
     """A call of a hook that is to be delivered; a key that is already queued is not queued again."""
 
     hook: Hook
@@ -35,15 +36,14 @@ class Write:
     payload: Mapping[str, JSON]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(Struct, frozen=True):
     """A queued write."""
 
     id: int
     provider: str
     session_id: str
     hook: str
-    payload: Mapping[str, JSON] = field(repr=False)
+    payload: Mapping[str, JSON]
     idempotency_key: str
     created: float
     attempts: int
@@ -51,14 +51,15 @@ class Item:
     """Epoch seconds of the next attempt."""
     last_error: str | None
 
+    __repr__ = hide("payload")
+
     @property
     def is_refused(self) -> bool:
         """Whether the provider said that it will never accept this write."""
         return self.not_before >= NEVER
 
 
-@dataclass(frozen=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True):
     """The state of one provider's queue."""
 
     provider: str

@@ -8,7 +8,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 from wellkept.core.errors import ProviderError
 from wellkept.core.text import JSON
 from wellkept.core.threads import start_thread
+from wellkept.core.values import asdict
 from wellkept.providers.base import CommandAnswer, ForgetRequest
 from wellkept.providers.hooks import WorkerThreads
 

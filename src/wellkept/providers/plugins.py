@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from msgspec import Struct
+
 from wellkept.core.errors import KeptError, ProviderError
 from wellkept.core.plugins import entry_points, packages, read_name, read_source
 from wellkept.core.text import resource_path
 from wellkept.core.threads import start_job
-from wellkept.core.values import dataclass
 from wellkept.providers.base import BUILTIN, CommandAnswer, MemoryProvider, ProviderCommand, StartContext
 from wellkept.providers.hooks import call_hook, close_provider, describe_error, overrides
 from wellkept.providers.manifest import Manifest, read_manifest
@@ -34,8 +35,7 @@ _MARKS = re.compile(r"register_memory_provider|MemoryProvider")
 _FOLDER_NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A provider that could be chosen; it has not been imported."""
 
     name: str
@@ -104,8 +104,7 @@ COMMAND_SECONDS = 120.0
 _SEE_STATUS = "see `kept providers status`"
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedCommand:
+class OfferedCommand(Struct, frozen=True):
     """A command and the provider it belongs to."""
 
     provider: MemoryProvider

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.ports import Clock, EventSink
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext
-from wellkept.core.values import dataclass
 from wellkept.providers.base import LedgerReader, StartContext
 from wellkept.providers.content import failure, tool_answer, tool_schemas
 from wellkept.providers.delivery import DeliveryWorker
@@ -25,8 +26,7 @@ _GRACE_SECONDS = 0.25
 """Extra time beyond a call's own time-out, so that the call itself can report the time-out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManagerContext:
+class ManagerContext(Struct, frozen=True, kw_only=True):
     """The user that the providers work for, and what the manager needs."""
 
     start: StartContext

@@ -9,9 +9,10 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
+
+from msgspec import Struct
 
 from wellkept.core.errors import ConfigError, KeptError
 from wellkept.core.ids import OWNER
@@ -31,8 +32,7 @@ TRIAL = "trial"
 _UNSAFE = re.compile(r"[^A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteTool:
+class RemoteTool(Struct, frozen=True):
     """One tool of a provider: what models see, and the method that runs it."""
 
     name: str

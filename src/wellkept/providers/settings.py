@@ -2,14 +2,14 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass
 
 Isolate = Literal["auto", "on", "off"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProviderSettings:
+class ProviderSettings(Struct, frozen=True, kw_only=True):
     """The section `providers:` of the configuration."""
 
     prefetch_timeout_seconds: Annotated[float, Above(0)] = 8.0

@@ -5,11 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct, field
+
 from wellkept.core.errors import KeptError
 from wellkept.core.ids import UserId
 from wellkept.core.text import JSON
 from wellkept.core.threads import start_job
-from wellkept.core.values import dataclass, field
 from wellkept.providers.audit import Audit, Health
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.config import Field, declared_fields, load_values, own_name
@@ -30,8 +31,7 @@ _TROUBLE = ("reachable", "connected", "healthy", "ok", "available")
 """Facts with which a plugin says, by False, that its back end cannot be used."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenStatus:
+class ChosenStatus(Struct, frozen=True):
     """The state of a chosen provider."""
 
     name: str
@@ -53,8 +53,7 @@ class ChosenStatus:
     """The write that failed and blocks those behind it, if there is one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """The state of all providers."""
 
     chosen: tuple[ChosenStatus, ...]
@@ -91,8 +90,7 @@ def status_of(names: Sequence[str], source: PluginSource, *, outbox: Outbox, aud
     return Status(tuple(chosen(name) for name in names), tuple(installed), tuple(lanes))
 
 
-@dataclass(frozen=True, slots=True)
-class _Inspection:
+class _Inspection(Struct, frozen=True):
     """What the provider itself and its settings say."""
 
     problem: str | None

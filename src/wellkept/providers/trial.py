@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.core.errors import KeptError, ProviderError
 from wellkept.core.ids import random_hex
 from wellkept.core.threads import start_job
+from wellkept.core.values import asdict
 from wellkept.providers.config import READY_SECONDS
 from wellkept.providers.hooks import call_hook, close_provider, overrides
 from wellkept.providers.remote import TRIAL
@@ -26,8 +28,7 @@ PAUSE_SECONDS = 0.5
 TARGET = "memory"
 
 
-@dataclass(frozen=True, slots=True)
-class TrialStep:
+class TrialStep(Struct, frozen=True):
     """One step of the round trip."""
 
     step: str
@@ -36,8 +37,7 @@ class TrialStep:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What the round trip did."""
 
     provider: str

@@ -4,11 +4,13 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import KeptError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.ports import UnitOfWork
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, replace
 from wellkept.providers.base import LedgerReader, LedgerRow, Messages
 from wellkept.providers.content import clean_messages, clean_text
 from wellkept.providers.outbox import Hook, Outbox, Write
@@ -18,8 +20,7 @@ from wellkept.security.secrets import redact
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FinishedTurn:
+class FinishedTurn(Struct, frozen=True, kw_only=True):
     """A turn that ended; it is reported to providers unless it was interrupted or has no answer."""
 
     session_id: str

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Literal
 
+from msgspec import Struct
+
 from wellkept.core.text import expression
-from wellkept.core.values import dataclass
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +30,7 @@ _ROUNDS = 16
 Kind = Literal["open", "close", "empty"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tag:
+class Tag(Struct, frozen=True):
     """A fence tag and its position."""
 
     kind: Kind

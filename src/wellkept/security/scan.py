@@ -3,8 +3,10 @@
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.text import expression
-from wellkept.core.values import dataclass, replace
 from wellkept.security import secrets, unicode
 from wellkept.security.skeleton import OTHER_SCRIPT
 from wellkept.security.table import Reading, Rule, Scope, Severity, Table, table
@@ -64,8 +66,7 @@ _MACHINE = expression(r"[{}<>$|\\]")
 _LONGEST = 700
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One rule that matched."""
 
     rule: str
@@ -75,8 +76,7 @@ class Finding:
     """What matched, where naming it is safe (a code point, the signals); never the text."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """Everything found in one text."""
 
     findings: tuple[Finding, ...]

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 
+from msgspec import Struct
+
 from wellkept.core.text import JSON, expression, has_long_word, resource_text
-from wellkept.core.values import dataclass
 
 _BARE = r"(?i)(?:^|[^a-z])$"
 _ENOUGH_BITS = 3.0
@@ -22,8 +23,7 @@ _DOUBTLESS = frozenset({"tight", "quoted", "flag", "given"})
 """Groups of a pattern whose form leaves no doubt that the value is meant, even if it has no digit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(Struct, frozen=True, eq=False):
     """The pattern of one kind of credential, and the literals one of which it always contains."""
 
     rule: str
@@ -43,8 +43,7 @@ class Shape:
     """One of these words must occur shortly before: an option means a password only after some commands."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeTable:
+class ShapeTable(Struct, frozen=True):
     """The content of secrets.txt."""
 
     shapes: tuple[Shape, ...]

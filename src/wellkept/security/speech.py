@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import Kind, Source
 from wellkept.core.text import UNSPACED, expression
-from wellkept.core.values import dataclass, field
 
 _MOST_CHARS = 20_000
 
@@ -103,8 +104,7 @@ _COLON = expression(r":(?=\s|$|[\"“„«「『])|：")
 _MOST_LABEL_WORDS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Speech:
+class Speech(Struct, frozen=True):
     """The parts of a person's message."""
 
     affirmed: str
@@ -201,8 +201,7 @@ def find_unasserted(text: str) -> SourceName | None:
     return QUESTION.stored if speech.is_closed_question and len(speech.open) >= _LEAST_STATED else None
 
 
-@dataclass(slots=True)
-class _Parts:
+class _Parts(Struct):
     """The sentences of a message, sorted while it is read."""
 
     affirmed: list[str] = field(default_factory=list)

@@ -6,9 +6,11 @@ from enum import StrEnum
 from functools import cache, lru_cache
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.errors import Unreadable
 from wellkept.core.text import dumps, expression, resource_text
-from wellkept.core.values import dataclass, field
+from wellkept.core.values import hide
 from wellkept.security.patterns import Anchors, Index, Keys, Places, Structure, TextPattern, choose_keys
 from wellkept.security.skeleton import Lexicon, sentences, split_part
 
@@ -35,8 +37,7 @@ class Scope(StrEnum):
     SKILL = "skill"
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One row of the table."""
 
     id: str
@@ -47,12 +48,13 @@ class Rule:
     scopes: frozenset[Scope]
     structures: tuple[Structure, ...]
     texts: tuple[TextPattern, ...]
-    positive: str = field(repr=False)
-    negative: str = field(repr=False)
+    positive: str
+    negative: str
+
+    __repr__ = hide("positive", "negative")
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A text as the rules see it."""
 
     folded: str

@@ -29,6 +29,8 @@ from itertools import islice
 from string import ascii_lowercase
 from typing import Literal, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import SourceName
 from wellkept.core.messages import Message, Origin, Role, ToolCall
 from wellkept.core.provenance import (
@@ -45,15 +47,13 @@ from wellkept.core.provenance import (
     read_source,
 )
 from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words, stop_words
-from wellkept.core.values import dataclass, field
 from wellkept.security.speech import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
 from wellkept.security.unicode import fold, payloads
 
 Policy: TypeAlias = Literal["hold", "mark", "allow"]
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A text from a source, in the model's context."""
 
     source: Source
@@ -183,8 +183,7 @@ def _find_echoes(gist: "Gist", index: TextIndex, *, end: int) -> set[int]:
     return found
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(Struct, frozen=True):
     """The model's context when it writes: texts from sources, and what the person said."""
 
     readings: tuple[Reading, ...] = ()
@@ -328,8 +327,7 @@ _FRAME = frozenset(
 _CHINESE_FRAME = "用户"
 
 
-@dataclass(frozen=True, slots=True)
-class Gist:
+class Gist(Struct, frozen=True):
     """The names in a text and the stems of its other words, in lower case; texts are compared by them."""
 
     names: tuple[str, ...]

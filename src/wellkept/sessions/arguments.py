@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, cast
 
+from msgspec import Struct
+
 from wellkept.core.clock import parse_moment
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SessionId
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, unguarded
 from wellkept.sessions import moments
 from wellkept.sessions.records import storable
 
@@ -20,17 +21,13 @@ ROLES = ("user", "assistant", "tool", "system")
 _GREATEST_ID = 2**63 - 1
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(Struct, frozen=True):
     """Who searches: `hidden` are the messages that their context shows already."""
 
     hidden: frozenset[int]
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The arguments of one call; absent ones are None or their default."""
 
     query: str | None = None

@@ -1,6 +1,6 @@
 """Which lines of an import are stored already, and under which ids."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from wellkept.core.ids import MessageId
 from wellkept.sessions.records import Print
@@ -9,8 +9,7 @@ THIS_IMPORT = MessageId(0)
 """Stands for the id of a message that the same import has just read and not stored yet."""
 
 
-@dataclass(slots=True)
-class Stored:
+class Stored(Struct):
     """The messages of one session, and the position of an import in it.
 
     A line with an external id is stored if the id is. Any other line is stored if the message at its position has its

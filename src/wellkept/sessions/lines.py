@@ -4,6 +4,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import (
     ImagePart,
@@ -21,7 +24,6 @@ from wellkept.core.messages import (
 )
 from wellkept.core.provenance import accept_claim
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field, replace
 from wellkept.security.fence import shown_thinking
 from wellkept.sessions.moments import from_program
 from wellkept.sessions.records import storable
@@ -47,8 +49,7 @@ class NoConversation(BadLine):
     """A line of a user's export that is not part of a conversation."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionLine:
+class SessionLine(Struct, frozen=True):
     """The line that begins a session."""
 
     session: Session
@@ -58,8 +59,7 @@ class SessionLine:
     notes: Mapping[str, JSON] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class MessageLine:
+class MessageLine(Struct, frozen=True):
     """One message, with the fields of its session that the line names."""
 
     session: Session

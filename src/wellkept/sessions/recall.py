@@ -5,11 +5,13 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.errors import StorageError
 from wellkept.core.ids import MessageId, SourceName
 from wellkept.core.messages import Origin, Passage, Role, Session, StoredMessage
 from wellkept.core.text import JSON, Written, dumps
-from wellkept.core.values import dataclass, replace, unguarded
 
 if TYPE_CHECKING:
     from wellkept.sessions.search.discovery import Conversations
@@ -49,9 +51,7 @@ def tokens(text: str) -> int:
     return round(weight + _MARK * len(marks))
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(Struct, frozen=True):
     """An answer to a model with its size, and what a search found for it; None where nothing was searched."""
 
     value: dict[str, JSON]
@@ -59,9 +59,7 @@ class Answered:
     found: "Conversations | None" = None
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Caps:
+class Caps(Struct, frozen=True):
     """The limits of one answer: results, messages and characters."""
 
     anchor_chars: int

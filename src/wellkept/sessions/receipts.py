@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NewType, TypeAlias
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from wellkept.core.search import FoundSession
@@ -27,8 +28,7 @@ class Mark(StrEnum):
     """Keeps the message out of automatic recall."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMessage:
+class ShownMessage(Struct, frozen=True):
     """A message that the model was given, with its score and the parts of it; a message without one was not ranked."""
 
     message_id: MessageId
@@ -43,8 +43,7 @@ class ShownMessage:
         return {"message_id": self.message_id, "session_id": self.session_id, "score": score, "parts": parts}
 
 
-@dataclass(frozen=True, slots=True)
-class ShownSession:
+class ShownSession(Struct, frozen=True):
     """A session that the model was given as a line of a list, or read as a whole."""
 
     session_id: SessionId
@@ -54,8 +53,7 @@ class ShownSession:
         return {"session_id": self.session_id}
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPage:
+class ShownPage(Struct, frozen=True):
     """A page of curated memory that the model was given, by its target."""
 
     page: str
@@ -87,8 +85,7 @@ def shown_in(answer: Mapping[str, JSON], found: Sequence[FoundSession] = ()) -> 
     return tuple(shown)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewReceipt:
+class NewReceipt(Struct, frozen=True, kw_only=True):
     """One answer or injection, before it is stored."""
 
     kind: ReceiptKind
@@ -105,8 +102,7 @@ class NewReceipt:
     milliseconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """A stored receipt with its marks; the key of a mark is the message, or None for the receipt as a whole."""
 
     id: ReceiptId

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import (
     ImagePart,
@@ -23,7 +25,6 @@ from wellkept.core.messages import (
     ToolCall,
 )
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import dataclass
 from wellkept.sessions import damage
 
 Row: TypeAlias = damage.Row
@@ -37,8 +38,7 @@ LEAST_CHARS = 2_048
 _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
 
 
-@dataclass(frozen=True, slots=True)
-class Blob:
+class Blob(Struct, frozen=True):
     """A base64 run under the hash of its text; `data` is decoded if encoding it again gives the same text."""
 
     hash: str

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.ids import SourceName
 from wellkept.core.messages import (
     ImagePart,
@@ -18,7 +21,6 @@ from wellkept.core.messages import (
     ToolCall,
 )
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import dataclass, replace
 from wellkept.security.secrets import may_hold_credentials, redact, redact_json
 
 M = TypeVar("M", NewMessage, StoredMessage)
@@ -46,8 +48,7 @@ def _plain_text(new: NewMessage) -> str | None:
     return str(message.content) if is_plain else None
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(Struct, frozen=True):
     """Replaces credentials by `[redacted:<rule>]`; if switched off, changes nothing."""
 
     is_on: bool = True

@@ -6,16 +6,17 @@ Plans and reports of forgetting contain counts and ids, never content.
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Session, Usage
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass, field
+from wellkept.core.values import hide
 
 BLANK = "[forgotten]"
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetPlan:
+class ForgetPlan(Struct, frozen=True):
     """What forgetting would remove from the session store."""
 
     sessions: tuple[SessionId, ...] = ()
@@ -34,8 +35,10 @@ class ForgetPlan:
     blob_count: int = 0
     vector_count: int = 0
     """Messages whose vectors are removed."""
-    texts: tuple[str, ...] = field(default=(), repr=False)
+    texts: tuple[str, ...] = ()
     """The words to forget; never shown or stored."""
+
+    __repr__ = hide("texts")
 
     @property
     def is_empty(self) -> bool:
@@ -59,8 +62,7 @@ class ForgetPlan:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class ForgetReport:
+class ForgetReport(Struct, frozen=True):
     """What was removed, and whether a search still finds it."""
 
     sessions: int
@@ -91,8 +93,7 @@ class ForgetReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Something that is wrong, and what to do about it."""
 
     what: str
@@ -101,8 +102,7 @@ class Finding:
     """Whether no repair can bring back what is damaged: it is only named."""
 
 
-@dataclass(slots=True)
-class Salvaged:
+class Salvaged(Struct):
     """What was copied from a damaged file, and the names of what is damaged or lost, by table."""
 
     rows: dict[str, int] = field(default_factory=dict)
@@ -140,8 +140,7 @@ class Salvaged:
         }
 
 
-@dataclass(slots=True)
-class Repaired:
+class Repaired(Struct):
     """What was wrong, what was done, and what is still wrong."""
 
     found: list[Finding] = field(default_factory=list)
@@ -161,16 +160,14 @@ class Repaired:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Pruned:
+class Pruned(Struct, frozen=True):
     """The sessions that a prune takes, with the bytes of their text."""
 
     sessions: tuple[Session, ...] = ()
     text_bytes: int = 0
 
 
-@dataclass(slots=True)
-class Removed:
+class Removed(Struct):
     """What was removed for good."""
 
     sessions: int = 0
@@ -178,8 +175,7 @@ class Removed:
     blobs: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(Struct, frozen=True):
     """How many of the messages that can have vectors have them."""
 
     model: str | None
@@ -195,8 +191,7 @@ class Coverage:
 MOST_REPORTED = 200
 
 
-@dataclass(slots=True)
-class ImportReport:
+class ImportReport(Struct):
     """What an import did; `problems` names the first bad lines by number."""
 
     lines: int = 0
@@ -228,8 +223,7 @@ class ImportReport:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class UsageRow:
+class UsageRow(Struct, frozen=True):
     """The calls of one session, day, model and task; the session is empty once it was forgotten."""
 
     day: str
@@ -241,8 +235,7 @@ class UsageRow:
     cost: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(Struct, frozen=True):
     """A sum of calls; `cost` is None while no price is known for any of them."""
 
     key: str

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct, field
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingSettings:
+class EmbeddingSettings(Struct, frozen=True, kw_only=True):
     """The section `sessions.embeddings:` of the configuration: semantic search in addition to word search."""
 
     provider: Annotated[Literal["off", "local", "openai"], Guarded(("off", "local", "openai"))] = "off"
@@ -30,8 +30,7 @@ class EmbeddingSettings:
     """Whether new messages get their vectors while a chat runs; `kept sessions embed` always computes them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionSettings:
+class SessionSettings(Struct, frozen=True, kw_only=True):
     """The section `sessions:` of the configuration."""
 
     durability: Literal["normal", "full"] = "normal"

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
 
+from msgspec.structs import replace
+
 from wellkept.core.errors import KeptError, ModelError, Refused, StorageError
 from wellkept.core.ids import MessageId
 from wellkept.core.messages import StoredMessage
 from wellkept.core.ports import Clock, Completes
 from wellkept.core.text import JSON, dumps, resource_text
 from wellkept.core.tools import Tool, ToolContext, search_schema
-from wellkept.core.values import replace
 from wellkept.sessions import reading
 from wellkept.sessions.arguments import Asked, Asker, read
 from wellkept.sessions.ports import Readable

@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import TypeAlias, assert_never
 
+from msgspec import Struct
+
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 from wellkept.skills.document import normalize
 from wellkept.skills.guard import Trust
 from wellkept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(Struct, frozen=True):
     """Create a skill."""
 
     name: str
@@ -24,16 +24,14 @@ class Create:
     category: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """Replace the whole SKILL.md."""
 
     name: str
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(Struct, frozen=True):
     """Replace one passage of a file."""
 
     name: str
@@ -43,8 +41,7 @@ class Patch:
     replace_all: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class WriteFile:
+class WriteFile(Struct, frozen=True):
     """Write a support file."""
 
     name: str
@@ -52,16 +49,14 @@ class WriteFile:
     content: str
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveFile:
+class RemoveFile(Struct, frozen=True):
     """Remove a support file."""
 
     name: str
     file_path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(Struct, frozen=True):
     """Move the skill to the archive."""
 
     name: str
@@ -71,8 +66,7 @@ Change: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile | Delete
 Writing: TypeAlias = Create | Edit | Patch | WriteFile | RemoveFile
 
 
-@dataclass(frozen=True, slots=True)
-class Author:
+class Author(Struct, frozen=True):
     """Who changes a skill, and how far the guard trusts them."""
 
     origin: str = "person"
@@ -84,8 +78,7 @@ class Author:
     """The untrusted source that a model had read before it wrote."""
 
 
-@dataclass(frozen=True, slots=True)
-class Changed:
+class Changed(Struct, frozen=True):
     """The result of a change."""
 
     name: str
@@ -107,8 +100,7 @@ class Changed:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanges:
+class FileChanges(Struct, frozen=True):
     """The files that a change writes, by path; None for a file that it removes."""
 
     files: Mapping[str, bytes | None]
@@ -181,8 +173,7 @@ _PREVIEW = 80
 _MOST_PREVIEWS = 5
 
 
-@dataclass(frozen=True, slots=True)
-class PatchResult:
+class PatchResult(Struct, frozen=True):
     """The patched text, the number of replacements, and how the passage was matched."""
 
     text: str
@@ -190,8 +181,7 @@ class PatchResult:
     matched: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
+class _Span(Struct, frozen=True):
     start: int
     end: int
     new: str

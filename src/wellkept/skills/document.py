@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from wellkept.core.errors import Reason, Refused, UsageError
-from wellkept.core.values import dataclass
 from wellkept.skills.frontmatter import BadFrontmatter, Field, read_frontmatter, render_frontmatter
 from wellkept.skills.paths import MAIN, read_regular
 
@@ -25,8 +26,7 @@ _HEADING = re.compile(r"^#{1,4}[ \t]+(.+?)[ \t#]*$", re.MULTILINE)
 _NAME_REMEDY = "use 1 to 64 lowercase letters, digits and single hyphens, such as 'rotate-api-keys'"
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The parsed text of one skill."""
 
     name: str

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
+
 from wellkept.core.agency import refuse_decision
 from wellkept.core.clock import iso
 from wellkept.core.errors import Reason, Refused, StorageError
-from wellkept.core.values import replace
 from wellkept.skills.changes import (
     Author,
     Change,

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from wellkept.core.text import JSON, dumps
 from wellkept.skills.document import Document, parse
@@ -21,8 +22,7 @@ _LEAST_LINE = 8
 """Shorter lines, such as `---` and ```` ``` ````, are in every skill."""
 
 
-@dataclass(frozen=True, slots=True)
-class SkillPassages:
+class SkillPassages(Struct, frozen=True):
     """A skill with passages that hold the texts."""
 
     name: str

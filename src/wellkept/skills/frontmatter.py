@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from wellkept.core.values import dataclass
+from msgspec import Struct
 
 Field: TypeAlias = "str | list[Field] | dict[str, Field]"
 """Scalars are always text, as in the reference reader: `on` does not become a boolean."""
@@ -23,8 +23,7 @@ _MOST_NODES = 2_000
 _MOST_CHARS = 32_768
 
 
-@dataclass(frozen=True, slots=True)
-class Frontmatter:
+class Frontmatter(Struct, frozen=True):
     """The fields between the fences, and the text after them."""
 
     fields: Mapping[str, Field]
@@ -34,8 +33,7 @@ class Frontmatter:
     warnings: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BadFrontmatter:
+class BadFrontmatter(Struct, frozen=True):
     """Why the frontmatter cannot be read, and how to fix it."""
 
     problem: str

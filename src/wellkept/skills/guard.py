@@ -8,8 +8,9 @@ from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
 
+from msgspec import Struct
+
 from wellkept.core.text import resource_text
-from wellkept.core.values import dataclass
 from wellkept.security import secrets, unicode
 from wellkept.security.scan import Finding as Threat
 from wellkept.security.scan import Scope, Severity, scan
@@ -58,8 +59,7 @@ _POLICIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One rule that matched in one file; never quotes the file."""
 
     rule: str
@@ -73,8 +73,7 @@ class Finding:
         return f"{self.level} · {self.path}:{self.line} · {self.what} [{self.rule}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """Everything the guard found in a skill."""
 
     findings: tuple[Finding, ...]
@@ -100,8 +99,7 @@ def policy(trust: Trust, danger: Danger) -> Policy:
     return {Danger.SAFE: safe, Danger.CAUTION: caution, Danger.DANGEROUS: dangerous}[danger]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One row of guard_rules.toml."""
 
     id: str

@@ -11,8 +11,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.errors import StorageError
-from wellkept.core.values import dataclass, fields
 from wellkept.skills.document import MOST_BYTES, Document, list_items, read_skill
 from wellkept.skills.frontmatter import BadFrontmatter
 from wellkept.skills.paths import MAIN
@@ -27,8 +28,7 @@ _CATEGORY_DEPTH = 3
 _PLATFORMS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windows", "win": "windows"}
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """What the index stores about one SKILL.md; if it cannot be loaded, only the problem and its fix."""
 
     name: str
@@ -45,11 +45,10 @@ class Facts:
     fix: str = ""
 
 
-_fields_of = attrgetter(*(field.name for field in fields(Facts)))
+_fields_of = attrgetter(*Facts.__struct_fields__)
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(Struct, frozen=True):
     """One skill that can be loaded."""
 
     name: str
@@ -72,8 +71,7 @@ class Skill:
         return self.facts.description
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """Something in a root that is not loaded or deviates from the format, and how to fix it."""
 
     path: Path

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from wellkept.core.clock import SystemClock
 from wellkept.core.errors import StorageError
 from wellkept.core.ids import SourceName
@@ -11,7 +13,6 @@ from wellkept.core.ports import Clock, Documents
 from wellkept.core.provenance import Kind as SourceKind
 from wellkept.core.provenance import Source
 from wellkept.core.text import resource_text
-from wellkept.core.values import dataclass
 from wellkept.skills.document import Document, read_skill
 from wellkept.skills.frontmatter import BadFrontmatter
 from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
@@ -123,8 +124,7 @@ def _shorten(description: str) -> str:
     return text if len(text) <= _LINE_CHARS else text[: _LINE_CHARS - 1].rstrip() + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
+class Collision(Struct, frozen=True):
     """Two skills with the same name: the first is used, the other is hidden."""
 
     name: str
@@ -132,8 +132,7 @@ class Collision:
     hidden: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """Everything that the roots currently hold."""
 
     skills: Mapping[str, Skill]

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from msgspec import Struct, field
+
 from wellkept.core.clock import iso
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import random_hex
 from wellkept.core.ports import Clock, Documents
-from wellkept.core.values import asdict, dataclass, field
+from wellkept.core.values import asdict
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from wellkept.skills.editor import SkillEditor
 from wellkept.storage.documents import FolderDocuments
@@ -22,8 +24,7 @@ _KINDS: Mapping[str, type[Change]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class PendingChange:
+class PendingChange(Struct, frozen=True):
     """One staged change."""
 
     id: str

@@ -8,9 +8,10 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import Struct
+
 from wellkept.core.plugins import entry_points, former_group
 from wellkept.core.text import resource_path
-from wellkept.core.values import dataclass
 from wellkept.skills.paths import read_regular
 from wellkept.storage.files import hold_lock, read_bytes, write_atomically
 
@@ -32,8 +33,7 @@ class Kind(StrEnum):
     PLUGIN = "plugin"
 
 
-@dataclass(frozen=True, slots=True)
-class Root:
+class Root(Struct, frozen=True):
     """One folder of skills; only the user's own, of kind HOME, is ever written."""
 
     path: Path

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
+from msgspec import Struct
+
 from wellkept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
-from wellkept.core.values import dataclass
 from wellkept.skills.index import Facts, Skill
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -64,8 +65,7 @@ _SHORTEST_PREFIX = 4
 _COVERAGE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class SkillMatch:
+class SkillMatch(Struct, frozen=True):
     """A skill and its score."""
 
     skill: Skill

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Literal
 
+from msgspec import Struct, field
+
 from wellkept.core.settings import Above, Between, Guarded
-from wellkept.core.values import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkillSettings:
+class SkillSettings(Struct, frozen=True, kw_only=True):
     """The section `skills:` of the configuration."""
 
     enabled: bool = True
@@ -49,8 +49,7 @@ class SkillSettings:
     """How many seconds a change waits for another process before it fails."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CuratorSettings:
+class CuratorSettings(Struct, frozen=True, kw_only=True):
     """The section `curator:` of the configuration."""
 
     enabled: bool = True

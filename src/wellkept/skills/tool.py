@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import Documents
 from wellkept.core.provenance import FROM, Basis, Taint, read_source
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext, skill_schemas
-from wellkept.core.values import replace
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from wellkept.skills.document import compose
 from wellkept.skills.editor import SkillEditor

@@ -8,10 +8,13 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.clock import iso
 from wellkept.core.errors import StorageError
 from wellkept.core.ports import Clock, Documents
-from wellkept.core.values import asdict, dataclass, fields, replace
+from wellkept.core.values import asdict
 from wellkept.storage.documents import FolderDocuments
 
 log = logging.getLogger(__name__)
@@ -27,8 +30,7 @@ class Status(StrEnum):
     ARCHIVED = "archived"
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(Struct, frozen=True):
     """The counters of one skill; times are ISO 8601 in UTC, None for never."""
 
     created_by: str = "person"
@@ -156,15 +158,15 @@ def parse_usage(raw: bytes) -> dict[str, Use]:
 def _use(row: Mapping[str, object]) -> Use:
     default = Use()
     values: dict[str, object] = {}
-    for field in fields(Use):
-        value, usual = row.get(field.name), getattr(default, field.name)
-        if field.name == "state":
+    for name in Use.__struct_fields__:
+        value, usual = row.get(name), getattr(default, name)
+        if name == "state":
             values["state"] = Status(value) if isinstance(value, str) and value in set(Status) else Status.ACTIVE
         elif type(value) is not type("" if usual is None else usual):
             continue
-        elif not field.name.endswith("_at") or _is_moment(str(value)):
-            values[field.name] = value
-    return replace(default, **values)  # type: ignore[arg-type] # each value has the type of its field's default
+        elif not name.endswith("_at") or _is_moment(str(value)):
+            values[name] = value
+    return replace(default, **values)
 
 
 def _is_moment(text: str) -> bool:
@@ -183,8 +185,7 @@ OUTCOMES_FILE = ".outcomes.jsonl"
 MOST_ROWS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """One turn with one version of a skill."""
 
     skill: str
@@ -203,8 +204,7 @@ class Outcome:
         return self.tool_errors > 0 or not self.finished or self.corrected
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRate:
+class VersionRate(Struct, frozen=True):
     """How often turns with one version failed."""
 
     version: str
@@ -217,8 +217,7 @@ class VersionRate:
         return self.failures / self.uses if self.uses else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(Struct, frozen=True):
     """The failure rates of one skill by version, the most recently used version last."""
 
     skill: str

@@ -8,8 +8,11 @@ import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.errors import StorageError
-from wellkept.core.values import asdict, dataclass, field, replace
+from wellkept.core.values import asdict
 from wellkept.skills.paths import MAIN, files_of, is_text, read_regular
 from wellkept.storage.files import explain_errors, make_folder, read_bytes, remove_stale_temps, write_atomically
 from wellkept.storage.texts import Texts
@@ -24,8 +27,7 @@ _PEOPLE = frozenset({"person", "approval", "hub"})
 """Origins that stand for a person's consent: own edits, approved changes, installs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """One change of a skill: the files before and after, by their hashes."""
 
     action: str
@@ -69,8 +71,7 @@ class Version:
         return tuple(path for path in paths if self.before.get(path) != self.after.get(path))
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """The files of a skill: their hashes, and the bytes that were read for them."""
 
     files: Mapping[str, str]

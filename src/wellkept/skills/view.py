@@ -5,11 +5,12 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import label_skill
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 from wellkept.skills.document import Document, list_items
 from wellkept.skills.frontmatter import BadFrontmatter, Field
 from wellkept.skills.guard import Danger, Level, Report
@@ -22,8 +23,7 @@ _MOST_LISTED = 100
 _VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """The answer of `skill_view`."""
 
     skill: Skill
@@ -171,8 +171,7 @@ def invocation(shown: View, source: SourceName | None) -> str:
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(Struct, frozen=True):
     """What is missing before the skill can run."""
 
     environment_variables: tuple[str, ...] = ()

@@ -21,15 +21,17 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from msgspec import Struct
 
 from wellkept.core.errors import Unreadable, UsageError
 from wellkept.core.events import Progressed
 from wellkept.core.ports import ignore
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import JSON, dumps
+from wellkept.core.values import asdict
 from wellkept.storage.files import explain_errors, make_folder, sync_folder, temporary_name
 
 if TYPE_CHECKING:
@@ -51,8 +53,7 @@ _LEVEL = 6
 _AGE_START = b"age-encryption.org/v1\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """One file of an archive."""
 
     path: str
@@ -61,8 +62,7 @@ class Member:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
+class Description(Struct, frozen=True):
     """What an archive says about itself before its files."""
 
     created: str
@@ -75,8 +75,7 @@ class Description:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """An archive that was read and found to be whole."""
 
     description: Description

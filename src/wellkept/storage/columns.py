@@ -1,12 +1,12 @@
 """Columns of our databases that hold text: remove a text from them, and count the rows that still hold it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import apsw
+from msgspec import Struct
 
 from wellkept.storage.connections import connect_read_only, explain_sql_errors, open_connection
 from wellkept.storage.sqlite import Connection, Database
@@ -27,8 +27,7 @@ class Part(StrEnum):
     """The store of the table removes it, with everything that depends on it; here it is only counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextColumn:
+class TextColumn(Struct, frozen=True):
     """A column that may hold text of a person."""
 
     table: str

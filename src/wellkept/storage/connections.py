@@ -13,11 +13,11 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import apsw
+from msgspec import Struct
 
 from wellkept.core import regular_files
 from wellkept.core.errors import REMEDY, StorageError
 from wellkept.core.text import resource_path, resource_text
-from wellkept.core.values import dataclass
 from wellkept.storage.files import (
     APPLICATION_MARK,
     POLL_SECONDS,
@@ -409,8 +409,7 @@ def statements(package: str, file: str) -> Statements:
 Step: TypeAlias = str | Callable[[apsw.Connection], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True):
     """One step of a schema; with `rewrites`, the file is backed up before the step runs."""
 
     version: int

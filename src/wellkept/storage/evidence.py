@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import apsw
+from msgspec import Struct, field
 
 from wellkept.storage.pages import Value
 from wellkept.storage.salvage import Row, Salvage
@@ -15,8 +15,7 @@ Key: TypeAlias = Value | tuple[Value, ...]
 """The number of a row, or the columns of its key."""
 
 
-@dataclass(slots=True)
-class Evidence:
+class Evidence(Struct):
     """The rows of a table as its indexes list them."""
 
     columns: dict[Key, dict[str, Value]] = field(default_factory=dict)

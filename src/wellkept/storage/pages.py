@@ -2,12 +2,13 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from math import inf, isnan
 from pathlib import Path
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from wellkept.core.regular_files import FileBytes
 from wellkept.storage.files import explain_errors
@@ -30,8 +31,7 @@ class Malformed(ValueError):
     """The bytes at this place violate the file format."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One cell of a b-tree page."""
 
     start: int
@@ -45,8 +45,7 @@ class Cell:
     """The first page of the rest; 0 if there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """One b-tree page, taken apart."""
 
     number: int

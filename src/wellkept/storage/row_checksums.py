@@ -11,9 +11,9 @@ from functools import partial
 from weakref import WeakKeyDictionary
 
 import apsw
+from msgspec import Struct
 
 from wellkept.core.text import checksum
-from wellkept.core.values import dataclass
 from wellkept.storage.connections import DamagedText, Value, Values
 
 _COLUMN = "checksum"
@@ -24,8 +24,7 @@ _VOLATILE: Mapping[str, frozenset[str]] = {"sessions": frozenset({"last_active",
 """Columns that change with every append; an index repeats `last_active`, and the messages give `message_count`."""
 
 
-@dataclass(frozen=True, slots=True)
-class CoveredTable:
+class CoveredTable(Struct, frozen=True):
     """A table whose rows have checksums."""
 
     name: str

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
+
+from msgspec import Struct, field
 
 from wellkept.storage.pages import (
     HEADER_BYTES,
@@ -33,8 +34,7 @@ _NOTHING = (0.0, 0, "")
 _DECLARED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One row as far as it can be read; `damage` is empty if its bytes contradict nothing."""
 
     number: int | None
@@ -47,8 +47,7 @@ class Row:
     """Whether it has the types of its table; if not, it may be arbitrary bytes."""
 
 
-@dataclass(slots=True)
-class Extent:
+class Extent(Struct):
     """The pages of one table or index."""
 
     pages: list[int] = field(default_factory=list)

@@ -1,13 +1,12 @@
 """What the records of our tables and indexes look like, so that pages without an owner can be assigned."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import apsw
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """What the records of a table or of an index look like."""
 
     name: str

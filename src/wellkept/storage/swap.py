@@ -17,11 +17,11 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import apsw
+from msgspec import Struct
 
 from wellkept.core import regular_files
 from wellkept.core.errors import Busy, StorageError
@@ -81,8 +81,7 @@ def create(path: Path, data: bytes) -> None:
             temp.unlink(missing_ok=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
+class Replacement(Struct, frozen=True):
     """One replacement of the file at `path`; `stamp` is part of the names of the other files."""
 
     path: Path

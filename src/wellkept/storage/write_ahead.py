@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import apsw
+from msgspec import Struct, field
 
 from wellkept.core.errors import DamagedLog
 from wellkept.core.regular_files import FileBytes
-from wellkept.core.values import dataclass, field
 
 PAGE_SIZES = tuple(512 << power for power in range(8))
 _LOG_HEADER, _FRAME_HEADER, _COVERED = 32, 24, 8
@@ -28,8 +28,7 @@ _TELLING = 0x1FFF
 _Sum = tuple[int, int]
 
 
-@dataclass(slots=True)
-class Log:
+class Log(Struct):
     """The committed pages of a write-ahead log."""
 
     page_bytes: int = 0
@@ -70,8 +69,7 @@ class Log:
                 self.restored[frame.at] = frame.restored
 
 
-@dataclass(frozen=True, slots=True)
-class _Frame:
+class _Frame(Struct, frozen=True):
     """One page in the log."""
 
     page: int

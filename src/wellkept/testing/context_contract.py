@@ -1,7 +1,8 @@
 """The contract of every context engine: one suite, run against each implementation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from wellkept.context.engine import ContextEngine, Setup
 from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged

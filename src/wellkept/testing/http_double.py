@@ -5,15 +5,15 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from msgspec import Struct
 
-@dataclass(frozen=True, slots=True)
-class DoubleRequest:
+
+class DoubleRequest(Struct, frozen=True):
     """One request as it arrived."""
 
     method: str
@@ -26,8 +26,7 @@ class DoubleRequest:
     """What the route's expression captured of the path."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """An answer that replaces the usual one."""
 
     status: int = 500

@@ -5,18 +5,18 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self, TypeAlias
+
+from msgspec import Struct
 
 from wellkept.llm.scripted import Says, with_ids
 
 API_KEY = "sk-loopback-0123456789"
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
+class Status(Struct, frozen=True):
     """An HTTP error in the vendor's own form."""
 
     code: int
@@ -26,16 +26,14 @@ class Status:
     retry_after: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Drops:
+class Drops(Struct, frozen=True):
     """An answer whose connection is cut after some of its events."""
 
     says: Says
     after_events: int
 
 
-@dataclass(frozen=True, slots=True)
-class FailsMidway:
+class FailsMidway(Struct, frozen=True):
     """An answer that turns into an error event after some of its events."""
 
     says: Says
@@ -43,21 +41,18 @@ class FailsMidway:
     kind: str = "overloaded_error"
 
 
-@dataclass(frozen=True, slots=True)
-class Raw:
+class Raw(Struct, frozen=True):
     """Bytes sent as the body of a successful answer; none is an empty stream."""
 
     body: bytes = b""
     content_type: str = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True)
-class Overflows:
+class Overflows(Struct, frozen=True):
     """The vendor's refusal of a request that is larger than the window."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hangs:
+class Hangs(Struct, frozen=True):
     """Silence for some seconds, then a closed connection."""
 
     seconds: float
@@ -67,8 +62,7 @@ Step: TypeAlias = Says | str | Status | Drops | FailsMidway | Raw | Overflows | 
 Script: TypeAlias = Iterable[Step] | Callable[[dict[str, Any]], Step]
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(Struct, frozen=True):
     """One request as it arrived."""
 
     path: str

@@ -1,7 +1,8 @@
 """The search port in memory: plain dictionaries and sets, the reference for implementations on a database."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from wellkept.core.ids import OWNER, UserId
 from wellkept.sessions.search.analysis import Prepared, indexed_text, prepare
@@ -24,8 +25,7 @@ _TALK = ("user", "assistant")
 _LEAST_PART = 3
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryMessage:
+class MemoryMessage(Struct, frozen=True):
     """One stored message."""
 
     id: int
@@ -36,8 +36,7 @@ class MemoryMessage:
     external_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySession:
+class MemorySession(Struct, frozen=True):
     """One stored session."""
 
     id: str

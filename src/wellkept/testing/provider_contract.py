@@ -4,9 +4,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.core.clock import SystemClock
 from wellkept.core.events import Event
@@ -106,8 +108,7 @@ Fault = Callable[[], Any]
 """Runs before a hook: it may raise, hang, or return garbage instead; None lets the hook run."""
 
 
-@dataclass(frozen=True, slots=True)
-class HookCall:
+class HookCall(Struct, frozen=True):
     """One call as the provider saw it."""
 
     hook: str

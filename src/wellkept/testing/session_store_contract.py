@@ -1,7 +1,8 @@
 """The contract of every session store: one suite, run against each implementation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from wellkept.core.errors import KeptError, NotFound, UsageError
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
@@ -28,8 +29,7 @@ KEY = "sk-ant-" + "api03-Zm9vYmFyYmF6cXV4MTIzNDU2Nzg5MA"
 """A credential of a known pattern, concatenated so that secret scanners do not report this file."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summarised:
+class Summarised(Struct, frozen=True):
     """A compaction as an engine passes it to the store."""
 
     summary: Message

@@ -11,10 +11,11 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
+
 from wellkept.cli.terminal import note
 from wellkept.core.events import Warned
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import dataclass
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -43,8 +44,7 @@ class Leaving(KeyboardInterrupt):
     """Ctrl-C was pressed again before the interrupted work had ended."""
 
 
-@dataclass(slots=True)
-class Talk:
+class Talk(Struct):
     """An agent and the event loop in which its turns run."""
 
     agent: "Agent"

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+
 from wellkept.cli.terminal import complete_hint, indent_lines, note, put, say
 from wellkept.core.events import (
     Compacted,
@@ -20,7 +22,6 @@ from wellkept.core.events import (
 )
 from wellkept.core.messages import Usage
 from wellkept.core.text import printable
-from wellkept.core.values import dataclass, field
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -114,8 +115,7 @@ def _console() -> "Console":
     return Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
 
 
-@dataclass(frozen=True, slots=True)
-class _Whole:
+class _Whole(Struct, frozen=True):
     """A block of Markdown without blank lines around it."""
 
     text: str
@@ -124,8 +124,7 @@ class _Whole:
         return _join(_lines(self.text, console, options))
 
 
-@dataclass(frozen=True, slots=True)
-class _Tail:
+class _Tail(Struct, frozen=True):
     """The end of a block, as many lines as fit the screen."""
 
     text: str
@@ -168,8 +167,7 @@ def _join(lines: "list[list[Segment]]") -> "Iterable[Segment]":
         yield Segment.line()
 
 
-@dataclass(slots=True)
-class Screen:
+class Screen(Struct):
     """Prints streamed text, one line per tool call, and what was saved."""
 
     notifications: str = "on"

@@ -2,9 +2,10 @@
 
 import difflib
 from collections.abc import Callable
-from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.cli.chat.loop import Talk
 from wellkept.cli.chat.screen import Screen
@@ -41,8 +42,7 @@ _MOST_SKILLS = 20
 """How many skills `/skills` lists, so that they fit one screen."""
 
 
-@dataclass(slots=True)
-class Slash:
+class Slash(Struct):
     """Runs slash commands."""
 
     caller: "Caller"

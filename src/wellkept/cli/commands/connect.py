@@ -2,11 +2,12 @@
 
 import sys
 import time
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn, get_args
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept import operations
 from wellkept.app import Caller
@@ -175,8 +176,7 @@ def _find(caller: Caller, *, as_json: bool) -> list[str]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
+class _How(Struct, frozen=True):
     """The options of a command that writes."""
 
     dry_run: bool
@@ -221,8 +221,7 @@ def _write_files(
     return done
 
 
-@dataclass(frozen=True, slots=True)
-class _History:
+class _History(Struct, frozen=True):
     """What to do about the conversations that clients had before they were connected."""
 
     wanted: bool | None

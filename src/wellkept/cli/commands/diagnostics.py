@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from msgspec.structs import replace
 
 from wellkept import __version__, operations
 from wellkept.cli.terminal import (
@@ -28,7 +29,6 @@ from wellkept.core.ids import SessionId
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolSchema
-from wellkept.core.values import replace
 
 if TYPE_CHECKING:
     from wellkept.operations.evaluation import Evaluation, Figures

@@ -1,11 +1,11 @@
 """`kept import`: find, preview, import, watch and undo what other programs have on this machine."""
 
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import Struct
 
 from wellkept import operations
 from wellkept.cli.terminal import (
@@ -115,8 +115,7 @@ def import_(  # the options of a command
             import_sources(caller, request)
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """The options of an import, also used by `kept claw migrate`."""
 
     source: str | None

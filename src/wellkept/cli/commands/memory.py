@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
+from msgspec import structs
 
 from wellkept.app import Caller
 from wellkept.cli.terminal import (
@@ -25,7 +26,6 @@ from wellkept.cli.terminal import (
     say_exactly,
 )
 from wellkept.config.settings import nearest
-from wellkept.core import values
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
@@ -187,7 +187,7 @@ def _with_options(refused: Refused, page: Target) -> Refused:
     from wellkept.memory.store import rules_in
 
     allow = " ".join(f"--allow {rule}" for rule in sorted(rules_in(refused)))
-    return values.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
+    return structs.replace(refused, remedy=_REMEDIES[refused.reason].format(page=page, allow=allow))
 
 
 def _check_rules(names: list[str]) -> None:
@@ -220,7 +220,7 @@ def ask_if_held(
     if not isinstance(outcome, Refused) or outcome.reason is not Reason.HELD:
         return outcome
     if not yes and not sys.stdin.isatty():
-        return values.replace(outcome, remedy="give --yes to keep it anyway")
+        return structs.replace(outcome, remedy="give --yes to keep it anyway")
     note(outcome.error)
     return keep(outcome) if confirm("Keep it anyway?", yes=yes) else outcome
 

@@ -4,12 +4,12 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec.structs import replace
 from typer.core import TyperGroup
 
 from wellkept import operations

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app import Caller
 from wellkept.cli.terminal import (
@@ -28,7 +30,6 @@ from wellkept.core.dates import DAY_SECONDS
 from wellkept.core.errors import UsageError
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import one_line
-from wellkept.core.values import dataclass, replace
 
 if TYPE_CHECKING:
     from wellkept.operations.search import Filters, ProfileHits
@@ -117,8 +118,7 @@ Project = Annotated[str | None, typer.Option("--project", help="Only sessions of
 InSession = Annotated[str | None, typer.Option("--session", help="Only inside this session.")]
 
 
-@dataclass(frozen=True, slots=True)
-class _Narrowing:
+class _Narrowing(Struct, frozen=True):
     """The options that narrow a search, as they were given."""
 
     limit: int | None

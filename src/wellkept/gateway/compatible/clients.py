@@ -6,8 +6,10 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import UsageError
 from wellkept.core.messages import ImagePart, Message, Part, Role, TextPart
@@ -39,8 +41,7 @@ class InvalidRequest(UsageError):
         self.field = field
 
 
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
+class ClientRequest(Struct, frozen=True):
     """A request for an answer."""
 
     model: str

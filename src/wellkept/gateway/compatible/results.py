@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct, field
 
 from wellkept.agent.offload import offload
 from wellkept.core.events import TextStreamed, ToolFinished
@@ -39,8 +40,7 @@ Show = Callable[[str], "Awaitable[None]"]
 """Receives the pieces of an answer as they come."""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """An answer."""
 
     text: str

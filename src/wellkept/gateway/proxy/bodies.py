@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,8 +20,7 @@ class Unspliceable(Exception):
     """A body that cannot be parsed, or to which nothing can be added; it is forwarded as it is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A value in the text of a body, from `start` to before `end`."""
 
     value: Any
@@ -28,8 +28,7 @@ class Node:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Splice:
+class Splice(Struct, frozen=True):
     """A text that is inserted at an offset."""
 
     place: int
@@ -230,8 +229,7 @@ def _add_responses_passage(body: Body, place: int, text: str) -> list[Splice]:
     return _extend_content(body.member(body.items("input")[place], "content"), text, "input_text")
 
 
-@dataclass(frozen=True, slots=True)
-class Additive:
+class Additive(Struct, frozen=True):
     """How texts are added to the requests of one API."""
 
     block: Callable[[Body, str], list[Splice]]

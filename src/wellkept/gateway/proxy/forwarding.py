@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import anyio
 import httpx2
+from msgspec import Struct, field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -136,8 +136,7 @@ def open_client() -> httpx2.AsyncClient:
     )
 
 
-@dataclass(slots=True)
-class Outcome:
+class Outcome(Struct):
     """The outcome of a forwarded request, with a copy of what the client was sent."""
 
     status: int = 0

@@ -7,12 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
 import httpx2
+from msgspec import Struct
+from msgspec.structs import replace
 from starlette.datastructures import Headers
 
 from wellkept.agent.offload import offload
@@ -67,8 +68,7 @@ MOST_WAITING = 200
 """How many exchanges may wait to be stored; others are stored with the client's next request."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProxiedApi:
+class ProxiedApi(Struct, frozen=True):
     """How the proxy reads and extends one API."""
 
     read: Callable[[Mapping[str, Any]], ClientRequest]
@@ -94,8 +94,7 @@ APIS = {
 """The paths with conversations; requests to all others pass unchanged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A request that is ready to be forwarded."""
 
     content: bytes

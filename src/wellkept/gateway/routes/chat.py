@@ -1,11 +1,10 @@
 """`/api/chat`: one message to the agent, and its answer as a stream of events or as one object."""
 
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Request
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.agent.offload import offload
@@ -16,6 +15,7 @@ from wellkept.core.events import Event
 from wellkept.core.ids import random_hex
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
+from wellkept.core.values import asdict
 from wellkept.gateway.answers import json_response
 from wellkept.gateway.requests import Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
@@ -39,8 +39,7 @@ _EVENT_NAMES = {
 }
 
 
-@dataclass
-class ChatRequest:
+class ChatRequest(BaseModel):
     """One message. Without a session a new one begins; its id is in the answer."""
 
     message: Annotated[str, Field(min_length=1, max_length=1_000_000)]

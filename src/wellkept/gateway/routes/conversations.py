@@ -1,11 +1,10 @@
 """`/api/search`, `/api/sessions`, `/api/messages`, `/api/receipts`: past conversations and what models were shown."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
 from wellkept.core.text import dumps
@@ -22,16 +21,14 @@ Short = Annotated[str | None, Query(max_length=1_000)]
 _MOST_IMPORT_CHARACTERS = 9_000_000
 
 
-@dataclass
-class SessionChange:
+class SessionChange(BaseModel):
     """What to change about a session."""
 
     title: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     archived: bool | None = None
 
 
-@dataclass
-class MarkRequest:
+class MarkRequest(BaseModel):
     """A person's mark for something that a model was shown."""
 
     mark: Mark

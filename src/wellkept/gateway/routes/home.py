@@ -1,13 +1,13 @@
 """The rest of `/api`: providers, usage, forgetting, tools, users, tokens, settings and checks of the home."""
 
-from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Refused
+from wellkept.core.values import asdict
 from wellkept.gateway.answers import answer, answer_list, json_response, refusal
 from wellkept.gateway.requests import Admin, Reader, Writer
 from wellkept.operations import (
@@ -36,8 +36,7 @@ ItemId = Annotated[int | None, Query(ge=1, le=2**53)]
 Short = Annotated[str, Field(min_length=1, max_length=500)]
 
 
-@dataclass
-class ForgetRequest:
+class ForgetRequest(BaseModel):
     """What to forget: a session, or words; `confirm` is the token of the plan, without which nothing is removed."""
 
     session: Short | None = None
@@ -45,34 +44,30 @@ class ForgetRequest:
     confirm: Annotated[str, Field(max_length=500)] | None = None
 
 
-@dataclass
-class ToolRequest:
+class ToolRequest(BaseModel):
     """The arguments of a tool."""
 
-    arguments: dict[str, Any] = field(default_factory=dict)
+    arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-@dataclass
-class NewUser:
+class NewUser(BaseModel):
     """A user to create."""
 
     user_id: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-@dataclass
-class TokenRequest:
+class TokenRequest(BaseModel):
     """A token to create."""
 
     user_id: Annotated[str, Field(min_length=1, max_length=200)] = "owner"
     name: Annotated[str, Field(max_length=100)] = ""
-    scopes: Annotated[list[Literal["read", "write", "admin", "act-as"]], Field(max_length=4)] = field(
+    scopes: Annotated[list[Literal["read", "write", "admin", "act-as"]], Field(max_length=4)] = Field(
         default_factory=list
     )
     days: Annotated[float, Field(gt=0, le=36_500)] | None = None
 
 
-@dataclass
-class PairingRequest:
+class PairingRequest(BaseModel):
     """The code of a person to pair; without a user, a new one is created."""
 
     code: Annotated[str, Field(min_length=1, max_length=100)]

@@ -1,10 +1,9 @@
 """`/api/memory`: the pages of curated memory."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Reason, Refused
@@ -21,30 +20,26 @@ PendingId = Annotated[str, Path(max_length=100)]
 IfMatch = Annotated[str | None, Header(alias="If-Match")]
 
 
-@dataclass
-class NewEntry:
+class NewEntry(BaseModel):
     """One entry."""
 
     text: Text
 
 
-@dataclass
-class Change:
+class Change(BaseModel):
     """The new text of the one entry that contains `needle`."""
 
     needle: Text
     text: Text
 
 
-@dataclass
-class WholePage:
+class WholePage(BaseModel):
     """The whole page, entries separated as in its file."""
 
     text: Annotated[str, Field(max_length=1_000_000)]
 
 
-@dataclass
-class UndoRequest:
+class UndoRequest(BaseModel):
     """What to undo: one edit, one group of edits, or without either the newest group."""
 
     ledger_id: Row | None = None

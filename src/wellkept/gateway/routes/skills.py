@@ -1,10 +1,9 @@
 """`/api/skills` and `/api/curator`: procedures that were learned or installed."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
-from pydantic import Field
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Refused
@@ -20,8 +19,7 @@ PendingId = Annotated[str, Path(max_length=100)]
 SkillText = Annotated[str, Field(min_length=1, max_length=1_000_000)]
 
 
-@dataclass
-class NewSkill:
+class NewSkill(BaseModel):
     """A skill: the text of its SKILL.md, or its body with a description."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -30,15 +28,13 @@ class NewSkill:
     description: Annotated[str, Field(max_length=2_000)] | None = None
 
 
-@dataclass
-class SkillBody:
+class SkillBody(BaseModel):
     """The whole text of a SKILL.md."""
 
     text: SkillText
 
 
-@dataclass
-class PinRequest:
+class PinRequest(BaseModel):
     """Whether the curator must not archive a skill."""
 
     pinned: bool = True

@@ -2,10 +2,10 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request
+from msgspec import Struct
 from starlette.responses import Response
 
 from wellkept.app import Caller
@@ -28,8 +28,7 @@ _CREATED = 1_700_000_000
 _KEPT_HEADERS = frozenset({"retry-after", "allow", "www-authenticate"})
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(Struct, frozen=True):
     """How one API writes requests, answers and errors."""
 
     read: Callable[[Mapping[str, Any]], ClientRequest]

@@ -9,12 +9,13 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct
 
 from wellkept.core.errors import KeptError
+from wellkept.core.values import hide
 
 if TYPE_CHECKING:
     import httpx2
@@ -76,13 +77,14 @@ def _read_id(value: object) -> str:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else ""
 
 
-@dataclass(slots=True)
-class BotApi:
+class BotApi(Struct):
     """The Bot API for one token."""
 
-    token: str = field(repr=False)
+    token: str
     url: str
-    client: httpx2.AsyncClient = field(repr=False)
+    client: httpx2.AsyncClient
+
+    __repr__ = hide("token", "client")
 
     async def call(
         self, method: str, parameters: Mapping[str, JSON] | None = None, *, seconds: float = _CALL_SECONDS
@@ -162,8 +164,7 @@ _RESERVE = 6.0
 """How many messages to a group drafts leave for complete answers."""
 
 
-@dataclass(slots=True)
-class _Bucket:
+class _Bucket(Struct):
     """A token bucket: how many messages may be sent now."""
 
     seconds: float

@@ -7,13 +7,14 @@ import json
 import logging
 import re
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 from urllib.parse import urlsplit
 
 import anyio
+from msgspec import Struct
 
 from wellkept.core.errors import ConfigError, KeptError
+from wellkept.core.values import hide
 from wellkept.gateway.identity import Unauthorized, is_loopback_address
 from wellkept.gateway.platforms import HookAnswer, Moved, Stopped, Undelivered, check_fields, read_secret
 from wellkept.gateway.slash import COMMANDS
@@ -52,20 +53,20 @@ _SECRET = re.compile(r"[A-Za-z0-9_-]{16,256}")
 _PAGE = "docs/telegram.md"
 
 
-@dataclass(frozen=True, slots=True)
-class Hook:
+class Hook(Struct, frozen=True):
     """Where Telegram delivers updates, and the secret that authenticates them."""
 
     url: str
-    secret: str = field(repr=False)
+    secret: str
+
+    __repr__ = hide("secret")
 
 
-@dataclass
-class Telegram:
+class Telegram(Struct):
     """One configured bot."""
 
     name: str
-    token: str = field(repr=False)
+    token: str
     hook: Hook | None = None
     """None for long polling."""
     shares_groups: bool = False
@@ -75,8 +76,10 @@ class Telegram:
     sends: bool = True
     refresh_seconds: float | None = 4.5
     """Telegram shows the typing indicator for five seconds."""
-    _replies: Replies | None = field(default=None, repr=False)
-    _reader: Reader | None = field(default=None, repr=False)
+    _replies: Replies | None = None
+    _reader: Reader | None = None
+
+    __repr__ = hide("token", "_replies", "_reader")
 
     @asynccontextmanager
     async def connect(self, receive: Receive, tell: Callable[[str], None]) -> AsyncIterator[None]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import time
 import zlib
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, field
 
 from wellkept.core.messages import ImagePart
 from wellkept.gateway.platforms import FileContent, Moved, Undelivered
@@ -49,8 +49,7 @@ _TEXT_NAMES = (
 )  # fmt: skip
 
 
-@dataclass(slots=True)
-class _Drafted:
+class _Drafted(Struct):
     """What was shown of a growing answer."""
 
     delivery: str
@@ -58,8 +57,7 @@ class _Drafted:
     at: float = 0.0
 
 
-@dataclass(slots=True)
-class Replies:
+class Replies(Struct):
     """Writes into the chats of one bot."""
 
     name: str

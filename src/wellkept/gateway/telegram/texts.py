@@ -9,8 +9,9 @@ from __future__ import annotations
 import html
 import itertools
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,8 +30,7 @@ def count_units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Fence:
+class _Fence(Struct, frozen=True):
     """The line that opens a code block."""
 
     indent: str
@@ -84,8 +84,7 @@ def split_text(text: str, most: int = MOST_UNITS) -> list[str]:
     return parts
 
 
-@dataclass(slots=True)
-class _Cuts:
+class _Cuts(Struct):
     """The last place of each kind at which a text can be cut; a better kind is taken even if it is earlier."""
 
     paragraph: int = 0

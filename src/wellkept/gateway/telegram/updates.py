@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from wellkept.core.errors import UsageError
 from wellkept.core.provenance import ATTACHED
+from wellkept.core.values import hide
 from wellkept.gateway.platforms import FORWARDED, Moved
 from wellkept.gateway.slash import COMMANDS, read_command
 from wellkept.operations.conversation_keys import Chat
@@ -35,40 +37,38 @@ class NotAnUpdate(UsageError):
     http_status = 400
 
 
-@dataclass(frozen=True, slots=True)
-class Bot:
+class Bot(Struct, frozen=True):
     """The bot's id and name."""
 
     id: int
     username: str
 
 
-@dataclass(frozen=True, slots=True)
-class StoppedDraft:
+class StoppedDraft(Struct, frozen=True):
     """A person pressed Stop under a growing answer."""
 
     chat: Chat
     draft_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(Struct, frozen=True):
     """One update; `incoming` is None for one that is not for us."""
 
     id: int
     incoming: Incoming | StoppedDraft | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(Struct, frozen=True):
     """Reads updates for one bot."""
 
     platform: str
     bot: Bot
     answers_all: bool = False
     """Whether group messages that do not address the bot count."""
-    _albums: deque[str] = field(default_factory=lambda: deque(maxlen=100), repr=False, compare=False)
+    _albums: deque[str] = field(default_factory=lambda: deque(maxlen=100))
     """The newest albums that address the bot: only one part of an album has a caption that can mention it."""
+
+    __repr__ = hide("_albums")
 
     def read(self, value: object) -> Update:
         """Return an update; raises NotAnUpdate."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from wellkept.operations.reading import LineageMap, Station
@@ -17,8 +18,7 @@ HEAT_WEEKS = 26
 _CELL, _GAP = 13, 3
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(Struct, frozen=True):
     """A rectangle of a bar chart, with its label."""
 
     x: float
@@ -29,8 +29,7 @@ class Bar:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class BarChart:
+class BarChart(Struct, frozen=True):
     """Stacked bars over days, with a table of the same numbers for screen readers."""
 
     width: int
@@ -70,8 +69,7 @@ def stack_days(
     return BarChart(width, height, tuple(bars), _mark_days(shown, step), f"{highest:,}", tuple(series), rows)
 
 
-@dataclass(frozen=True, slots=True)
-class LineChart:
+class LineChart(Struct, frozen=True):
     """A share from 0 to 100 percent over days, with marks on some of them."""
 
     width: int
@@ -111,8 +109,7 @@ def _name_day(day: str) -> str:
     return f"{date.fromisoformat(day):%-d %B}"
 
 
-@dataclass(frozen=True, slots=True)
-class HeatCell:
+class HeatCell(Struct, frozen=True):
     """One day of the calendar."""
 
     x: int
@@ -123,8 +120,7 @@ class HeatCell:
     label: str
 
 
-@dataclass(frozen=True, slots=True)
-class HeatMap:
+class HeatMap(Struct, frozen=True):
     """A calendar: a column per week, a row per weekday."""
 
     width: int
@@ -156,8 +152,7 @@ def draw_calendar(counts: Mapping[str, int], *, last: date, weeks: int = HEAT_WE
     return HeatMap(weeks * size, 18 + 7 * size, _CELL, tuple(cells), tuple(months), empty)
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """A session on the line map."""
 
     x: int
@@ -167,8 +162,7 @@ class Dot:
     tone: int
 
 
-@dataclass(frozen=True, slots=True)
-class LineMap:
+class LineMap(Struct, frozen=True):
     """Sessions as dots; lines connect parents and children."""
 
     width: int
@@ -199,8 +193,7 @@ def draw_lineage(found: LineageMap, sources: Sequence[str]) -> LineMap:
     return LineMap(width, height, tuple(dots), tuple(lines), found.hidden)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A part of a score, as a bar from 0 to 100."""
 
     name: str
@@ -221,8 +214,7 @@ def split_score(parts: Mapping[str, float]) -> tuple[Part, ...]:
     return tuple(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """A point of a scatter chart."""
 
     x: float
@@ -232,8 +224,7 @@ class Point:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scatter:
+class Scatter(Struct, frozen=True):
     """Points over two spans of days; both axes are logarithmic, because most entries are young."""
 
     width: int

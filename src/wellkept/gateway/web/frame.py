@@ -8,11 +8,11 @@ import hashlib
 import hmac
 import json
 import os
-from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import APIRouter, Depends, Form, Query, Request
+from msgspec import Struct, field
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
@@ -74,8 +74,7 @@ _SCREENS = (
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Toast:
+class Toast(Struct, frozen=True):
     """A message about a completed change, shown once on the next page, with a form that undoes it."""
 
     text: str

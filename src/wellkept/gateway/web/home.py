@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
 from fastapi import APIRouter, Form, Request
+from msgspec import Struct
 from starlette.responses import Response
 
 from wellkept.agent.offload import offload
@@ -40,8 +40,7 @@ _SILENCE_SECONDS = 20.0
 """After this time without changes an empty line is sent, so that both sides notice a broken connection."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownToday:
+class ShownToday(Struct, frozen=True):
     """How much of the memory agents were given in the last day."""
 
     count: int

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
+from msgspec import Struct
 from starlette.responses import Response
 
 from wellkept.core.errors import KeptError
@@ -30,8 +30,7 @@ _AROUND = 5
 Word = Annotated[str, Query(max_length=1_000)]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPassage:
+class ShownPassage(Struct, frozen=True):
     """A passage as the page shows it."""
 
     message: StoredMessage
@@ -40,8 +39,7 @@ class ShownPassage:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The fields of the search form."""
 
     q: str

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Form, Path, Query, Request
+from msgspec import Struct
 from starlette.responses import Response
 
 from wellkept.core.messages import Role, State
@@ -28,8 +28,7 @@ Name = Annotated[str, Path(max_length=200)]
 Number = Annotated[int | None, Query(ge=1, le=2**53)]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownMessage:
+class ShownMessage(Struct, frozen=True):
     """A message as the reading view shows it."""
 
     message: StoredMessage

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Query, Request
+from msgspec import Struct
 from starlette.responses import Response
 
 from wellkept.core.clock import from_epoch
@@ -26,8 +26,7 @@ _MOST_RECEIPTS = 1_000
 _MOST_SESSIONS = 12
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixMove:
+class PrefixMove(Struct, frozen=True):
     """A day on which the prompt prefix changed, and why; the cache had to be filled again."""
 
     day: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.core.agency import mark_environment
 from wellkept.core.regular_files import load_text
@@ -29,8 +30,7 @@ _HOOK_SECONDS = {
 _RESTART = "restart it: it reads its settings when it starts"
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """Where programs keep their files on this machine."""
 
     environ: Mapping[str, str]
@@ -60,8 +60,7 @@ class Machine:
         return Path(self.environ.get(variable) or self.home / name).expanduser()
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
+class Wiring(Struct, frozen=True):
     """How a client starts kept, and for which project."""
 
     command: tuple[str, ...]
@@ -78,8 +77,7 @@ class Wiring:
         return {"command": self.command[0], "args": [*self.command[1:], "mcp"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(Struct, frozen=True):
     """A program that can be connected."""
 
     name: str
@@ -240,8 +238,7 @@ CLIENTS: Mapping[str, Client] = {
 """Every client by name, in the order in which they are shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(Struct, frozen=True):
     """Whether a client was found on this machine, and where it was searched for."""
 
     client: Client

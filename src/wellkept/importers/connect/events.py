@@ -11,9 +11,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
-from wellkept.core.values import dataclass
 
 MOST_BYTES = 16_000_000
 """A longer event is not read: its texts could not be stored, and its transcript is captured at the next event."""
@@ -61,8 +62,7 @@ _GIVEN = r"(?s)<hook_context>.*?</hook_context>\s*"
 _SILENT_SOURCES = frozenset(("system", "loop_wakeup", "schedule_wakeup", "poll_event"))
 
 
-@dataclass(frozen=True, slots=True)
-class HookEvent:
+class HookEvent(Struct, frozen=True):
     """One event."""
 
     client: str
@@ -162,8 +162,7 @@ def answer_json(event: HookEvent, context: str, summary: str = "") -> dict[str, 
 _PRIVATE = re.compile(r"<\s*private\s*>.*?(?:<\s*/\s*private\s*>|\Z)", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class KeptPrompt:
+class KeptPrompt(Struct, frozen=True):
     """The prompt of the turn that is under way, of a client that sends no transcript."""
 
     prompt: str = ""

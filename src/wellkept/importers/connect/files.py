@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
 
 from wellkept.importers.connect.parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.importers.connect.record import FileRecord
@@ -21,8 +22,7 @@ _SHOWN_CHARS = 20_000
 """A longer difference is cut: it is shown to a person."""
 
 
-@dataclass(frozen=True, slots=True)
-class FileChange:
+class FileChange(Struct, frozen=True):
     """What happens to one file."""
 
     path: Path

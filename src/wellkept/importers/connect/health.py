@@ -9,16 +9,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps, one_line
-from wellkept.core.values import asdict, dataclass, replace
+from wellkept.core.values import asdict
 
 _MOST_ERRORS = 5
 _ERROR_CHARS = 300
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(Struct, frozen=True):
     """The last signs of one client; moments are epoch seconds."""
 
     last_event: float | None = None

@@ -3,8 +3,9 @@
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 _BOM = "\N{ZERO WIDTH NO-BREAK SPACE}"
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -22,8 +23,7 @@ class NotJson(ValueError):
     """The text is not JSON; the message says where."""
 
 
-@dataclass(slots=True)
-class Node:
+class Node(Struct):
     """A value of the text and its position."""
 
     start: int
@@ -34,8 +34,7 @@ class Node:
     items: list["Node"] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     """A key with its value; `start` is where the key begins."""
 
     start: int

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
 
+from msgspec import Struct
+
+from wellkept.core.values import asdict
 from wellkept.importers.connect import jsonc, toml_text
 
 if TYPE_CHECKING:
@@ -21,16 +23,14 @@ class NotEditable(ValueError):
     """A file whose content cannot be parsed, or not be changed without changing something else."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwnFile:
+class OwnFile(Struct, frozen=True):
     """A whole file that is kept's alone."""
 
     path: Path
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class JsonMember:
+class JsonMember(Struct, frozen=True):
     """A value below `keys` of a JSON file."""
 
     path: Path
@@ -40,8 +40,7 @@ class JsonMember:
     """Whether the client accepts comments in this file."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonItem:
+class JsonItem(Struct, frozen=True):
     """An item of the list below `keys` of a JSON file."""
 
     path: Path
@@ -50,8 +49,7 @@ class JsonItem:
     comments: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class JsonDefault:
+class JsonDefault(Struct, frozen=True):
     """A value below `keys` that the file needs; one that is there already stays, and it is not taken out."""
 
     path: Path
@@ -60,8 +58,7 @@ class JsonDefault:
     comments: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class TomlTable:
+class TomlTable(Struct, frozen=True):
     """A table of a TOML file."""
 
     path: Path
@@ -69,8 +66,7 @@ class TomlTable:
     values: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TomlCommand:
+class TomlCommand(Struct, frozen=True):
     """A list of words below a root key of a TOML file: a command; one that was there is appended to it."""
 
     path: Path

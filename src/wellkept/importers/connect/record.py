@@ -8,8 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.text import dumps
-from wellkept.core.values import dataclass, field, replace
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -22,8 +24,7 @@ Recall = Literal["start", "sure", "off"]
 RECALLS = ("start", "sure", "off")
 
 
-@dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(Struct, frozen=True):
     """One file: its hashes without and with the parts, and the copy of how it was."""
 
     path: Path
@@ -37,8 +38,7 @@ class FileRecord:
     parts: tuple[Part, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Connection:
+class Connection(Struct, frozen=True):
     """One client that is connected, for a person or for one project."""
 
     client: str
@@ -58,8 +58,7 @@ class Connection:
         return self.client if self.project is None else f"{self.client} {self.project}"
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """All connections of one user."""
 
     connections: Mapping[str, Connection] = field(default_factory=dict)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Struct
 
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.core.settings import Between
@@ -24,8 +25,7 @@ _DOCUMENT_CHARS = 1_000
 """How much of one document a recall takes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ByteRoverSettings:
+class ByteRoverSettings(Struct, frozen=True, kw_only=True):
     """The settings in `byterover.json`."""
 
     command: str = "brv"

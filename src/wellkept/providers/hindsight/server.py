@@ -7,8 +7,9 @@ import os
 import shutil
 import signal
 import subprocess
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import Struct
 
 from wellkept.core.agency import mark_environment
 from wellkept.core.errors import ProviderError
@@ -24,8 +25,7 @@ CLOUD_URL = "https://api.hindsight.vectorize.io"
 PROGRAM = "hindsight-api"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HindsightSettings:
+class HindsightSettings(Struct, frozen=True, kw_only=True):
     """The settings in `hindsight.json`."""
 
     mode: Literal["cloud", "external", "embedded"] = "cloud"

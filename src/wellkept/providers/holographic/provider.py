@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from wellkept.core.clock import SystemClock
 from wellkept.core.errors import ProviderError
@@ -43,8 +44,7 @@ _STATED = re.compile(
 _LEAD = re.compile(r"^(?:please\s+)?(?:remember|note|keep in mind) that\s+", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HolographicSettings:
+class HolographicSettings(Struct, frozen=True, kw_only=True):
     """The settings in `holographic.json`."""
 
     auto_extract: bool = False

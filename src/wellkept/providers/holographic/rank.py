@@ -3,8 +3,9 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import exp, log
+
+from msgspec import Struct
 
 from wellkept.core.dates import DATE_NAMES, DAY_SECONDS, Span, find_dates
 from wellkept.providers.holographic.features import framing_words, question_words
@@ -57,8 +58,7 @@ FindNear = Callable[[tuple[str, str], int], Collection[int]]
 """Returns the ids of facts that contain two words with at most so many others between them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A word of the question with its weight."""
 
     word: str
@@ -67,8 +67,7 @@ class Term:
     """Whether it is a month, a weekday or a number in a date."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True):
     """A parsed question: its terms and the dates that it names."""
 
     terms: tuple[Term, ...]
@@ -94,8 +93,7 @@ def _term(word: str, date_words: frozenset[str]) -> Term:
     return Term(word, _FRAMING if word in framing_words() else 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
+class Extent(Struct, frozen=True):
     """The size of the store."""
 
     facts: int
@@ -104,8 +102,7 @@ class Extent:
     """The number of facts of each session."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question with the weights of its terms in this store; term number n is bit n of a mask."""
 
     terms: tuple[Term, ...]
@@ -125,8 +122,7 @@ class Question:
         return sum(self.weights)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The features of a fact that the rank uses."""
 
     id: int

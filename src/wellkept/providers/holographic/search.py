@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from wellkept.providers.holographic.features import (
     entities_in,
@@ -43,8 +44,7 @@ _LEAST_TRUST = 0.01
 """The least factor for trust, so that facts without any trust are still ranked among themselves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(Struct, frozen=True):
     """A fact that was found; `share` is the share of the question's weight that it contains, 0 to 1."""
 
     fact: Fact
@@ -52,8 +52,7 @@ class Hit:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """Which facts may be hits, and how many."""
 
     limit: int
@@ -249,8 +248,7 @@ _LEAST_SHARED = 0.5
 """The share of the shorter fact's words that both must contain."""
 
 
-@dataclass(frozen=True, slots=True)
-class Contradiction:
+class Contradiction(Struct, frozen=True):
     """Two facts that cannot both be true, with the reason and a confidence."""
 
     first: Fact

@@ -2,14 +2,16 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from wellkept.core.errors import Busy
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Clock, UnitOfWork
 from wellkept.core.text import dumps
+from wellkept.core.values import hide
 from wellkept.providers.base import ForgetRequest
 from wellkept.providers.holographic.features import (
     content_words,
@@ -30,8 +32,7 @@ _SQL = statements("wellkept.providers.holographic", "store.sql")
 _NO_LIMIT = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A stored fact."""
 
     id: int
@@ -48,11 +49,12 @@ class Fact:
     created: float
     updated: float
     length: int
-    vector: bytes = field(repr=False)
+    vector: bytes
+
+    __repr__ = hide("vector")
 
 
-@dataclass(frozen=True, slots=True)
-class Outline:
+class Outline(Struct, frozen=True):
     """The parts of a fact that ranking needs, without its text and vector."""
 
     id: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
@@ -22,8 +23,7 @@ _RECALL_CHARS = 6_000
 _LEVELS = ("minimal", "low", "medium", "high", "max")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HonchoSettings:
+class HonchoSettings(Struct, frozen=True, kw_only=True):
     """The settings in `honcho.json`; the names are those of Honcho's other integrations."""
 
     base_url: Annotated[str, Address()] = CLOUD_URL

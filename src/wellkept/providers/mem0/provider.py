@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.core.settings import Address, Between
@@ -25,8 +26,7 @@ _RECALL_CHARS = 6_000
 _POLL_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mem0Settings:
+class Mem0Settings(Struct, frozen=True, kw_only=True):
     """The settings in `mem0.json`."""
 
     mode: Literal["platform", "self-hosted", "oss"] = "platform"

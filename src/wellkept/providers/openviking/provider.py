@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
@@ -22,8 +23,7 @@ _MOST_READ = 20_000
 """How many characters a read returns."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenVikingSettings:
+class OpenVikingSettings(Struct, frozen=True, kw_only=True):
     """The settings in `openviking.json`."""
 
     base_url: Annotated[str, Address()] = "http://127.0.0.1:1933"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from wellkept.core.clock import SystemClock, iso
 from wellkept.core.errors import ProviderError
@@ -26,8 +27,7 @@ _RECALL_CHARS = 6_000
 Items = list[Mapping[str, "JSON"]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetainDBSettings:
+class RetainDBSettings(Struct, frozen=True, kw_only=True):
     """The settings in `retaindb.json`."""
 
     base_url: Annotated[str, Address()] = CLOUD_URL

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
@@ -21,8 +22,7 @@ CLOUD_URL = "https://api.supermemory.ai"
 _RECALL_CHARS = 6_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupermemorySettings:
+class SupermemorySettings(Struct, frozen=True, kw_only=True):
     """The settings in `supermemory.json`."""
 
     base_url: Annotated[str, Address()] = CLOUD_URL

@@ -8,8 +8,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from wellkept.core.ports import Embeds, EventSink
-from wellkept.core.values import replace
 from wellkept.sessions.embedding.backfill import Backfill
 from wellkept.sessions.embedding.cooldown import SharedModel
 from wellkept.sessions.postgres.store import PostgresSessionStore, SessionDatabase

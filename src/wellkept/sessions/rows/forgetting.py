@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.core.errors import Busy
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
@@ -32,8 +34,7 @@ _PASSAGE_CHARS = 120
 _ID = re.compile(r'"(?:id|match_message_id)": ?(\d{1,18})')
 
 
-@dataclass(frozen=True, slots=True)
-class Citations:
+class Citations(Struct, frozen=True):
     """What may be cited: whole sessions, single messages, words."""
 
     sessions: tuple[SessionId, ...] = ()

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
 from wellkept.core.messages import Lineage, Link, NewMessage, Passage, State, StoredMessage
-from wellkept.core.values import replace
 from wellkept.sessions import damage
 from wellkept.sessions.records import (
     Blob,

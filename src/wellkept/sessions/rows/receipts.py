@@ -7,9 +7,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from wellkept.core.errors import Busy, StorageError
 from wellkept.core.ids import MessageId, SessionId, UserId
-from wellkept.core.values import replace
 from wellkept.sessions.receipts import (
     Mark,
     NewReceipt,

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Link, Session, Usage
 from wellkept.core.text import JSON, dumps
-from wellkept.core.values import replace
 from wellkept.sessions.damage import number_of, parse, text_of
 from wellkept.sessions.records import session_from, session_row, storable
 from wellkept.sessions.rows.database import Connection

@@ -6,6 +6,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
+from msgspec.structs import replace
+
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Unreadable
 from wellkept.core.ids import MessageId, SessionId, UserId, new_session_id
@@ -13,7 +15,6 @@ from wellkept.core.messages import Link, NewMessage, Origin, Passage, Session, S
 from wellkept.core.ports import Compacting, EventSink, UnitOfWork
 from wellkept.core.search import Found, SearchRequest
 from wellkept.core.text import JSON
-from wellkept.core.values import replace
 from wellkept.sessions.rows import message_rows, session_rows
 from wellkept.sessions.rows.database import Connection, Database, OpenStore
 

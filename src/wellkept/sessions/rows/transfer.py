@@ -5,12 +5,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+
 from wellkept.core.events import Progressed
 from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId
 from wellkept.core.messages import NewMessage, Session, State
 from wellkept.core.ports import EventSink, UnitOfWork, ignore
 from wellkept.core.text import JSON
-from wellkept.core.values import astuple, dataclass, replace
 from wellkept.sessions.damage import number_of, text_of
 from wellkept.sessions.damage import parse as parse_json
 from wellkept.sessions.identity import THIS_IMPORT, Stored
@@ -40,8 +42,7 @@ IMPORTING = "importing"
 """The note of a session that an unfinished import has created; the next import of the file completes the session."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadyMessage:
+class _ReadyMessage(Struct, frozen=True):
     """A message line with its row prepared outside the transaction."""
 
     line: MessageLine

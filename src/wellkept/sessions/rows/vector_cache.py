@@ -1,9 +1,10 @@
 """Cache of quantised vectors in memory, which chooses the few vectors that are compared exactly."""
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Struct
 
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.database import Connection
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
-class QuantisedVectors:
+class QuantisedVectors(Struct, frozen=True):
     """Quantised vectors of the table up to one row."""
 
     basis: "NDArray[Any]"

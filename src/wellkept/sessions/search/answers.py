@@ -4,10 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Origin, Role
 from wellkept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from wellkept.core.values import dataclass, field, replace, unguarded
 from wellkept.sessions.search.correction_words import Relation, find_relation, is_about_another_thing
 from wellkept.sessions.search.corrections import Statement, begins_correction, find_superseded
 from wellkept.sessions.search.query import asks, is_asking
@@ -26,9 +28,7 @@ _AFTER: Final = 6
 """Messages after one of the best that are read, because they may correct it."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(Struct, frozen=True):
     """What a search found, corrections before what they correct."""
 
     found: Found

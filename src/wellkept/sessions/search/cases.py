@@ -8,9 +8,10 @@ from enum import StrEnum
 from hashlib import blake2b
 from typing import Final
 
+from msgspec import Struct
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.text import UNSPACED, WORD, quotes_memory, split_pairs, stop_words
-from wellkept.core.values import dataclass
 from wellkept.sessions.search.analysis import base, clean, split_speaker
 from wellkept.sessions.search.query import is_asking
 
@@ -64,8 +65,7 @@ class Kind(StrEnum):
     """Words of one conversation, asked without it: the search should find nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """One message of the history."""
 
     id: MessageId
@@ -76,8 +76,7 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One question of the test set, and what answers it."""
 
     kind: Kind

@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Sequence
 
+from msgspec import Struct
+
 from wellkept.core.text import WORD
-from wellkept.core.values import dataclass, unguarded
 from wellkept.sessions.search.analysis import clean, split
 from wellkept.sessions.search.postings import AllOf, Analyzer, AnyOf, Lookup, Postings, Without, Word
 from wellkept.sessions.search.query import All, Any, Kind, Node, Not, Query, Term
@@ -31,9 +32,7 @@ _ENOUGH_OF_STOP_WORDS = 3
 """The same for a phrase of stop words alone, for each message that is asked for."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """What a message must fulfil."""
 
     node: Node

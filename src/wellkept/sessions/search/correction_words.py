@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from msgspec import Struct
+
 from wellkept.core.text import resource_text
-from wellkept.core.values import dataclass
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.query import is_asking
 
 FLAGS: Final = re.IGNORECASE | re.DOTALL
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
+class Relation(Struct, frozen=True):
     """Something that a person has one of, such as a place to live."""
 
     name: str
@@ -33,8 +33,7 @@ class Relation:
         return not self.said.groups
 
 
-@dataclass(frozen=True, slots=True)
-class Corrections:
+class Corrections(Struct, frozen=True):
     """The words of one language."""
 
     lead: re.Pattern[str]
@@ -48,8 +47,7 @@ class Corrections:
     relations: tuple[Relation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
+class _Tables(Struct, frozen=True):
     languages: tuple[Corrections, ...]
     kinds: Mapping[str, int]
 

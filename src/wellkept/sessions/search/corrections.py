@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
+from msgspec import Struct
+
 from wellkept.core.date_words import weekday_patterns
 from wellkept.core.text import UNSPACED, WORD
-from wellkept.core.values import dataclass
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.correction_words import FLAGS, Corrections, find_kind, list_languages
 from wellkept.sessions.search.occurrences import content_words
@@ -39,8 +40,7 @@ _VALUE: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(Struct, frozen=True):
     """Something that a person said, with its moment and its place."""
 
     text: str

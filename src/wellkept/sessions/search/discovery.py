@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, field
+from msgspec.structs import replace
+
 from wellkept.core.dates import find_impossible_date
 from wellkept.core.search import FoundSession, SearchRequest
 from wellkept.core.text import dumps, one_line, split_words
-from wellkept.core.values import dataclass, field, replace, unguarded
 from wellkept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from wellkept.sessions.search.answers import Answers, find_answers
 from wellkept.sessions.search.occurrences import Marker
@@ -43,9 +45,7 @@ _NOT_GOOD_ENOUGH = (
 _NOTHING_OF_TIME = "no message matches these words well enough; `nearest` lists the conversations of that time"
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """One conversation that was found, with its best message."""
 
     passage: Passage
@@ -65,9 +65,7 @@ class Match:
         return self.passage.match
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Conversations:
+class Conversations(Struct, frozen=True):
     """The answer to a question, the same for every surface."""
 
     matches: tuple[Match, ...]

@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.search import (
     Explained,
@@ -15,7 +18,6 @@ from wellkept.core.search import (
     Stage,
     TermMatch,
 )
-from wellkept.core.values import dataclass, replace
 from wellkept.sessions.search.candidates import find_candidates, list_few, read_lists
 from wellkept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
 from wellkept.sessions.search.filters import Budget, Filters, Scope, choose_budget
@@ -102,8 +104,7 @@ def _search_words(
     return add_time(found, catalog, request, query.dates) if found.abstained and query.dates else found
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True):
     """Sessions, each with its best message, and messages, by their final scores."""
 
     sessions: Sequence[tuple[float, Scored, SessionLines]]

@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from wellkept.core.search import SearchRequest
-from wellkept.core.values import dataclass, unguarded
 from wellkept.sessions.search.postings import Catalog, Lookup, MessageHead, SessionFilter, SessionHead
 from wellkept.sessions.search.ranking import WEIGHTS
 
@@ -30,9 +31,7 @@ _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Where to look."""
 
     messages: frozenset[int] | range | None = None

@@ -8,42 +8,34 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
-from wellkept.core.values import dataclass, unguarded
+from msgspec import Struct
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True):
     """Messages that contain the token of this word."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """Messages that contain a token which starts with the token of this text."""
 
     text: str
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class AllOf:
+class AllOf(Struct, frozen=True):
     """Messages that every part matches."""
 
     parts: tuple["Lookup", ...]
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class AnyOf:
+class AnyOf(Struct, frozen=True):
     """Messages that at least one part matches."""
 
     parts: tuple["Lookup", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Without:
+class Without(Struct, frozen=True):
     """Messages that `wanted` matches and `unwanted` does not."""
 
     wanted: "Lookup"

@@ -7,10 +7,11 @@ from functools import cache, lru_cache
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.clock import find_spans
 from wellkept.core.dates import DATE_NAMES, Span
 from wellkept.core.text import STOP_WORDS, WORD, resource_text, stop_words
-from wellkept.core.values import dataclass, unguarded
 from wellkept.sessions.search.analysis import (
     ASKED_FORMS,
     CANONICAL,
@@ -35,9 +36,7 @@ class Kind(StrEnum):
     PHRASE = "phrase"
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One thing to look for, and its weight relative to the others."""
 
     text: str
@@ -47,22 +46,19 @@ class Term:
     """Whether it is part of a date in the question: a month, a weekday or a number."""
 
 
-@dataclass(frozen=True, slots=True)
-class All:
+class All(Struct, frozen=True):
     """Every one of the conditions holds."""
 
     nodes: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Any:
+class Any(Struct, frozen=True):
     """At least one of the conditions holds."""
 
     nodes: tuple["Node", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     """The condition does not hold."""
 
     node: "Node"
@@ -71,9 +67,7 @@ class Not:
 Node: TypeAlias = Term | All | Any | Not
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class Query:
+class Query(Struct, frozen=True):
     """The terms that rank, the condition that must hold (None for plain words), the dates mentioned."""
 
     terms: tuple[Term, ...]

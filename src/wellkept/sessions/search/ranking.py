@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from typing import NamedTuple
 
-from wellkept.core.values import dataclass, field, unguarded
+from msgspec import Struct, field
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True):
     """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md)."""
 
     saturation: float = 2.0
@@ -103,9 +102,7 @@ FEW_TERMS = 2
 """Terms up to which the stop words of a question count."""
 
 
-@unguarded
-@dataclass(frozen=True, slots=True)
-class RankedTerm:
+class RankedTerm(Struct, frozen=True):
     """One term of the question with its weight in this store."""
 
     text: str
@@ -115,8 +112,7 @@ class RankedTerm:
     """The weight without `rarity`, which measures how much of the question a message contains."""
 
 
-@dataclass(slots=True)
-class Line:
+class Line(Struct):
     """One message of a session: the terms that it and its neighbours contain, as bits, and other features."""
 
     message_id: int
@@ -151,8 +147,7 @@ class Line:
     """The message before it in its conversation; 0 where there is none, or it was not read."""
 
 
-@dataclass(slots=True)
-class SessionLines:
+class SessionLines(Struct):
     """A session: its size, how many messages contain each term, and the lines worth ranking."""
 
     session_id: str

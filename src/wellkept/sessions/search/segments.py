@@ -15,7 +15,7 @@ from itertools import accumulate, chain, compress
 from operator import sub
 from zlib import crc32
 
-from wellkept.core.values import dataclass
+from msgspec import Struct
 
 MOST_DOCUMENTS = 65_536
 SUBSTRING = "\x01"
@@ -145,8 +145,7 @@ def _write_bucket(lists: Sequence[tuple[bytes, bytes]]) -> bytes:
     return b"".join([len(head).to_bytes(4, "little"), head, to_bytes(ends), *(data for _, data in lists)])
 
 
-@dataclass(slots=True)
-class Draft:
+class Draft(Struct):
     """A segment that is being built: ids in ascending order, the number of words of each, and the lists by term."""
 
     messages: "array[int]"

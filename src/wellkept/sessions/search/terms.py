@@ -8,9 +8,10 @@ from collections.abc import Set as AbstractSet
 from functools import reduce
 from operator import or_
 
+from msgspec import Struct
+
 from wellkept.core.search import TermMatch
 from wellkept.core.text import STOP_WORDS, find_languages, list_markers, stop_words_by_language, strip_accents
-from wellkept.core.values import dataclass
 from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term
@@ -41,8 +42,7 @@ _READ_CHARACTERS = 400
 _MOST_LANGUAGES = 3
 
 
-@dataclass(slots=True)
-class PostingList:
+class PostingList(Struct):
     """A term of the question, how many messages contain it, and their ids once they were read."""
 
     text: str

@@ -3,9 +3,10 @@
 from difflib import SequenceMatcher
 from typing import Final
 
+from msgspec.structs import replace
+
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from wellkept.core.values import replace
 from wellkept.sessions.records import storable
 from wellkept.sessions.search.filters import HIDDEN_SOURCES
 from wellkept.sessions.search.postings import Catalog, TimeFilter

@@ -1,8 +1,10 @@
 """Why a search shows a message, or why not: its rank and the parts of its score, or what kept it out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from wellkept.core.ids import MessageId, SessionId, SourceName
 from wellkept.core.messages import Origin, StoredMessage
@@ -15,8 +17,7 @@ from wellkept.sessions.search.timeline import describe
 Outcome: TypeAlias = Literal["shown", "duplicate", "below_limit", "unsure", "no_candidate", "excluded"]
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """A conversation at a place of the answer, with the message that stands for it."""
 
     rank: int
@@ -28,8 +29,7 @@ class Place:
         return {"rank": self.rank, "message_id": self.message_id, "score": round(self.score, 6)}
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """Why a message is shown for a question, or why it is absent."""
 
     message_id: MessageId

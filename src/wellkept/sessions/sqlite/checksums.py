@@ -3,8 +3,9 @@
 import time
 from collections.abc import Iterator
 
+from msgspec import Struct
+
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.values import dataclass
 from wellkept.sessions.damage import PARTS, Row, is_damaged
 from wellkept.sessions.records import blob_text, hash_blob, list_blobs
 from wellkept.sessions.rows import message_rows
@@ -18,8 +19,7 @@ _BEFORE_ALL = -(2**63)
 """Damage can make an id negative."""
 
 
-@dataclass(frozen=True, slots=True)
-class DamagedMessage:
+class DamagedMessage(Struct, frozen=True):
     """A message whose row or blob is not as it was written."""
 
     message_id: MessageId

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain, compress, pairwise
 from typing import Final, NamedTuple, cast
 
-from wellkept.core.values import dataclass
+from msgspec import Struct
+
 from wellkept.sessions.sqlite.fts5 import ONE_BYTE, read_varints
 from wellkept.storage.connections import statements
 from wellkept.storage.sqlite import Connection
@@ -54,8 +55,7 @@ class _Segment(NamedTuple):
     entries: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(Struct, frozen=True):
     """The entries of one term in one segment."""
 
     chunks: Sequence[bytes]
@@ -75,8 +75,7 @@ class _Part:
         return lists
 
 
-@dataclass(frozen=True, slots=True)
-class PackedList:
+class PackedList(Struct, frozen=True):
     """The messages that contain one term, as the pages hold them."""
 
     parts: Sequence[_Part]

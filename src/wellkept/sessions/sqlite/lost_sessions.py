@@ -5,7 +5,8 @@ so that no search finds it, until a person gives it to a user.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.rows.session_rows import NOBODY
@@ -20,8 +21,7 @@ _USERS_SINCE = 4
 """The first version whose other tables name the user of each row; a migration fills in the owner for older rows."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Lost:
+class _Lost(Struct, frozen=True):
     id: str
     first: float
     last: float

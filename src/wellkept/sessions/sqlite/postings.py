@@ -8,9 +8,10 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from msgspec import Struct, field
+
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.search import Found, SearchRequest
-from wellkept.core.values import dataclass, field
 from wellkept.sessions.search.analysis import SPEAKER, STRONG
 from wellkept.sessions.search.engine import search
 from wellkept.sessions.search.postings import (
@@ -73,8 +74,7 @@ def find(
         return search(SqlitePostings(connection), catalog, request, now=now, embed=embed, budget=budget)
 
 
-@dataclass(slots=True)
-class _Statistics:
+class _Statistics(Struct):
     """Cached counts of one connection's store."""
 
     analyzer: Fts5Analyzer

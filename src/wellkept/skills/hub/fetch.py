@@ -12,10 +12,11 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 from urllib.parse import quote, urljoin
+
+from msgspec import Struct
 
 from wellkept.core.agency import mark_environment
 from wellkept.core.errors import Reason, Refused
@@ -174,8 +175,7 @@ _MOST_INDEX_BYTES = 2 * 1_048_576
 _MOST_DOWNLOAD_BYTES = 20 * 1_048_576
 
 
-@dataclass(frozen=True, slots=True)
-class FetchLimits:
+class FetchLimits(Struct, frozen=True):
     """The environment for programs, and the timeout of a single read in seconds."""
 
     environ: Mapping[str, str]

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from wellkept.core.clock import iso
 from wellkept.core.errors import Reason, Refused
@@ -40,8 +41,7 @@ from wellkept.skills.versions import digest
 from wellkept.storage.scratch import open_scratch, remove_unfinished
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(Struct, frozen=True):
     """A skill that could be installed."""
 
     name: str
@@ -49,8 +49,7 @@ class Offer:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A skill that was fetched, checked and scanned, and waits for a person's consent."""
 
     source: str
@@ -79,8 +78,7 @@ class Prepared:
         return abilities(self.package.files)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditResult:
+class AuditResult(Struct, frozen=True):
     """An installed skill compared with its entry in the lock file."""
 
     name: str

@@ -8,9 +8,10 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Self, cast
+
+from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.regular_files import load_bytes
@@ -169,8 +170,7 @@ _SKIPPED_FOLDERS = frozenset({".git", ".github", "node_modules", "__pycache__", 
 _DEEPEST = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(Struct, frozen=True):
     """A skill that passed the checks of sizes and paths; its content is not inspected yet."""
 
     name: str

@@ -3,13 +3,15 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from wellkept.core.errors import Reason, Refused, Unreadable
+from wellkept.core.values import asdict
 from wellkept.skills.paths import MAIN, read_regular
 from wellkept.skills.versions import digest
 from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
@@ -22,29 +24,25 @@ _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _REMEDY = "give a folder, a .zip, a git URL, owner/repo/path on GitHub, an https:// site with an index, or pip:PACKAGE"
 
 
-@dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True):
     """A folder on this machine."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(Struct, frozen=True):
     """A zip on this machine."""
 
     path: Path
 
 
-@dataclass(frozen=True, slots=True)
-class Download:
+class Download(Struct, frozen=True):
     """A zip or tar.gz behind an address."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class Git:
+class Git(Struct, frozen=True):
     """A git repository, and a folder and revision in it."""
 
     url: str
@@ -54,15 +52,13 @@ class Git:
     """The address of the same revision as a tar.gz, for machines without git."""
 
 
-@dataclass(frozen=True, slots=True)
-class WellKnown:
+class WellKnown(Struct, frozen=True):
     """A site that publishes an index of skills."""
 
     url: str
 
 
-@dataclass(frozen=True, slots=True)
-class Distribution:
+class Distribution(Struct, frozen=True):
     """An installed Python package with the entry point `wellkept.skills`."""
 
     name: str
@@ -71,8 +67,7 @@ class Distribution:
 Source: TypeAlias = Folder | Archive | Download | Git | WellKnown | Distribution
 
 
-@dataclass(frozen=True, slots=True)
-class Fetched:
+class Fetched(Struct, frozen=True):
     """The files of a source in `folder`, and their revision."""
 
     revision: str
@@ -178,8 +173,7 @@ def is_from(source: str, known: str) -> bool:
 HUB_FOLDER = ".hub"
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(Struct, frozen=True):
     """One skill that came through the hub."""
 
     source: str

@@ -7,10 +7,10 @@ in its write-ahead log until the server reuses that file.
 from collections.abc import Iterator
 
 import psycopg
+from msgspec import Struct
 
 from wellkept.core.errors import UsageError
 from wellkept.core.text import JSON
-from wellkept.core.values import dataclass
 from wellkept.storage.connections import statements
 from wellkept.storage.postgres.database import SCHEMA, parse_url
 from wellkept.storage.postgres.errors import Place, translate
@@ -24,8 +24,7 @@ _STEP_BYTES = 8 << 20
 _OVERLAP_BYTES = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
+class Rewritten(Struct, frozen=True):
     """What was rewritten, and where words that were given are still found."""
 
     tables: int

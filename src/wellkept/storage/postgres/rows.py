@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
+from msgspec import Struct
+
 from wellkept.core.errors import StorageError
 from wellkept.core.ports import UnitOfWork
-from wellkept.core.values import dataclass
 from wellkept.storage.columns import NamesIds, Part, TextColumn, new_values
 from wellkept.storage.postgres.database import SCHEMA, UserDatabase
 from wellkept.storage.postgres.statements import list_user_tables
@@ -142,8 +143,7 @@ class ServerTables:
             unit.execute(f"DELETE FROM {table}")  # noqa: S608 - as above
 
 
-@dataclass(frozen=True, slots=True)
-class Copied:
+class Copied(Struct, frozen=True):
     """One table of one user after its copy."""
 
     table: str

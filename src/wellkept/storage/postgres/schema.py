@@ -12,10 +12,10 @@ from functools import cache
 from typing import TypeAlias
 
 import psycopg
+from msgspec import Struct
 
 from wellkept.core.errors import NewerDatabase, StorageError, UsageError
 from wellkept.core.text import JSON, resource_path
-from wellkept.core.values import dataclass
 from wellkept.storage.postgres.database import SCHEMA, PostgresServer, connect_as_owner, parse_url
 from wellkept.storage.postgres.errors import MIGRATE, Place
 from wellkept.storage.postgres.unit import Unit
@@ -90,8 +90,7 @@ def _refuse_newer(applied: set[int], place: Place) -> None:
         raise NewerDatabase(what, "update kept; the database was not touched")
 
 
-@dataclass(frozen=True, slots=True)
-class Role:
+class Role(Struct, frozen=True):
     """What a role may do that a serving role must not."""
 
     name: str
