@@ -13,9 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from wellkept.core.values import asdict
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 

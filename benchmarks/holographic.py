@@ -10,9 +10,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import JSON

@@ -16,12 +16,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from statistics import median
 
 import httpx2
+from msgspec.structs import replace
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.corpus import Corpus

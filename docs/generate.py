@@ -2,7 +2,6 @@
 """The reference pages, written from the program itself: `make reference` renews them."""
 
 import ast
-import dataclasses
 import inspect
 import sys
 import tempfile
@@ -287,7 +286,7 @@ def _signature(function: Any) -> str:
 
 def _fields(kind: Any) -> str:
     meanings = attribute_docstrings(kind)
-    rows = [(f"`{each.name}`", meanings.get(each.name, "")) for each in dataclasses.fields(kind)]
+    rows = [(f"`{name}`", meanings.get(name, "")) for name in kind.__struct_fields__]
     return _table(("field", "meaning"), rows)
 
 

@@ -8,12 +8,12 @@ import json
 import os
 import random
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from chaos_laboratory import Mode
 from chaos_operations import EDITS, OPERATIONS
+from msgspec.structs import replace
 
 REPORT = os.environ.get("KEPT_CHAOS_REPORT")
 """A file that gets one line of figures per operation and mode."""

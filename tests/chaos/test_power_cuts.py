@@ -8,12 +8,12 @@ import re
 import subprocess
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from random import Random
 from subprocess import PIPE
 
 import pytest
 from chaos_operations import OPERATIONS
+from msgspec.structs import replace
 from power_cut import Disk, read_log
 
 CUTS = int(os.environ.get("KEPT_CHAOS_CUTS", "40" if os.environ.get("KEPT_HEAVY") else "3"))

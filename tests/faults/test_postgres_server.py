@@ -3,11 +3,11 @@
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from urllib.parse import quote
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from wellkept.agent.record import Record
 from wellkept.agent.toolbox import deny

@@ -460,7 +460,7 @@ def test_what_cannot_be_logged_goes_to_the_system_log(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     handler = RotatingFile(tmp_path / "file" / "kept.log")
     for level in (logging.INFO, logging.WARNING):
-        handler.emit(logging.LogRecord("kept", level, "", 0, "hook claude-code Stop: the disk is full", None, None))
+        handler.emit(logging.LogRecord("wellkept", level, "", 0, "hook claude-code Stop: the disk is full", None, None))
 
     assert told == ["kept: hook claude-code Stop: the disk is full"]
 

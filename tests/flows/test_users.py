@@ -15,13 +15,14 @@ import re
 import string
 from collections.abc import Callable
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import anyio
 import apsw
 import pytest
+from msgspec.structs import replace
 
 from wellkept.agent.agent import Opening
 from wellkept.app import open_app
@@ -1174,7 +1175,7 @@ def test_two_apps_in_one_process(tmp_path, monkeypatch):
                 answer = anyio.run(agent.turn, "who likes tea in the garden?")
                 agent.close()
                 assert f"{name}qz" in answer.text
-                logging.getLogger("kept.test").warning("%sqz was here", name)
+                logging.getLogger("wellkept.test").warning("%sqz was here", name)
         for name, other in (("one", "two"), ("two", "one")):
             assert f"{other}qz" not in text_of(heard[name])
             log = (tmp_path / name / "logs" / "kept.log").read_text()

@@ -4,11 +4,11 @@ import json
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
 from wellkept.app import open_app
 from wellkept.core.errors import ConfigError, NotFound

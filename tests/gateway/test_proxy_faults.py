@@ -205,7 +205,7 @@ def test_the_token_of_a_path_stays_at_the_entrance(home, caplog):
             path for path in world.served.app.home.path.rglob("*") if path.is_file() and path.name != "serve-token"
         ]
         assert not [path for path in files if secret.encode() in path.read_bytes()]
-    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("kept", "uvicorn"))]
+    ours = [record.getMessage() for record in caplog.records if record.name.startswith(("wellkept", "uvicorn"))]
     assert ours
     assert secret not in str(ours)
 

@@ -77,7 +77,7 @@ def test_old_lines_make_room(tmp_path):
     log = RotatingFile(tmp_path / "kept.log")
     line = "x" * (MAX_BYTES // 2)
     for _ in range(2 * (BACKUPS + 3)):
-        log.emit(logging.LogRecord("kept", logging.WARNING, "", 0, line, None, None))
+        log.emit(logging.LogRecord("wellkept", logging.WARNING, "", 0, line, None, None))
     log.close()
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -96,7 +96,7 @@ def test_two_apps_in_one_process_have_their_own_logs(tmp_path):
     """Opening a second app takes nothing away from the first, and each writes to its own home."""
     first = open_app(str(tmp_path / "a"), environ={})
     second = open_app(str(tmp_path / "b"), environ={})
-    log = logging.getLogger("kept.test")
+    log = logging.getLogger("wellkept.test")
 
     assert first.owner.memory is not None
     log.warning("of the first")
@@ -115,7 +115,7 @@ def test_closing_one_app_leaves_the_log_of_the_other(tmp_path):
     second = open_app(str(tmp_path / "b"), environ={})
     second.close()
 
-    logging.getLogger("kept.test").warning("still here")
+    logging.getLogger("wellkept.test").warning("still here")
 
     assert "still here" in written(tmp_path / "a")
     assert "still here" not in written(tmp_path / "b")
@@ -124,7 +124,7 @@ def test_closing_one_app_leaves_the_log_of_the_other(tmp_path):
 
 def test_a_job_logs_to_the_app_that_started_it(tmp_path):
     """Jobs inherit the app of the thread that starts them, whichever app is used afterwards."""
-    log, may_go = logging.getLogger("kept.test"), threading.Event()
+    log, may_go = logging.getLogger("wellkept.test"), threading.Event()
     first = open_app(str(tmp_path / "a"), environ={})
 
     def work():
@@ -146,7 +146,7 @@ def test_a_thread_that_used_no_app_logs_to_all(tmp_path):
     open_app(str(tmp_path / "a"), environ={})
     open_app(str(tmp_path / "b"), environ={})
 
-    thread = threading.Thread(target=logging.getLogger("kept.test").warning, args=("unknown",))
+    thread = threading.Thread(target=logging.getLogger("wellkept.test").warning, args=("unknown",))
     thread.start()
     thread.join()
 
@@ -157,9 +157,9 @@ def test_a_thread_that_used_no_app_logs_to_all(tmp_path):
 def test_an_error_after_the_last_app_is_closed_is_still_logged(tmp_path):
     """The process entry reports an unforeseen error after the app is closed; the next app takes over."""
     open_app(str(tmp_path / "a"), environ={}).close()
-    logging.getLogger("kept.test").warning("too late")
+    logging.getLogger("wellkept.test").warning("too late")
     open_app(str(tmp_path / "b"), environ={})
-    logging.getLogger("kept.test").warning("next")
+    logging.getLogger("wellkept.test").warning("next")
 
     assert "too late" in written(tmp_path / "a")
     assert "next" not in written(tmp_path / "a")
@@ -171,6 +171,6 @@ def test_details_of_one_app_do_not_reach_another(tmp_path):
     quiet = open_log(tmp_path / "quiet" / "logs", debug=False)
     open_log(tmp_path / "loud" / "logs", debug=True)
     quiet.use()
-    logging.getLogger("kept.test").debug("a detail")
+    logging.getLogger("wellkept.test").debug("a detail")
 
     assert written(tmp_path / "quiet") == written(tmp_path / "loud") == ""

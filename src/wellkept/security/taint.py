@@ -183,7 +183,7 @@ def _find_echoes(gist: "Gist", index: TextIndex, *, end: int) -> set[int]:
     return found
 
 
-class Context(Struct, frozen=True):
+class Context(Struct, frozen=True, dict=True):
     """The model's context when it writes: texts from sources, and what the person said."""
 
     readings: tuple[Reading, ...] = ()

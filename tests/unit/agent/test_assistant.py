@@ -1,9 +1,9 @@
 """The assistant without a model, on real pages."""
 
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.agent.assistant import Assistant, Sources
 from wellkept.agent.dialogue import Memo

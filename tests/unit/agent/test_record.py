@@ -2,6 +2,8 @@
 
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from wellkept.agent.model_call import add_background
 from wellkept.agent.record import Record
 from wellkept.context.outcome import Compaction
@@ -10,7 +12,6 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.provenance import label_recalled
-from wellkept.core.values import replace
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state
 

@@ -1,10 +1,9 @@
 """Boundaries: what stays, what is covered, and that nothing is torn apart."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.context.boundaries import head_length, plan_cut, summary_budget, tail_start
 from wellkept.context.repair import groups

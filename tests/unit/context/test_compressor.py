@@ -1,10 +1,11 @@
 """The compressor: when it acts, what it keeps, how it waits."""
 
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.context.outcome import Compaction, Pruned, Unchanged, Why
 from wellkept.context.sections import MARKER

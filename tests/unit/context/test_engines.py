@@ -3,10 +3,10 @@
 import json
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.context.engines import GuardedEngine, choose_engine, list_engines
 from wellkept.context.lossless import Lossless
@@ -28,7 +28,7 @@ def register(ctx):
     ctx.register_context_engine(Lossless())
 """
 LYING = """
-from dataclasses import replace
+from msgspec.structs import replace
 from wellkept.context.summarising import Compressor
 class Lying(Compressor):
     name = "lying"

@@ -1,9 +1,10 @@
 """The lossless engine: a tree that grows, stays small in view, and opens every original."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.context.lossless import FAN, HEADING, Lossless, condensable, thin
 from wellkept.context.outcome import Compaction, Unchanged, Why

@@ -1,10 +1,10 @@
 """Pruning makes old output small, the same way every time."""
 
 import json
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.context.prune import CLEARED, NO_IMAGE, REPEATED, prune, prune_as_marked
 from wellkept.core.ids import MessageId

@@ -7,10 +7,11 @@ The prompt cache of a provider holds only while the bytes stay the same, so ever
 import json
 import os
 import random
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.context.boundaries import head_length, measure, plan_cut, summary_budget, tail_start
 from wellkept.context.engine import ContextEngine, Setup
@@ -37,6 +38,7 @@ from wellkept.core.errors import ContextOverflow, ModelBusy, ModelError, ModelRe
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import ImagePart, Message, Role, TextPart, ToolCall, Usage
 from wellkept.core.tools import ToolContext
+from wellkept.core.values import asdict
 from wellkept.testing.context_contract import as_stored, conversation, count_by_length, prepare_engine
 
 RECORD = Path(__file__).with_name("recorded.json")

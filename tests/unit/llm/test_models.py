@@ -5,9 +5,9 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.core.errors import ModelBusy, ModelRefused, UsageError
 from wellkept.core.events import ModelCalled

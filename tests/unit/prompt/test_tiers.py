@@ -1,9 +1,9 @@
 """The system prompt: what stands where, and that equal inputs give equal bytes."""
 
-from dataclasses import replace
 from datetime import date
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
 

@@ -102,7 +102,7 @@ def test_values_cross_unchanged():
 
 def test_output_and_warnings_go_to_the_log(tmp_path, open_plugin, capfd, caplog):
     """Whether by print, by the descriptor, by a child program or by a warning."""
-    caplog.set_level(logging.INFO, "kept")
+    caplog.set_level(logging.INFO, "wellkept")
     shout = (
         'print("by print"); os.write(1, b"by descriptor\\n"); os.system("echo by program"); warnings.warn("by warning")'
     )

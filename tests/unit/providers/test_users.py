@@ -2,12 +2,12 @@
 
 import tempfile
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.core.clock import FixedClock
 from wellkept.core.ids import OWNER, UserId

@@ -9,10 +9,10 @@ import subprocess
 import tarfile
 import threading
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.skills.changes import Author, Changed, Patch

@@ -11,9 +11,10 @@ import tarfile
 import threading
 import time
 import zipfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from wellkept.core.errors import Refused
 from wellkept.skills.changes import Changed

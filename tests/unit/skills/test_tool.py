@@ -1,11 +1,11 @@
 """The tools: the shapes of the spec, and a refusal with a remedy for everything that cannot be."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from skills_ref.validator import validate
 
 from wellkept.core.errors import Refused

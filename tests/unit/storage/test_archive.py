@@ -7,12 +7,12 @@ import json
 import os
 import stat
 import tarfile
-from dataclasses import replace
 
 import pyrage
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.core.errors import KeptError, Unreadable, UsageError
 from wellkept.storage.age import Decryption, Encryption

@@ -35,7 +35,7 @@ def test_thai_vowel_signs_stay_with_their_consonant() -> None:
 
 def test_identifiers_are_found_whole_and_by_their_parts() -> None:
     """Paths and versions become one word; camelCase is split."""
-    found = compounds("see src/wellkept/app.py in getUserName at 3.11.7 and snake_case")
+    found = compounds("see src/kept/app.py in getUserName at 3.11.7 and snake_case")
 
     assert WHOLE.join(("src", "kept", "app", "py")) in found
     assert WHOLE.join(("3", "11", "7")) in found

@@ -1,10 +1,9 @@
 """The rank is a small function whose parts each do one thing."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from wellkept.sessions.search.ranking import (
     WEIGHTS,
