@@ -67,7 +67,7 @@ class Recorder:
 
 def clear_caches() -> None:
     """Empty the caches of all functions and methods of kept."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("kept.")]
+    modules = [module for name, module in sys.modules.items() if name.startswith("wellkept.")]
     owners = [*modules, *(each for module in modules for each in vars(module).values() if isinstance(each, type))]
     for each in [each for owner in owners for each in vars(owner).values()]:
         if isinstance(each, LRU_CACHE):

@@ -267,7 +267,9 @@ def load_everything() -> None:
     import wellkept
 
     names = [
-        found.name for found in pkgutil.walk_packages(wellkept.__path__, "kept.") if not found.name.startswith(SKIPPED)
+        found.name
+        for found in pkgutil.walk_packages(wellkept.__path__, "wellkept.")
+        if not found.name.startswith(SKIPPED)
     ]
     for name in (*names, *LIBRARIES):
         if not name.endswith("__main__"):

@@ -32,7 +32,7 @@ def load_everything() -> None:
     """Import every module of kept, so that children find them loaded."""
     import wellkept
 
-    for found in pkgutil.walk_packages(wellkept.__path__, "kept."):
+    for found in pkgutil.walk_packages(wellkept.__path__, "wellkept."):
         if not found.name.startswith(HEAVY) and not found.name.endswith("__main__"):
             try:
                 importlib.import_module(found.name)

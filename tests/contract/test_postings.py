@@ -206,7 +206,7 @@ def plain(found: Found) -> object:
 @pytest.mark.parametrize("query", QUERIES)
 def test_both_answer_every_query_alike(stores: Stores, query: str, user: UserId) -> None:
     """The same question gives the same ranked messages, sessions and scores: nothing depends on the database."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     sqlite, memory = stores.sqlite(user), stores.memory(user)
     for request in REQUESTS:
@@ -222,7 +222,7 @@ def test_both_answer_every_query_alike(stores: Stores, query: str, user: UserId)
 @pytest.mark.parametrize("query", QUERIES)
 def test_postgres_answers_every_query_alike(on_postgres: Stores, query: str, user: UserId) -> None:
     """Segments and texts that wait give the same ranked messages, sessions and scores as plain sets."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     store = on_postgres.store.for_user(user)
     assert isinstance(store, PostgresSessionStore)

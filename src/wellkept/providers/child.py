@@ -123,7 +123,7 @@ class _Forwarder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Report one record; the text of an exception is part of it."""
-        if record.name.startswith("kept."):
+        if record.name.startswith("wellkept."):
             return
         trace = "".join(traceback.format_exception(*record.exc_info)) if record.exc_info else ""
         try:

@@ -221,7 +221,7 @@ def import_provider(found: Found, facts: Facts) -> LoadedProvider:
 def _is_for_hermes(provider: MemoryProvider) -> bool:
     """Whether a module that defines the provider imports from Hermes, or its base class is that of an installed one."""
     modules = [each.__module__ for each in type(provider).__mro__]
-    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("kept."))
+    files = (getattr(sys.modules.get(name), "__file__", None) for name in modules if not name.startswith("wellkept."))
     return "agent.memory_provider" in modules or any(
         _OF_HERMES.search(read_source(Path(each))) for each in files if each
     )

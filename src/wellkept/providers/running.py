@@ -87,7 +87,7 @@ class _Listener(logging.Handler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name.startswith("kept."):
+        if record.name.startswith("wellkept."):
             return
         plugin = find_running_plugin()
         if plugin is None:

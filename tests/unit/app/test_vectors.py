@@ -34,7 +34,7 @@ def test_an_endpoint_without_numpy_says_what_to_install(monkeypatch):
     with pytest.raises(UsageError, match="numpy") as refused:
         _ = app.semantic_search.model.of_messages
 
-    assert "wellkept[vectors]" in refused.value.remedy
+    assert "[vectors]" in refused.value.remedy
     app.close()
 
 

@@ -1,13 +1,13 @@
 """Settings: their shape, where each value came from, and edits that keep the comments."""
 
 import contextlib
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct, field
 
 from wellkept.config import file
 from wellkept.config.home import Home
@@ -306,16 +306,14 @@ def test_another_agent_s_limits_are_shared_and_its_mistakes_are_its_own(home, tm
     assert loaded.origins["memory.memory_char_limit"] == "config.yaml:2"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inner:
+class Inner(Struct, frozen=True, kw_only=True):
     ratio: Annotated[float, Between(0, 1)] = 0.5
     names: list[str] = field(default_factory=list)
     table: dict[str, int] = field(default_factory=dict)
     mode: Literal["a", "b"] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outer:
+class Outer(Struct, frozen=True, kw_only=True):
     inner: Inner = field(default_factory=Inner)
     count: Annotated[int, Above(0)] = 1
 
