@@ -141,6 +141,33 @@ def test_every_command_copes(home, damage, command):
     assert count(home) == LATE
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_backup_holds_what_is_whole(home, damage):
+    """The log is recovered before the database is copied, also where the database is missing beside it."""
+    DAMAGES[damage](home)
+    archive = home.with_name("copy.tar.gz")
+
+    done = run(home, "backup", str(archive))
+
+    assert (done.returncode, archive.exists()) == (0, True), done
+    other = home.with_name("other")
+    assert run(other, "restore", str(archive), "--yes").returncode == 0
+    assert (count(other), count(other, "early")) == (LATE, 5)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_clone_of_a_profile_holds_what_is_whole(home, damage):
+    """A damaged log is copied with its database, and the first use of the copy recovers it."""
+    DAMAGES[damage](home)
+
+    done = run(home, "profile", "clone", "default", "copy")
+
+    assert done.returncode == 0, done
+    assert not list(home.glob("*-wal-*"))
+    assert run(home, "-p", "copy", "sessions", "export").stdout.count("late0") == LATE
+    assert count(home) == LATE
+
+
 @pytest.mark.parametrize("damage", ["header", "hole", "file missing"])
 def test_of_several_processes_one_repairs(home, damage):
     """The others wait for it, and every conversation is stored."""

@@ -85,6 +85,12 @@ def is_misplaced(path: Path) -> bool:
     return _is_empty(path) or _begins_as_database(wal)
 
 
+def is_lone_log(path: Path) -> bool:
+    """Whether a file is the log of a database that is missing, or the database in the place of its log."""
+    name = path.name.removesuffix("-wal")
+    return name != path.name and is_misplaced(path.with_name(name))
+
+
 def _is_empty(path: Path) -> bool:
     try:
         return path.stat().st_size == 0
