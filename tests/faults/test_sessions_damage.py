@@ -128,6 +128,22 @@ def test_a_damaged_index_is_reported_and_rebuilt(path, table):
     store.database.close()
 
 
+def test_lost_names_of_sources_are_found_by_their_hashes(tmp_path):
+    """What was imported stays marked as imported, although the page with the names is gone."""
+    path = tmp_path / "state.db"
+    store = store_at(path)
+    line = b'{"session_id": "one", "role": "user", "content": "the heron stands", "timestamp": 1750000000}'
+    store.transfer.import_lines([line], source="claude-code")
+    store.database.close()
+    overwrite(path, pages_of(path, "sources")[0])
+
+    repaired(path)
+
+    store = store_at(path)
+    assert [one["provenance"] for one in store.transfer.export() if "content" in one] == ["import:claude-code"]
+    store.database.close()
+
+
 def test_a_damaged_index_whose_messages_are_all_queued_is_reported_and_rebuilt(tmp_path):
     """The new index misses nothing, and the repair is reported all the same."""
     path = tmp_path / "state.db"
