@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from kept.core.errors import Reason, Refused, StorageError, UsageError
+from kept.core.errors import Reason, Refused, StorageError, Unreadable, UsageError
 from kept.core.ids import SourceName, new_group_id
 from kept.core.text import JSON
 from kept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
@@ -295,9 +296,10 @@ def repair_page(store: MemoryStore, target: Target, proposal: Proposal) -> Repai
 
 
 def repair_ledger(store: MemoryStore) -> LedgerRepair:
-    """Rebuild damaged rows of the ledger where that can be proven, and mark the others."""
-    if not store.ledger.damaged():
-        return LedgerRepair()
+    """Rebuild damaged rows of the ledger where that can be proven, and mark the others; replace a damaged file."""
+    with suppress(Unreadable):
+        if not store.ledger.damaged():
+            return LedgerRepair()
     entries = [entry for page in targets(store, None) for entry in _readable_entries(store, page)]
     return store.ledger.repair(entries)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kept.app.caller import Scope
-from kept.core.errors import KeptError, Refused
+from kept.core.errors import KeptError, Refused, Unreadable
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.ports import ignore
@@ -22,6 +22,7 @@ from kept.core.text import JSON
 from kept.memory.approval import Approvals
 from kept.memory.edits import Add, Target
 from kept.memory.history import History, targets
+from kept.memory.ledger import REPAIR
 from kept.memory.page import find_drift
 from kept.memory.store import MemoryStore
 from kept.memory.undo import undo
@@ -154,7 +155,9 @@ def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
         try:
             gap = History(store).gap(target)
         except KeptError as error:
-            yield Check(f"ledger of {target.value}", Health.WARNING, error.message, error.remedy)
+            # a remedy that points at this very check would lead in a circle
+            remedy = REPAIR if "kept doctor" in error.remedy else error.remedy
+            yield Check(f"ledger of {target.value}", Health.WARNING, error.message, remedy)
             continue
         if gap is not None:
             yield Check(f"ledger of {target.value}", Health.WARNING, gap, "the next edit records it; nothing to do")
@@ -167,6 +170,9 @@ def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
 def _check_edits(store: MemoryStore) -> Iterator[Check]:
     try:
         damaged = store.ledger.damaged()
+    except Unreadable as error:
+        yield Check("ledger", Health.ERROR, error.message, REPAIR)
+        return
     except KeptError:
         return  # reported with the page
     if damaged:
