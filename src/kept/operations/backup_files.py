@@ -271,14 +271,17 @@ def _is_of_another_program(caller: Caller, path: Path) -> bool:
 
 
 def _settle_names(caller: Caller, staging: Staging) -> None:
-    """Recover the databases that are missing beside their logs, which no list of files would name."""
-    from kept.storage.log_recovery import is_misplaced
+    """Recover the databases that are missing beside their logs, which no list of files would name; note lost logs."""
+    from kept.storage.log_recovery import is_misplaced, note_lost_log
 
     home = caller.app.home
     ledgers = [own / "memories" / "ledger.db" for own in _user_folders(caller)]
-    for path in filter(is_misplaced, [home.database, home.path / _FACTS, *ledgers]):
+    for path in (home.database, home.path / _FACTS, *ledgers):
         try:
-            _recover(caller, path)
+            if is_misplaced(path):
+                _recover(caller, path)
+            elif what := note_lost_log(path):
+                caller.app.report(Warned(what, "`kept doctor` tells it until it is removed"))
         except StorageError as error:
             staging.problems.append(f"{path.relative_to(home.path).as_posix()}: {error.message}")
 
@@ -292,7 +295,7 @@ def _recover(caller: Caller, path: Path) -> None:
         return
     for what in (settle_names(path, may_cut=True), recover_log(path, may_cut=True)):
         if what:
-            caller.sink(Warned(what, "remove what is set aside when nothing is missing"))
+            caller.app.report(Warned(what, "remove what is set aside when nothing is missing"))
 
 
 def _open_snapshot(caller: Caller, path: Path) -> Snapshot:

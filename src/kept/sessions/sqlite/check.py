@@ -15,7 +15,7 @@ from kept.sessions.sqlite import checksums, index, index_check, recovery
 from kept.sessions.sqlite.store import SqliteSessionStore
 from kept.storage import row_checksums
 from kept.storage.connections import statements
-from kept.storage.log_recovery import count_lost_frames, is_misplaced, read_log_of
+from kept.storage.log_recovery import count_lost_frames, describe_loss, find_lost_logs, is_misplaced, read_log_of
 from kept.storage.maintenance import check_integrity
 from kept.storage.sqlite import Connection, open_state, state_migrations
 from kept.storage.swap import is_unfinished
@@ -43,6 +43,13 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
     found = _log_findings(path)
+    if any(one.remedy == LOST for one in found):
+        return found  # opening the file would remove what tells it; the next command sets that aside
+    return _check_opened(path, [*found, *_find_lost_logs(path)], clock=clock)
+
+
+def _check_opened(path: Path, found: list[Finding], *, clock: Clock) -> list[Finding]:
+    """Return what was found before, and the faults that only an open file shows."""
     try:
         with closing(open_state(path, read_only=True)) as database:
             if database.connection.pragma("user_version") != state_migrations()[-1].version:
@@ -76,7 +83,7 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
 
 def _log_findings(path: Path) -> list[Finding]:
     if lost := count_lost_frames(path):
-        return [Finding(f"the log is gone, with {lost} pages of what was stored last", LOST, is_lost=True)]
+        return [Finding(describe_loss(path, lost), LOST, is_lost=True)]
     log = read_log_of(path)
     if log.is_damaged:
         time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
@@ -87,6 +94,14 @@ def _log_findings(path: Path) -> list[Finding]:
         what = "the write-ahead log ends inside a page: a write that was cut off there is lost, all before it is whole"
         return [Finding(what, "nothing needs to be done; the next write repairs the log", is_lost=True)]
     return []
+
+
+def _find_lost_logs(path: Path) -> list[Finding]:
+    """Return what was lost with logs that are gone, until what tells it is removed."""
+    return [
+        Finding(describe_loss(path, lost), f"{LOST}; remove {aside} to end this message", is_lost=True)
+        for aside, lost in find_lost_logs(path)
+    ]
 
 
 def has_unread_log(path: Path) -> bool:
