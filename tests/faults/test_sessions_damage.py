@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId
 from kept.core.messages import Message, NewMessage, Origin, Role, Session
 from kept.core.search import SearchRequest
+from kept.memory.edits import Add
+from kept.memory.store import MemoryStore
 from kept.sessions.settings import EmbeddingSettings, SessionSettings
 from kept.sessions.sqlite.check import check_file
 from kept.sessions.sqlite.repair import INDEX_DONE, Repair
@@ -126,6 +129,18 @@ def test_a_damaged_index_is_reported_and_rebuilt(path, table):
     assert store.search(SearchRequest(mark(17))).messages
     assert sum(one.message_count for one in store.recent(limit=100)) == 40 * EACH
     store.database.close()
+
+
+def test_a_ledger_in_the_place_of_the_conversations_is_named(tmp_path):
+    """A repair would refuse it as the file of another program; the remedy is to exchange the names."""
+    with closing(MemoryStore(tmp_path / "memories")) as pages:
+        pages.apply("memory", Add("the heron stands"))
+    path = Path(shutil.copy(tmp_path / "memories" / "ledger.db", tmp_path / "state.db"))
+
+    (found,) = check_file(path, clock=SystemClock())
+
+    assert "is the ledger of the pages" in found.what
+    assert "memories/ledger.db" in found.remedy
 
 
 def test_lost_names_of_sources_are_found_by_their_hashes(tmp_path):

@@ -25,6 +25,7 @@ SQL = statements("kept.sessions.sqlite", "check.sql")
 REPAIR = "run `kept sessions repair`"
 REMOVE = "what can be read of it is shown; restore a backup, or remove it with `kept forget --session ID`"
 LOST = "nothing can bring it back, except a backup"
+EXCHANGE = "give it and memories/ledger.db each other's names (`mv`), or restore a backup"
 LARGE = ("sqlite_", "messages", "message_", "next_", "blobs", "vector_")
 """Tables that grow with the text, whose indexes take long to check."""
 _WHOLE_CHECK_BYTES = 200_000_000
@@ -78,6 +79,9 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
     is_older = steps and is_schema_whole(connection, steps)
     if is_new or (is_older and not holds_later_tables(connection, state_migrations(), version)):
         return file_findings(connection, path)
+    tables = {str(name) for (name,) in connection.execute(SQL.tables)}
+    if "edits" in tables and "messages" not in tables:  # a repair would find no row of ours in it
+        return [Finding(f"{path.name} is the ledger of the pages", EXCHANGE)]
     return [Finding("the file is damaged: its tables are not those of its version", REPAIR)]
 
 
