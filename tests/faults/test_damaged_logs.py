@@ -141,6 +141,33 @@ def test_every_command_copes(home, damage, command):
     assert count(home) == LATE
 
 
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_backup_holds_what_is_whole(home, damage):
+    """The log is recovered before the database is copied, also where the database is missing beside it."""
+    DAMAGES[damage](home)
+    archive = home.with_name("copy.tar.gz")
+
+    done = run(home, "backup", str(archive))
+
+    assert (done.returncode, archive.exists()) == (0, True), done
+    other = home.with_name("other")
+    assert run(other, "restore", str(archive), "--yes").returncode == 0
+    assert (count(other), count(other, "early")) == (LATE, 5)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_clone_of_a_profile_holds_what_is_whole(home, damage):
+    """A damaged log is copied with its database, and the first use of the copy recovers it."""
+    DAMAGES[damage](home)
+
+    done = run(home, "profile", "clone", "default", "copy")
+
+    assert done.returncode == 0, done
+    assert not list(home.glob("*-wal-*"))
+    assert run(home, "-p", "copy", "sessions", "export").stdout.count("late0") == LATE
+    assert count(home) == LATE
+
+
 @pytest.mark.parametrize("damage", ["header", "hole", "file missing"])
 def test_of_several_processes_one_repairs(home, damage):
     """The others wait for it, and every conversation is stored."""
@@ -180,17 +207,22 @@ def test_the_log_of_a_process_that_lives_is_left_alone(tmp_path, damage):
     assert count(home) == LATE
 
 
-def test_a_log_that_was_removed_is_noticed(killed, tmp_path):
-    """The file of shared memory says how much of it was not in the database yet."""
-    homes = [shutil.copytree(killed, tmp_path / name) for name in ("one", "other")]
-    for home in homes:
-        (home / "state.db-wal").unlink()
+@pytest.mark.parametrize("first", [("doctor", "--offline"), ("sessions", "list"), ("backup", "copy.tar.gz")])
+def test_a_log_that_was_removed_is_noticed(killed, tmp_path, first):
+    """The file of shared memory says how much of it was not in the database yet; the doctor tells it until it is removed."""
+    home = shutil.copytree(killed, tmp_path / "home")
+    (home / "state.db-wal").unlink()
 
-    told = run(homes[0], "doctor", "--offline").stdout
-    first, second = run(homes[1], "sessions", "list"), run(homes[1], "sessions", "list")
+    told = run(home, *first)
+    again = [run(home, "doctor", "--offline").stdout for _ in range(2)]
+    listed = run(home, "sessions", "list")
 
-    assert "the log is gone, with" in told
-    assert ("the log of state.db is gone" in first.stderr, second.stderr) == (True, "")
+    assert "the log of state.db is gone, with" in told.stdout + told.stderr
+    assert all("the log of state.db is gone, with" in text for text in again)
+    assert first[0] == "doctor" or listed.stderr == ""
+    (aside,) = home.glob("state.db.damaged-*-shm")
+    aside.unlink()
+    assert "is gone" not in run(home, "doctor", "--offline").stdout
 
 
 def test_a_large_repair_outlives_the_hook_that_began_it(home, monkeypatch):

@@ -5,6 +5,7 @@ import random
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
+from wellkept.memory.edits import Add
+from wellkept.memory.store import MemoryStore
 from wellkept.sessions.settings import EmbeddingSettings, SessionSettings
 from wellkept.sessions.sqlite.check import check_file
 from wellkept.sessions.sqlite.repair import INDEX_DONE, Repair
@@ -125,6 +128,34 @@ def test_a_damaged_index_is_reported_and_rebuilt(path, table):
     store = store_at(path)
     assert store.search(SearchRequest(mark(17))).messages
     assert sum(one.message_count for one in store.recent(limit=100)) == 40 * EACH
+    store.database.close()
+
+
+def test_a_ledger_in_the_place_of_the_conversations_is_named(tmp_path):
+    """A repair would refuse it as the file of another program; the remedy is to exchange the names."""
+    with closing(MemoryStore(tmp_path / "memories")) as pages:
+        pages.apply("memory", Add("the heron stands"))
+    path = Path(shutil.copy(tmp_path / "memories" / "ledger.db", tmp_path / "state.db"))
+
+    (found,) = check_file(path, clock=SystemClock())
+
+    assert "is the ledger of the pages" in found.what
+    assert "memories/ledger.db" in found.remedy
+
+
+def test_lost_names_of_sources_are_found_by_their_hashes(tmp_path):
+    """What was imported stays marked as imported, although the page with the names is gone."""
+    path = tmp_path / "state.db"
+    store = store_at(path)
+    line = b'{"session_id": "one", "role": "user", "content": "the heron stands", "timestamp": 1750000000}'
+    store.transfer.import_lines([line], source="claude-code")
+    store.database.close()
+    overwrite(path, pages_of(path, "sources")[0])
+
+    repaired(path)
+
+    store = store_at(path)
+    assert [one["provenance"] for one in store.transfer.export() if "content" in one] == ["import:claude-code"]
     store.database.close()
 
 

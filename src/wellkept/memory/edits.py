@@ -246,10 +246,15 @@ class LedgerRepair(Struct, frozen=True):
 
     rebuilt: tuple[LedgerId, ...] = ()
     marked: tuple[LedgerId, ...] = ()
+    saved: int = 0
+    """How many rows were copied from a damaged file."""
+    put_aside: str = ""
+    """The name that the damaged file has now; empty if the file was whole."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the ids, as `kept memory repair --json` prints them."""
-        return {"rebuilt": list(self.rebuilt), "marked": list(self.marked)}
+        salvaged: dict[str, JSON] = {"saved": self.saved, "put_aside": self.put_aside} if self.put_aside else {}
+        return {"rebuilt": list(self.rebuilt), "marked": list(self.marked), **salvaged}
 
 
 def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:

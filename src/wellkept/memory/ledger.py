@@ -2,13 +2,14 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from wellkept.core.errors import StorageError
+from wellkept.core.errors import StorageError, Unreadable
 from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.core.text import checksum
@@ -29,6 +30,9 @@ from wellkept.storage.files import APPLICATION_ID, make_folder, write_atomically
 from wellkept.storage.sqlite import Database as SqliteDatabase
 
 SQL = statements("wellkept.memory", "ledger.sql")
+REPAIR = "run `kept memory repair`; it saves the edits that can be read"
+_HARMLESS = ("ok", "NULL value in ", "CHECK constraint failed")
+"""Beginnings of findings that are about the values of a row, which its checksum covers."""
 _WATCHED = ".watched"
 """An empty file: it exists once the pages were compared with the ledger. A new home needs no database for that."""
 
@@ -296,9 +300,10 @@ class SqliteLedger:
         return [LedgerId(number) for number, _ in named]
 
     def damaged(self) -> list[LedgerId]:
-        """Return the rows that are not as they were written."""
+        """Return the rows that are not as they were written; raise Unreadable if the file is damaged."""
         if not self._exists:
             return []
+        self._check_file()
         with self._db.reading() as unit:
             rows = [LedgerRow(*row) for row in _rows(unit, SQL.whole, (0,))]
         return [LedgerId(row.id) for row in rows if row.is_damaged]
@@ -306,12 +311,28 @@ class SqliteLedger:
     def repair(self, texts: Iterable[str]) -> LedgerRepair:
         """Rebuild damaged rows where their checksum proves the text; mark the others as damaged for good.
 
-        `texts` may be what a row wrote: the entries that are on the pages now.
+        `texts` may be what a row wrote: the entries that are on the pages now. Of a damaged file the rows that can be
+        read are copied into a new one first.
         """
-        from wellkept.memory.ledger_repair import rebuild_rows
+        from wellkept.memory.ledger_repair import rebuild_rows, salvage
 
+        saved, put_aside = 0, ""
+        try:
+            self._check_file()
+        except Unreadable:
+            self.close()
+            saved, put_aside = salvage(self._path, moment=time.strftime("%Y%m%d-%H%M%S"))
         with self._db.writing() as unit:
-            return rebuild_rows(unit, SQL, texts)
+            done = rebuild_rows(unit, SQL, texts)
+        return LedgerRepair(done.rebuilt, done.marked, saved, put_aside)
+
+    def _check_file(self) -> None:
+        """Raise Unreadable if SQLite finds the file damaged, also in an index that no row is read through."""
+        with self._db.reading() as unit:
+            found = [str(problem) for (problem,) in _rows(unit, SQL.check_file)]
+        for problem in found:
+            if not problem.startswith(_HARMLESS):
+                raise Unreadable(f"{str(self._path)!r} is damaged: {problem}", REPAIR)
 
     def purge(self) -> bool:
         """Truncate the write-ahead log, which may still hold blanked text; False while a reader prevents it."""

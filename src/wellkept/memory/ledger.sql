@@ -107,3 +107,6 @@ ON CONFLICT (target) DO UPDATE SET digests = excluded.digests;
 
 -- name: clean
 SELECT digests FROM clean_entries WHERE target = ?;
+
+-- name: check_file
+PRAGMA integrity_check(20);

@@ -1,15 +1,61 @@
-"""Repair of a damaged row of the ledger: the text that was written, proven by the checksum."""
+"""Repair of the ledger: a row as it was written, proven by its checksum, and the rows of a file that is damaged."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import Any
 
+from wellkept.core.errors import Unreadable
 from wellkept.core.ids import LedgerId
 from wellkept.core.ports import UnitOfWork
 from wellkept.memory.edits import LedgerRepair, Target, page_of
 from wellkept.memory.ledger import LedgerRow, Values
+from wellkept.storage.connections import sql_migrations
+from wellkept.storage.evidence import insert_row
+from wellkept.storage.files import APPLICATION_ID, resolve_link
+from wellkept.storage.foreign import open_copy
+from wellkept.storage.shapes import describe_shapes
+from wellkept.storage.sqlite import Database
+from wellkept.storage.swap import Replacement, hold_alone
+
+_TABLE = "edits"
 
 _MOST_BYTES = 4_096
 """Texts up to this length are searched for a flipped bit; entries are shorter, and the search grows with the square."""
+
+
+def salvage(path: Path, *, moment: str) -> tuple[int, str]:
+    """Put a file with the rows that can be read in the place of a damaged one, which stays under another name.
+
+    Return how many rows there are, and that name. Raise Busy while another process has the ledger open.
+    """
+    path = resolve_link(path)
+    replacement = Replacement.of(path, moment)
+    with hold_alone(path):
+        try:
+            replacement.begin()
+            saved = _copy_rows(path, replacement.fresh)
+            replacement.swap()
+        except BaseException:
+            replacement.abandon()
+            raise
+    return saved, replacement.aside.name
+
+
+def _copy_rows(path: Path, fresh: Path) -> int:
+    rows: list[dict[str, Any]] = []
+    with suppress(Unreadable), open_copy(path, rescue=(_TABLE,)) as tables:  # too damaged to find its table
+        names = sorted(tables.columns(_TABLE) & {*LedgerRow._fields, "voided"})
+        found = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
+        rows = [dict(zip(names, row, strict=True)) for row in found]
+    target = Database(
+        fresh, application_id=APPLICATION_ID, migrations=sql_migrations("wellkept.memory"), durability="full"
+    )
+    with closing(target) as database:
+        database.connection.execute("PRAGMA foreign_keys = OFF")  # an undo names an edit that may be lost
+        with database.writing() as unit:
+            shape = next(one for one in describe_shapes(unit) if one.table == _TABLE and not one.is_index)
+            return sum(insert_row(unit, shape, row) for row in rows)
 
 
 def rebuild_rows(unit: UnitOfWork, sql: Any, texts: Iterable[str]) -> LedgerRepair:

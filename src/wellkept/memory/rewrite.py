@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.core.errors import Reason, Refused, StorageError, UsageError
+from wellkept.core.errors import Reason, Refused, StorageError, Unreadable, UsageError
 from wellkept.core.ids import SourceName, new_group_id
 from wellkept.core.text import JSON
 from wellkept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
@@ -302,9 +303,10 @@ def repair_page(store: MemoryStore, target: Target, proposal: Proposal) -> Repai
 
 
 def repair_ledger(store: MemoryStore) -> LedgerRepair:
-    """Rebuild damaged rows of the ledger where that can be proven, and mark the others."""
-    if not store.ledger.damaged():
-        return LedgerRepair()
+    """Rebuild damaged rows of the ledger where that can be proven, and mark the others; replace a damaged file."""
+    with suppress(Unreadable):
+        if not store.ledger.damaged():
+            return LedgerRepair()
     entries = [entry for page in targets(store, None) for entry in _readable_entries(store, page)]
     return store.ledger.repair(entries)
 

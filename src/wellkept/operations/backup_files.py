@@ -24,8 +24,8 @@ from wellkept.app.places import (
     Place,
     find_place,
 )
-from wellkept.core.errors import Busy, StorageError, Unreadable
-from wellkept.core.events import Progressed
+from wellkept.core.errors import Busy, DamagedLog, StorageError, Unreadable
+from wellkept.core.events import Progressed, Warned
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.storage.archive import HOME, OUTSIDE
@@ -127,8 +127,9 @@ def stage_files(caller: Caller, staging: Staging) -> None:
     with ExitStack() as open_snapshots:
         with _hold_locks(caller):
             staging.left_out.clear()
+            _settle_names(caller, staging)
             sources = _list_sources(caller, staging)
-            snapshots = _open_snapshots(sources, staging, open_snapshots)
+            snapshots = _open_snapshots(caller, sources, staging, open_snapshots)
             for source in sources:
                 if source.name not in snapshots and source.place.on_forget in _UNDER_LOCK:
                     _copy(source, staging)
@@ -267,14 +268,54 @@ def _is_of_another_program(caller: Caller, path: Path) -> bool:
     return path.name.startswith("config.yaml") and caller.app.home.is_shared
 
 
-def _open_snapshots(sources: list[SourceFile], staging: Staging, open_snapshots: ExitStack) -> dict[str, Snapshot]:
-    from wellkept.storage.maintenance import Snapshot, is_database
+def _settle_names(caller: Caller, staging: Staging) -> None:
+    """Recover the databases that are missing beside their logs, which no list of files would name; note lost logs."""
+    from wellkept.storage.log_recovery import is_misplaced, note_lost_log
+
+    home = caller.app.home
+    ledgers = [own / "memories" / "ledger.db" for own in _user_folders(caller)]
+    for path in (home.database, home.path / _FACTS, *ledgers):
+        try:
+            if is_misplaced(path):
+                _recover(caller, path)
+            elif what := note_lost_log(path):
+                caller.app.report(Warned(what, "`kept doctor` tells it until it is removed"))
+        except StorageError as error:
+            staging.problems.append(f"{path.relative_to(home.path).as_posix()}: {error.message}")
+
+
+def _recover(caller: Caller, path: Path) -> None:
+    """Recover what SQLite would not read of a log, as the next use of the database would."""
+    from wellkept.storage.log_recovery import recover_log, settle_names
+
+    if path == caller.app.home.database:
+        _ = caller.app.state_file
+        return
+    for what in (settle_names(path, may_cut=True), recover_log(path, may_cut=True)):
+        if what:
+            caller.app.report(Warned(what, "remove what is set aside when nothing is missing"))
+
+
+def _open_snapshot(caller: Caller, path: Path) -> Snapshot:
+    from wellkept.storage.maintenance import Snapshot
+
+    try:
+        return Snapshot(path)
+    except DamagedLog:
+        _recover(caller, path)
+        return Snapshot(path)
+
+
+def _open_snapshots(
+    caller: Caller, sources: list[SourceFile], staging: Staging, open_snapshots: ExitStack
+) -> dict[str, Snapshot]:
+    from wellkept.storage.maintenance import is_database
 
     found: dict[str, Snapshot] = {}
     for source in sources:
         try:
             if source.is_live_database or (source.place.nature is Nature.CANONICAL and is_database(source.path)):
-                found[source.name] = snapshot = Snapshot(source.path)
+                found[source.name] = snapshot = _open_snapshot(caller, source.path)
                 open_snapshots.callback(snapshot.close)
                 staging.schemas[source.name] = snapshot.version
         except Busy:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.errors import KeptError, Refused
+from wellkept.core.errors import KeptError, Refused, Unreadable
 from wellkept.core.ids import SessionId
 from wellkept.core.installation import find_script, has_foreign_package, is_ours
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
@@ -24,6 +24,7 @@ from wellkept.core.text import JSON
 from wellkept.memory.approval import Approvals
 from wellkept.memory.edits import Add, Target
 from wellkept.memory.history import History, targets
+from wellkept.memory.ledger import REPAIR
 from wellkept.memory.page import find_drift
 from wellkept.memory.store import MemoryStore
 from wellkept.memory.undo import undo
@@ -168,7 +169,9 @@ def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
         try:
             gap = History(store).gap(target)
         except KeptError as error:
-            yield Check(f"ledger of {target.value}", Health.WARNING, error.message, error.remedy)
+            # a remedy that points at this very check would lead in a circle
+            remedy = REPAIR if "kept doctor" in error.remedy else error.remedy
+            yield Check(f"ledger of {target.value}", Health.WARNING, error.message, remedy)
             continue
         if gap is not None:
             yield Check(f"ledger of {target.value}", Health.WARNING, gap, "the next edit records it; nothing to do")
@@ -181,6 +184,9 @@ def check_pages(store: MemoryStore, approvals: Approvals) -> Iterator[Check]:
 def _check_edits(store: MemoryStore) -> Iterator[Check]:
     try:
         damaged = store.ledger.damaged()
+    except Unreadable as error:
+        yield Check("ledger", Health.ERROR, error.message, REPAIR)
+        return
     except KeptError:
         return  # reported with the page
     if damaged:

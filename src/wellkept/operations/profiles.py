@@ -30,6 +30,7 @@ from wellkept.storage.files import (
     publish,
     remove_stale_temps,
 )
+from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.maintenance import copy_file
 from wellkept.storage.scratch import open_scratch, remove_unfinished
 
@@ -169,7 +170,7 @@ def _copy(source: Path, target: Path) -> Path:
     """Copy a profile without its secrets; databases are copied consistently even while another process writes."""
 
     def find_left_out(folder: str, names: list[str]) -> set[str]:
-        own = {name for name in names if _LEFT_OUT.search(name)}
+        own = {name for name in names if _LEFT_OUT.search(name) and not is_lone_log(Path(folder, name))}
         return own | ({"profiles", "active_profile", SCRATCH_FOLDER} & set(names) if Path(folder) == source else set())
 
     shutil.copytree(source, target, ignore=find_left_out, copy_function=copy_file, ignore_dangling_symlinks=True)

@@ -1,6 +1,7 @@
 """Merge of the skills of a backup into a library, by their version histories."""
 
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
@@ -107,6 +108,7 @@ def _states(versions: Iterable[Version]) -> set[str]:
 
 
 def read_skill(folder: Path) -> Mapping[str, bytes]:
-    """Return the files of a skill by their path in its folder."""
-    found = {path: read_regular(folder / path) for path, _status in files_of(folder)}
+    """Return the files of a skill by their path in its folder; links are not files of it."""
+    paths = [path for path, status in files_of(folder) if stat.S_ISREG(status.st_mode)]
+    found = {path: read_regular(folder / path) for path in paths}
     return {path: data for path, data in found.items() if data is not None}

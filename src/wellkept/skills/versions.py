@@ -110,6 +110,16 @@ def state_of(folder: Path) -> State:
     return State(files, data)
 
 
+def _remove_links(folder: Path, path: str) -> None:
+    """Remove links on the way to a file of a skill: what is written or removed there is elsewhere."""
+    place = folder
+    with explain_errors("write", folder / path):
+        for part in Path(path).parts:
+            place /= part
+            if place.is_symlink():
+                place.unlink()
+
+
 class Versions:
     """The version logs of one user's skills; the caller holds the skill's lock for every write."""
 
@@ -145,6 +155,7 @@ class Versions:
         # write SKILL.md last, so that a reader never sees a skill without its support files
         for path in sorted(version.touched, key=lambda path: (path == MAIN, path)):
             checksum = version.after.get(path)
+            _remove_links(folder, path)
             if checksum is None:
                 with explain_errors("remove", folder / path):
                     (folder / path).unlink(missing_ok=True)

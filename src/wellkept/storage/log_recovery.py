@@ -39,7 +39,7 @@ def count_lost_frames(path: Path) -> int:
     The file of shared memory, which a killed process leaves, counts them; without it nothing tells.
     """
     memory = companion(path, "-shm")
-    if has_log(path) or _is_empty(path) or not memory.exists():
+    if has_log(path) or not memory.exists():
         return 0
     try:
         with open_regular(memory) as file:
@@ -51,6 +51,35 @@ def count_lost_frames(path: Path) -> int:
     (version,), (frames,), (copied,) = (struct.unpack_from("=I", head, at) for at in (0, 16, 96))
     is_whole = version == FORMAT_VERSION and head[:48] == head[48:96]
     return max(0, frames - copied) if is_whole else 0
+
+
+def note_lost_log(path: Path) -> str:
+    """Return what was lost with a log that is gone, empty if nothing was; its memory is set aside, and so tells it on.
+
+    The first connection makes that file anew.
+    """
+    lost = 0 if _is_empty(path) else count_lost_frames(path)
+    if not lost:
+        return ""
+    copy = companion(_new_aside(path), "-shm")
+    with explain_errors("write", copy):
+        copy_bytes(companion(path, "-shm"), copy)
+        sync_file(copy)
+        sync_folder(path.parent)
+    return describe_loss(path, lost)
+
+
+def describe_loss(path: Path, frames: int) -> str:
+    """Return in words what was lost with the log of a database."""
+    return f"the log of {path.name} is gone, with {frames} pages of what was stored last"
+
+
+def find_lost_logs(path: Path) -> list[tuple[Path, int]]:
+    """Return what `note_lost_log` has set aside beside a database, with the number of lost pages."""
+    asides = (
+        aside.with_name(aside.name.removesuffix("-shm")) for aside in path.parent.glob(f"{path.name}.damaged-*-shm")
+    )
+    return [(companion(aside, "-shm"), lost) for aside in sorted(asides) if (lost := count_lost_frames(aside))]
 
 
 def settle_names(path: Path, *, may_cut: bool) -> str:
@@ -83,6 +112,12 @@ def is_misplaced(path: Path) -> bool:
     if _is_empty(wal):
         return companion(path, EXCHANGED).exists()
     return _is_empty(path) or _begins_as_database(wal)
+
+
+def is_lone_log(path: Path) -> bool:
+    """Whether a file is the log of a database that is missing, or the database in the place of its log."""
+    name = path.name.removesuffix("-wal")
+    return name != path.name and is_misplaced(path.with_name(name))
 
 
 def _is_empty(path: Path) -> bool:
@@ -192,10 +227,10 @@ def _copy_aside(path: Path) -> str:
 
 
 def _new_aside(path: Path) -> Path:
-    """Return a name for what is set aside, as that of a repair; neither it nor its log exists."""
+    """Return a name for what is set aside, as that of a repair; neither it nor its companions exist."""
     stamp, number = time.strftime("%Y%m%d-%H%M%S"), 1
     aside = path.with_name(f"{path.name}.damaged-{stamp}")
-    while aside.exists() or companion_log(aside).exists():
+    while any(companion(aside, suffix).exists() for suffix in ("", "-wal", "-shm")):
         number += 1
         aside = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
     return aside

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import apsw
 
-from wellkept.core.errors import Busy, Unreadable
+from wellkept.core.errors import Busy, DamagedLog, Unreadable
 from wellkept.core.regular_files import open_regular
-from wellkept.storage.connections import connect_read_only, explain_sql_errors, open_connection
+from wellkept.storage.connections import connect_read_only, explain_sql_errors, has_log, open_connection
 from wellkept.storage.files import copy_bytes, create_empty, explain_errors
+from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.sqlite import Connection
+from wellkept.storage.write_ahead import check_log, companion_log
 
 _SPARE = "kept_spare_index"
 _PAGES_PER_STEP = 4_096
@@ -79,13 +81,29 @@ def check_pages(path: Path) -> list[str]:
         return check_integrity(connection, path, "quick_check(20)")
 
 
+def _connect_whole(path: Path) -> Connection:
+    """Open a file for reading; raise DamagedLog if SQLite reads less of its log than was committed to it."""
+    connection = connect_read_only(path)
+    try:
+        with explain_errors("read", path):
+            if has_log(path):
+                check_log(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 class Snapshot:
-    """A database as it is at one moment: it can be copied later, and others can write meanwhile."""
+    """A database as it is at one moment: it can be copied later, and others can write meanwhile.
+
+    Raise DamagedLog if the copy would lack what was committed to the log.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with explain_sql_errors(path):
-            self._connection = connect_read_only(path)
+            self._connection = _connect_whole(path)
             self._connection.set_busy_timeout(_BUSY_MILLISECONDS)
             try:
                 # a read transaction sees the state of its first read until it ends
@@ -121,7 +139,7 @@ class Snapshot:
 
 def copy_file(source: str, target: str) -> None:
     """Copy a file; a database is copied consistently, including its write-ahead log, while others may write to it."""
-    if is_database(Path(source)):
+    if is_database(Path(source)) and not is_lone_log(Path(source)):
         _copy_database(Path(source), Path(target))
     else:
         copy_bytes(Path(source), Path(target))
@@ -134,13 +152,18 @@ def is_database(path: Path) -> bool:
 
 
 def _copy_database(source: Path, target: Path) -> None:
-    create_empty(target)
     with explain_sql_errors(source):
-        origin = open_connection(source, apsw.SQLITE_OPEN_READONLY)
-        copy = open_connection(target, apsw.SQLITE_OPEN_READWRITE)
         try:
-            with copy.backup("main", origin, "main") as backup:
+            origin = _connect_whole(source)
+        except DamagedLog:  # the first use of the copy recovers it, as that of the original would
+            for file, copy in ((source, target), (companion_log(source), companion_log(target))):
+                copy_bytes(file, copy)
+            return
+        create_empty(target)
+        copied = open_connection(target, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            with copied.backup("main", origin, "main") as backup:
                 backup.step()
         finally:
-            copy.close()
+            copied.close()
             origin.close()

@@ -280,10 +280,9 @@ class Database:
 
                 _warn_recovered(settle_names(path, may_cut=self._may_cut_log))
             elif not self._read_only and path.with_name(f"{path.name}-shm").exists():
-                from wellkept.storage.log_recovery import count_lost_frames
+                from wellkept.storage.log_recovery import note_lost_log
 
-                if lost := count_lost_frames(path):
-                    what = f"the log of {path.name} is gone, with {lost} pages of what was stored last"
+                if what := note_lost_log(path):
                     log.warning("%s", what, extra={REMEDY: "`kept restore BACKUP` restores what a backup has"})
             is_new = not path.exists() or path.stat().st_size == 0
             if self.path.exists():

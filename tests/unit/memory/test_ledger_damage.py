@@ -9,12 +9,15 @@ import pytest
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target, replay
+from wellkept.memory.edits import Add, Author, LedgerRepair, Remove, Replace, Target, replay
 from wellkept.memory.history import History, read_log
 from wellkept.memory.ledger import LedgerRow, SqliteLedger
 from wellkept.memory.rewrite import repair_ledger
 from wellkept.memory.store import MemoryStore
 from wellkept.memory.undo import undo
+from wellkept.storage.sqlite import PAGE_BYTES
+
+EDITS = 6
 
 
 @pytest.fixture
@@ -215,3 +218,28 @@ def test_random_damage_never_raises_a_bug(folder):
             continue
         finally:
             ledger.close()
+
+
+DAMAGED_PAGES = {"header": (0, 100), "an index": (3 * PAGE_BYTES, PAGE_BYTES), "schema": (0, PAGE_BYTES)}
+
+
+@pytest.mark.parametrize("place", DAMAGED_PAGES)
+def test_a_damaged_file_is_replaced_by_the_edits_that_can_be_read(folder, place):
+    """The old file stays beside it, undo works again, and nothing is left to repair."""
+    start, size = DAMAGED_PAGES[place]
+    with (folder / "ledger.db").open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(size))
+
+    with _open(folder) as store:
+        with pytest.raises(StorageError):
+            store.ledger.damaged()
+        done = repair_ledger(store)
+        again = repair_ledger(store)
+        whole = len(read_log(store).records)
+        assert not isinstance(store.apply("memory", Add("a new fact")), Refused)
+        assert not isinstance(undo(store), Refused)
+
+    assert [path.name for path in folder.glob("ledger.db.damaged-*[0-9]")] == [done.put_aside]
+    assert done.saved == whole == (0 if place == "schema" else EDITS)
+    assert again == LedgerRepair()

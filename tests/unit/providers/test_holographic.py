@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from wellkept.core.clock import FixedClock
-from wellkept.core.errors import ConfigError
+from wellkept.core.errors import ConfigError, Unreadable
 from wellkept.providers.config import load_settings
 from wellkept.providers.holographic import HolographicProvider
 from wellkept.providers.holographic.provider import HolographicSettings
@@ -378,3 +378,19 @@ def test_who_speaks_is_no_word_of_what_is_said(provider):
 
     assert contents(use(provider, action="search", query="What did Ana win?"))[0] == "Ben: Ana won the chess cup"
     assert contents(use(provider, action="search", query="Ben"))[0] == "Ben: Ana won the chess cup"
+
+
+def test_a_damaged_file_of_facts_is_refused_with_what_ends_it(tmp_path, clock):
+    """The doctor repairs no facts, so the remedy does not lead to it; without the file a new one is begun."""
+    path = tmp_path / "holographic.db"
+    path.write_bytes(b"SQLite format 3\0" + bytes(4_000))
+    provider = HolographicProvider(clock=clock)
+
+    with pytest.raises(Unreadable) as refused:
+        provider.initialize("s1", kept_home=str(tmp_path))
+    path.rename(tmp_path / "old")
+    provider.initialize("s1", kept_home=str(tmp_path))
+
+    assert "from a backup" in refused.value.remedy
+    assert path.exists()
+    provider.shutdown()

@@ -54,6 +54,27 @@ def test_repeated_undo_walks_back_and_undoing_an_undo_redoes(editor, folder):
     assert "Second" in files(folder)["SKILL.md"]
 
 
+@pytest.mark.parametrize("linked", ["scripts/x.sh", "scripts"])
+def test_an_undo_writes_nothing_through_a_link(editor, folder, tmp_path, linked):
+    """A link in the place of a file or of its folder is replaced; what it leads to stays as it is."""
+    editor.apply(Create("a-skill", TEXT), ME)
+    editor.apply(WriteFile("a-skill", "scripts/x.sh", "one\n"), ME)
+    editor.apply(RemoveFile("a-skill", "scripts/x.sh"), ME)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "x.sh").write_text("not ours")
+    link = folder / "a-skill" / linked
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(elsewhere if linked == "scripts" else elsewhere / "x.sh")
+
+    done = undo(editor, "a-skill", ME)
+
+    assert isinstance(done, Changed)
+    assert (elsewhere / "x.sh").read_text() == "not ours"
+    assert files(folder)["scripts/x.sh"] == "one\n"
+    assert not link.is_symlink()
+
+
 def test_a_redone_change_can_be_undone_again(editor, folder):
     """After an undo of an undo the change is applied, so the next undo reverts it; then only the creation is left."""
     editor.apply(Create("a-skill", TEXT), ME)
@@ -266,12 +287,10 @@ def test_undo_walks_back_through_any_changes(tmp_path_factory, given_changes):
     assert isinstance(undo(editor, "a-skill", ME), Refused)
 
 
-def test_a_new_skill_appears_with_all_its_files(editor, folder, tmp_path):
+def test_a_new_skill_appears_with_all_its_files(editor, folder):
     """SKILL.md is written last: a reader never loads a skill whose support files are still missing."""
     place = folder / "a-skill"
-    place.mkdir()
-    (tmp_path / "elsewhere").write_text("no folder")
-    (place / "scripts").symlink_to(tmp_path / "elsewhere")  # support files cannot be written
+    (place / "scripts" / "x.sh").mkdir(parents=True)  # support files cannot be written
 
     wanted = {"SKILL.md": TEXT.encode(), "scripts/x.sh": b"#!/bin/sh\n"}
 

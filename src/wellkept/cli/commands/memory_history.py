@@ -167,11 +167,14 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
             page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in pages.list_pages(caller, target)
         }
         ledger = pages.repair_ledger(caller)
-    if ledger.rebuilt or ledger.marked:
+    if ledger.rebuilt or ledger.marked or ledger.put_aside:
         done["ledger"] = ledger.as_json()
     if as_json:
         print_json(done)
         return
+    if ledger.put_aside:
+        saved = count_noun(ledger.saved, "edit", "edits")
+        say(f"ledger: the file was damaged: {saved} saved; the old file is {ledger.put_aside}")
     for ids, what in ((ledger.rebuilt, "rebuilt"), (ledger.marked, "cannot be rebuilt, and marked as damaged")):
         if ids:
             say(f"ledger: {count_noun(len(ids), 'edit', 'edits')} {what}: {', '.join(map(str, ids))}")

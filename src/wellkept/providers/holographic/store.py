@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from wellkept.core.errors import Busy
+from wellkept.core.errors import Busy, Unreadable
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Clock, UnitOfWork
 from wellkept.core.text import dumps
@@ -74,12 +74,16 @@ class FactStore:
     """The facts of one user in the shared file of a home."""
 
     def __init__(self, path: Path, *, user: UserId, clock: Clock, dim: int) -> None:
-        self._database = Database(
-            path,
-            application_id=APPLICATION_ID,
-            migrations=sql_migrations("wellkept.providers.holographic"),
-            durability="full",  # a fact is stored here before the outbox counts it as delivered
-        )
+        try:
+            self._database = Database(
+                path,
+                application_id=APPLICATION_ID,
+                migrations=sql_migrations("wellkept.providers.holographic"),
+                durability="full",  # a fact is stored here before the outbox counts it as delivered
+            )
+        except Unreadable as error:  # the doctor has no repair for it
+            remedy = f"restore {path.name} from a backup, or give it another name: a new one is begun"
+            raise Unreadable(error.message, remedy) from error
         self._user = user
         self._clock = clock
         self._dim = dim

@@ -15,7 +15,7 @@ from wellkept.sessions.sqlite import checksums, index, index_check, recovery
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage import row_checksums
 from wellkept.storage.connections import statements
-from wellkept.storage.log_recovery import count_lost_frames, is_misplaced, read_log_of
+from wellkept.storage.log_recovery import count_lost_frames, describe_loss, find_lost_logs, is_misplaced, read_log_of
 from wellkept.storage.maintenance import check_integrity
 from wellkept.storage.sqlite import Connection, open_state, state_migrations
 from wellkept.storage.swap import is_unfinished
@@ -25,6 +25,7 @@ SQL = statements("wellkept.sessions.sqlite", "check.sql")
 REPAIR = "run `kept sessions repair`"
 REMOVE = "what can be read of it is shown; restore a backup, or remove it with `kept forget --session ID`"
 LOST = "nothing can bring it back, except a backup"
+EXCHANGE = "give it and memories/ledger.db each other's names (`mv`), or restore a backup"
 LARGE = ("sqlite_", "messages", "message_", "next_", "blobs", "vector_")
 """Tables that grow with the text, whose indexes take long to check."""
 _WHOLE_CHECK_BYTES = 200_000_000
@@ -43,6 +44,13 @@ def check_file(path: Path, *, clock: Clock) -> list[Finding]:
     if fault is not None:
         return [Finding(f"the file is damaged: {fault}", REPAIR)]
     found = _log_findings(path)
+    if any(one.remedy == LOST for one in found):
+        return found  # opening the file would remove what tells it; the next command sets that aside
+    return _check_opened(path, [*found, *_find_lost_logs(path)], clock=clock)
+
+
+def _check_opened(path: Path, found: list[Finding], *, clock: Clock) -> list[Finding]:
+    """Return what was found before, and the faults that only an open file shows."""
     try:
         with closing(open_state(path, read_only=True)) as database:
             if database.connection.pragma("user_version") != state_migrations()[-1].version:
@@ -71,12 +79,15 @@ def _old_findings(connection: Connection, path: Path) -> list[Finding]:
     is_older = steps and is_schema_whole(connection, steps)
     if is_new or (is_older and not holds_later_tables(connection, state_migrations(), version)):
         return file_findings(connection, path)
+    tables = {str(name) for (name,) in connection.execute(SQL.tables)}
+    if "edits" in tables and "messages" not in tables:  # a repair would find no row of ours in it
+        return [Finding(f"{path.name} is the ledger of the pages", EXCHANGE)]
     return [Finding("the file is damaged: its tables are not those of its version", REPAIR)]
 
 
 def _log_findings(path: Path) -> list[Finding]:
     if lost := count_lost_frames(path):
-        return [Finding(f"the log is gone, with {lost} pages of what was stored last", LOST, is_lost=True)]
+        return [Finding(describe_loss(path, lost), LOST, is_lost=True)]
     log = read_log_of(path)
     if log.is_damaged:
         time.sleep(_REREAD_SECONDS)  # a writer may have begun the log anew between two reads
@@ -87,6 +98,14 @@ def _log_findings(path: Path) -> list[Finding]:
         what = "the write-ahead log ends inside a page: a write that was cut off there is lost, all before it is whole"
         return [Finding(what, "nothing needs to be done; the next write repairs the log", is_lost=True)]
     return []
+
+
+def _find_lost_logs(path: Path) -> list[Finding]:
+    """Return what was lost with logs that are gone, until what tells it is removed."""
+    return [
+        Finding(describe_loss(path, lost), f"{LOST}; remove {aside} to end this message", is_lost=True)
+        for aside, lost in find_lost_logs(path)
+    ]
 
 
 def has_unread_log(path: Path) -> bool:

@@ -77,6 +77,7 @@ class Recovery:
         """Give every message a session, in the schema of this version; call it on the file that was copied."""
         with database.writing() as connection:
             LostSessions(self._salvage, self.result, version=self._version).restore(connection)
+            _restore_source_names(connection)
             connection.execute(SQL.recount)
             connection.execute(SQL.drop_lost_carried)
             checksums.correct_blobs(connection)
@@ -91,6 +92,17 @@ class Recovery:
             if int(str(highest)) < last <= int(str(highest)) + _MOST_UNUSED:
                 connection.execute(SQL.forget_sequence, (name,))
                 connection.execute(SQL.set_sequence, (name, last))
+
+
+def _restore_source_names(connection: Connection) -> None:
+    """Store the lost names of sources that the rest of the file still tells: a number is the hash of its name."""
+    nameless = {number for (number,) in connection.execute(SQL.nameless_sources).fetchall()}
+    if not nameless:
+        return
+    for (name,) in connection.execute(SQL.possible_sources).fetchall():
+        number = source_id(SourceName(str(name)))
+        if number in nameless:
+            connection.execute(SQL.name_source, (number, name))
 
 
 def find_misplaced(path: Path) -> list[tuple[str, str]]:

@@ -12,6 +12,15 @@ UPDATE sessions SET message_count =
 DELETE FROM carried WHERE message_id NOT IN (SELECT id FROM messages)
   OR session_id NOT IN (SELECT id FROM sessions);
 
+-- name: nameless_sources
+SELECT DISTINCT source FROM messages WHERE source IS NOT NULL AND source NOT IN (SELECT id FROM sources);
+
+-- name: possible_sources
+SELECT 'import:' || source FROM sessions UNION SELECT 'tool:' || tool_name FROM messages WHERE tool_name IS NOT NULL;
+
+-- name: name_source
+INSERT INTO sources (id, name) VALUES (?, ?);
+
 -- name: forget_sequence
 DELETE FROM sqlite_sequence WHERE name = ?;
 
