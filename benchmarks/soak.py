@@ -100,7 +100,7 @@ class Soak:
             self.agent.branch()
             self.counts["branched"] += 1
         elif number % 160 == 130:
-            self.agent.undo()
+            await self.agent.undo()
             self.counts["taken back"] += 1
 
     async def _visit(self) -> None:
