@@ -14,7 +14,7 @@ from kept.core.ids import OWNER, SessionId, SourceName, random_hex
 from kept.core.ports import Documents
 from kept.core.text import JSON, dumps
 from kept.core.values import dataclass, field
-from kept.memory.edits import Add, Author, Edit, Remove, Replace, Target
+from kept.memory.edits import OF_AGENT, Add, Author, Edit, Remove, Replace, Target
 from kept.memory.page import preview, subject_of
 from kept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from kept.storage.documents import FolderDocuments
@@ -302,7 +302,7 @@ def needs_approval(store: MemoryStore, origin: str) -> bool:
         case "background":
             return origin == "background_review"
         case "all":
-            return origin in ("agent", "background_review")
+            return origin in OF_AGENT
 
 
 def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
