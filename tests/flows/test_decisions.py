@@ -180,6 +180,22 @@ def test_an_agent_does_not_end_what_a_person_limited(kept, key, of_person, loose
     assert f"kept config set {key}" in refused.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("profile", "use", "loose"), ("profile", "rename", "loose", "work"), ("curator", "resume"), ("backup",),
+        ("providers", "outbox", "drop", "--yes"),
+    ],
+)  # fmt: skip
+def test_an_agent_does_not_go_round_what_a_person_decided(kept, command):
+    """By other settings for the same home, by automatic runs, by losing queued writes or older backups."""
+    assert kept("profile", "create", "loose", env=AGENT).code == 0
+    refused = kept(*command, env=AGENT)
+
+    assert (refused.code, f"kept {' '.join(command[:2])}" in refused.err) == (77, True)
+    assert kept(*command).code == 0
+
+
 def test_an_agent_does_not_resume_what_a_person_paused(kept):
     """It may pause, and connect a client with the person's settings."""
     assert kept("connect", "claude-code", "--yes", env=AGENT).code == 0

@@ -28,7 +28,7 @@ class LimitSettings:
 class ReviewSettings:
     """The `review:` section."""
 
-    enabled: bool = True
+    enabled: Annotated[bool, Guarded((False, True))] = True
     """Whether conversations are reviewed in the background for facts and procedures worth keeping."""
     max_tokens_per_day: Annotated[int, Between(0), Guarded()] = 200_000
     """How many tokens reviews may use per day."""
@@ -40,5 +40,5 @@ class ReviewSettings:
 class DisplaySettings:
     """The `display:` section."""
 
-    memory_notifications: Literal["on", "off", "verbose"] = "on"
+    memory_notifications: Annotated[Literal["on", "off", "verbose"], Guarded(("verbose", "on", "off"))] = "on"
     """Whether a chat shows what was saved: `on` one line, `off` nothing, `verbose` every entry."""

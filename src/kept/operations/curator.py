@@ -107,6 +107,8 @@ def carry_out_plan(caller: Caller, plan: Plan) -> Merged | Refused:
 
 def pause(caller: Caller, *, paused: bool = True) -> None:
     """Stop automatic runs, or resume them."""
+    if not paused:
+        caller.require_person("`kept curator resume`")
     _writable(caller).pause(paused=paused)
 
 
