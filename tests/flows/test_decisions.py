@@ -184,6 +184,7 @@ def test_an_agent_does_not_end_what_a_person_limited(kept, key, of_person, loose
     "command",
     [
         ("profile", "use", "loose"), ("profile", "rename", "loose", "work"), ("curator", "resume"), ("backup",),
+        ("curator", "backup"),
         ("providers", "outbox", "drop", "--yes"),
     ],
 )  # fmt: skip

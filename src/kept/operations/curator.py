@@ -134,7 +134,8 @@ def restore_skill(caller: Caller, name: str) -> Changed | Refused:
 
 
 def back_up(caller: Caller) -> str:
-    """Back up the user's skills and return the backup's name."""
+    """Back up the user's skills and return the backup's name; the newest ones stay, so an agent takes none."""
+    caller.require_person("`kept curator backup`")
     return _writable(caller).backups.take()
 
 
