@@ -49,7 +49,7 @@ class Soak:
         due = sampled = self.began
         while (now := time.monotonic()) - self.began < seconds:
             await self._turn(self.counts["turns"])
-            self._switch(self.counts["turns"])
+            await self._switch(self.counts["turns"])
             if self.counts["turns"] % 45 == 0:
                 await self._visit()
             if now - sampled >= sample_seconds:
@@ -87,7 +87,7 @@ class Soak:
         await anyio.sleep(0.15)
         self.agent.interrupt()
 
-    def _switch(self, number: int) -> None:
+    async def _switch(self, number: int) -> None:
         """Go from one conversation to another, as people do."""
         if number % 160 == 0:
             self.earlier = [*self.earlier, self.agent.session.id][-20:]
@@ -100,7 +100,7 @@ class Soak:
             self.agent.branch()
             self.counts["branched"] += 1
         elif number % 160 == 130:
-            self.agent.undo()
+            await self.agent.undo()
             self.counts["taken back"] += 1
 
     async def _visit(self) -> None:

@@ -180,6 +180,23 @@ def test_an_agent_does_not_end_what_a_person_limited(kept, key, of_person, loose
     assert f"kept config set {key}" in refused.err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("profile", "use", "loose"), ("profile", "rename", "loose", "work"), ("curator", "resume"), ("backup",),
+        ("curator", "backup"),
+        ("providers", "outbox", "drop", "--yes"),
+    ],
+)  # fmt: skip
+def test_an_agent_does_not_go_round_what_a_person_decided(kept, command):
+    """By other settings for the same home, by automatic runs, by losing queued writes or older backups."""
+    assert kept("profile", "create", "loose", env=AGENT).code == 0
+    refused = kept(*command, env=AGENT)
+
+    assert (refused.code, f"kept {' '.join(command[:2])}" in refused.err) == (77, True)
+    assert kept(*command).code == 0
+
+
 def test_an_agent_does_not_resume_what_a_person_paused(kept):
     """It may pause, and connect a client with the person's settings."""
     assert kept("connect", "claude-code", "--yes", env=AGENT).code == 0
@@ -204,30 +221,59 @@ def test_an_agent_imports_no_instructions(kept, home, work):
     assert (home / "SOUL.md").exists()
 
 
+@pytest.mark.parametrize(("setting", "text"), [("hold", f"{POISON}."), ("all", "Wait three minutes.")])
+def test_a_skill_that_an_agent_writes_by_a_command_waits_as_one_of_its_tool(kept, work, setting, text):
+    """What could do harm, as nobody knows what the agent had read; everything, if the person wants to see it."""
+    if setting == "all":
+        kept("config", "set", "skills.write_approval", setting)
+    (work / "tea.md").write_text(f"---\nname: tea-time\ndescription: How tea is made here.\n---\n{text}\n")
+    held = kept("skills", "create", "tea-time", "--file", "tea.md", env=AGENT)
+    waiting = kept("skills", "pending", "--json").json
+
+    assert (held.code != 0, kept("skills", "show", "tea-time").code != 0) == (True, True)
+    assert [(one["name"], one["source"]) for one in waiting] == [("tea-time", "tool:kept")]
+    assert kept("skills", "approve", waiting[0]["id"]).code == 0
+    assert text in kept("skills", "show", "tea-time").out
+
+
+def test_an_agent_imports_no_skills(kept, home, work):
+    """It may have written the folder that it names."""
+    folder = work / "hermes" / "skills" / "tea"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tea\ndescription: How tea is made. Use for tea.\n---\nWait.\n")
+    order = ("import", "hermes", "--source", str(work / "hermes"), "--yes")
+    refused = kept(*order, env=AGENT)
+
+    assert "only a person can decide this" in refused.out + refused.err
+    assert not (home / "skills" / "tea").exists()
+    assert kept(*order).code == 0
+    assert (home / "skills" / "tea").exists()
+
+
 def test_an_agent_does_not_redo_a_skill_that_a_person_undid(kept, work):
     """Undoing an undo brings the change back; an agent undoes only what agents did."""
-    text = "---\nname: brew-tea\ndescription: How tea is made here.\n---\nWait {} minutes.\n"
+    text = "---\nname: tea-time\ndescription: How tea is made here.\n---\nWait {} minutes.\n"
     for number, env in ((3, None), (5, AGENT)):
         (work / "tea.md").write_text(text.format(number))
-        assert kept("skills", "edit" if env else "create", "brew-tea", "--file", "tea.md", env=env).code == 0
-    kept("skills", "undo", "brew-tea")
-    redone = kept("skills", "undo", "brew-tea", "3", env=AGENT)
+        assert kept("skills", "edit" if env else "create", "tea-time", "--file", "tea.md", env=env).code == 0
+    kept("skills", "undo", "tea-time")
+    redone = kept("skills", "undo", "tea-time", "3", env=AGENT)
 
-    assert (redone.code, "kept skills undo brew-tea 3" in redone.err) == (77, True)
-    assert "Wait 3 minutes" in kept("skills", "show", "brew-tea").out
+    assert (redone.code, "kept skills undo tea-time 3" in redone.err) == (77, True)
+    assert "Wait 3 minutes" in kept("skills", "show", "tea-time").out
 
 
 def test_an_agent_does_not_bring_back_a_skill_that_a_person_deleted(kept, work):
     """Neither from the archive nor by rolling all skills back."""
-    (work / "tea.md").write_text("---\nname: brew-tea\ndescription: How tea is made here.\n---\nWait.\n")
-    kept("skills", "create", "brew-tea", "--file", "tea.md")
+    (work / "tea.md").write_text("---\nname: tea-time\ndescription: How tea is made here.\n---\nWait.\n")
+    kept("skills", "create", "tea-time", "--file", "tea.md")
     kept("curator", "backup")
-    kept("skills", "delete", "brew-tea")
+    kept("skills", "delete", "tea-time")
 
-    assert kept("curator", "restore", "brew-tea", env=AGENT).code == 77
+    assert kept("curator", "restore", "tea-time", env=AGENT).code == 77
     assert kept("curator", "rollback", "--yes", env=AGENT).code == 77
-    assert kept("skills", "show", "brew-tea").code != 0
-    assert kept("curator", "restore", "brew-tea").code == 0
+    assert kept("skills", "show", "tea-time").code != 0
+    assert kept("curator", "restore", "tea-time").code == 0
 
 
 def test_nothing_is_called_confirmed_after_a_forget(kept):

@@ -107,6 +107,27 @@ def test_an_open_chat_sees_what_another_process_added(kept_process, start, serve
     assert chat.wait(30) == 0
 
 
+def test_undo_removes_nothing_that_another_process_added(kept_process, start, server, released):
+    """Neither an exchange that this chat has not seen, nor the message of a turn that is running elsewhere."""
+    session = kept_process("run", "one", *MODEL, "--json", env=server.environment).json["session_id"]
+    chat = start("chat", "--resume", session, *MODEL)
+    chat.stdin.write(b"two\n")
+    chat.stdin.flush()
+    asked(server, "two")
+    kept_process("run", "three", "--resume", session, *MODEL, env=server.environment)
+    running = start("run", "slow four", "--resume", session, *MODEL)
+    asked(server, "slow four")
+    chat.stdin.write(b"/undo\n")
+    chat.stdin.flush()
+    released.set()
+    assert running.wait(30) == 0
+    told = chat.communicate(b"/undo\nfive\n", timeout=60)[1].decode()
+
+    assert "nothing was undone" in told
+    turns = [text for word in ("one", "two", "three") for text in (word, f"answer to {word}")]
+    assert asked(server, "five") == [*turns, "five"]
+
+
 def test_a_killed_process_frees_its_conversation(kept_process, start, server, home):
     """The next process does not wait for it."""
     session = kept_process("run", "one", *MODEL, "--json", env=server.environment).json["session_id"]

@@ -69,6 +69,21 @@ def test_a_reading_token_changes_nothing(served):
             assert answer.status_code == 403, (method, path, answer.text)
 
 
+def test_no_token_reads_files_or_runs_commands(served, tmp_path):
+    """The tools over HTTP are those over the memory, also for the owner, whatever the tools of an agent here are."""
+    for token in (served.token("ann", "read"), served.token("owner", "read", "write", "admin")):
+        with served.client(token) as client:
+            for name, arguments in (
+                ("terminal", {"command": f"touch {tmp_path / 'made'}"}), ("read_file", {"path": "/etc/hostname"}),
+                ("write_file", {"path": str(tmp_path / "made"), "content": "x"}), ("search_files", {"pattern": "x"}),
+                ("list_files", {}), ("edit_file", {"path": "x", "old_text": "a", "new_text": "b"}), ("todo", {}),
+            ):  # fmt: skip
+                answer = client.post(f"/api/tools/{name}", json={"arguments": arguments})
+                assert answer.status_code == 409, (name, answer.text)
+
+    assert not (tmp_path / "made").exists()
+
+
 def test_admin_routes_refuse_users(served):
     """A user's token manages nothing of the home."""
     with served.client(served.token("ann")) as ann:

@@ -649,6 +649,8 @@ def test_an_update_of_any_shape_is_read_or_refused(value, answers_all):
     [
         ({"text": "/memory approve all"}, True),
         ({"text": "/memory approve all", "forward_origin": {"type": "user"}}, False),
+        ({"text": "/memory approve all", "forward_date": 1}, False),
+        ({"text": "/memory approve all", "via_bot": {"id": 7, "is_bot": True}}, False),
         ({"caption": "/memory approve all", "photo": [{"file_id": "f", "file_size": 1}]}, False),
         (
             {"caption": "/memory approve all", "document": {"file_id": "f"}, "forward_origin": {"type": "channel"}},
@@ -657,7 +659,7 @@ def test_an_update_of_any_shape_is_read_or_refused(value, answers_all):
     ],
 )
 def test_only_what_the_person_typed_is_a_command(fields, is_command):
-    """What they forward, or write below a file, is a message."""
+    """What they forward, choose from another bot, or write below a file, is a message."""
     sender = {"chat": {"id": 42, "type": "private"}, "from": {"id": 42, "first_name": "Ann"}}
     update = {"update_id": 1, "message": {"message_id": 5, "date": 1, **sender, **fields}}
     found = Reader("tg", Bot(BOT["id"], BOT["username"])).read(update)

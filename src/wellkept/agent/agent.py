@@ -300,8 +300,26 @@ class Agent:
         self.conversation.begin()
         return new.id
 
-    def undo(self) -> str | None:
-        """Remove the last exchange and return the user's message, or None when there is none."""
+    async def undo(self) -> str | None:
+        """Remove the last exchange and return the user's message, or None when there is none.
+
+        Raises Busy if another process has changed the conversation: nobody here has seen what would be removed.
+        """
+        known = self._last_row
+        async with self._hold_lease():
+            if self._last_row != known:
+                raise Busy(
+                    "another process has changed this conversation meanwhile, so nothing was undone",
+                    "look at it with `kept sessions show`, then undo again",
+                )
+            return await offload(self._remove_last_exchange)
+
+    @property
+    def _last_row(self) -> int | None:
+        rows = self.conversation.record.rows
+        return rows[-1].id if rows else None
+
+    def _remove_last_exchange(self) -> str | None:
         rows = self.conversation.record.rows
         place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
         if place is None:
@@ -310,21 +328,24 @@ class Agent:
         if self.parts.sessions is not None and self.conversation.record.exists and rows[place].id > 0:
             self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
         del rows[place:]
-        self._mark_as_read()
         return said
 
-    def take_up(self, text: str, since: float) -> str | None:
+    async def take_up(self, text: str, since: float) -> str | None:
         """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
 
         Without one, the stored part of the turn is undone, so that the message is not in the conversation twice.
         """
+        async with self._hold_lease():
+            return await offload(self._take_up, text, since)
+
+    def _take_up(self, text: str, since: float) -> str | None:
         rows = self.conversation.record.rows
         place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
         if place is None or rows[place].message.text != text or rows[place].timestamp < since:
             return None
         if len(rows) > place + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
             return rows[-1].message.text
-        self.undo()
+        self._remove_last_exchange()
         return None
 
     def add_plugins(self, parts: Parts) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from concurrent.futures import Future, wait
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from wellkept.core.agency import mark_environment
+from wellkept.core.agency import mark_command, mark_environment
 from wellkept.core.events import Warned
 from wellkept.core.installation import name_install
 from wellkept.core.ports import EventSink
@@ -139,7 +140,10 @@ def _client(connection: _Connection, errors: Any) -> Any:
     if command := settings.get("command"):
         environment = {str(key): str(value) for key, value in (settings.get("env") or {}).items()}
         arguments = [str(word) for word in settings.get("args") or []]
-        started = StdioServerParameters(command=str(command), args=arguments, env=mark_environment(environment))
+        if shutil.which(str(command), path=environment.get("PATH")) is None:
+            raise RuntimeError(f"there is no program {str(command)!r}")
+        program, *words = mark_command([str(command), *arguments])  # a tool of the server may be a shell
+        started = StdioServerParameters(command=program, args=words, env=mark_environment(environment))
         return Client(stdio_client(started, errlog=errors), read_timeout_seconds=seconds)
     raise RuntimeError("it has neither `command` nor `url`")
 

@@ -27,7 +27,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
 class ReviewSettings(Struct, frozen=True, kw_only=True):
     """The `review:` section."""
 
-    enabled: bool = True
+    enabled: Annotated[bool, Guarded((False, True))] = True
     """Whether conversations are reviewed in the background for facts and procedures worth keeping."""
     max_tokens_per_day: Annotated[int, Between(0), Guarded()] = 200_000
     """How many tokens reviews may use per day."""
@@ -38,5 +38,5 @@ class ReviewSettings(Struct, frozen=True, kw_only=True):
 class DisplaySettings(Struct, frozen=True, kw_only=True):
     """The `display:` section."""
 
-    memory_notifications: Literal["on", "off", "verbose"] = "on"
+    memory_notifications: Annotated[Literal["on", "off", "verbose"], Guarded(("verbose", "on", "off"))] = "on"
     """Whether a chat shows what was saved: `on` one line, `off` nothing, `verbose` every entry."""

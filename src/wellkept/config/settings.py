@@ -29,7 +29,7 @@ class ProxySettings(Struct, frozen=True, kw_only=True):
     """Whether conversations are stored."""
     wait_milliseconds: Annotated[int, Between(10, 10_000)] = 200
     """How long a request waits for memory; after that it is forwarded unchanged, within 300 ms in all."""
-    max_body_bytes: Annotated[int, Between(1_000)] = 40_000_000
+    max_body_bytes: Annotated[int, Between(1_000), Guarded()] = 40_000_000
     """The largest body of a request; the endpoints have similar limits."""
 
 
@@ -46,19 +46,19 @@ class ServeSettings(Struct, frozen=True, kw_only=True):
     """Whether requests from this machine need a token; without one, every local user and program is the owner."""
     models: Annotated[list[str], Guarded()] = field(default_factory=list)
     """Models that clients may choose by name, besides `model.default` and `model.fallbacks`; they cost the owner."""
-    connections: Annotated[int, Between(8)] = 512
+    connections: Annotated[int, Between(8), Guarded()] = 512
     """The most connections at once; the one that has waited longest without a request makes room for a new one."""
-    connections_per_address: Annotated[int, Between(4)] = 256
+    connections_per_address: Annotated[int, Between(4), Guarded()] = 256
     """The most connections from one address, which may be that of a reverse proxy."""
-    header_seconds: Annotated[float, Between(0.1)] = 10.0
+    header_seconds: Annotated[float, Between(0.1), Guarded()] = 10.0
     """How long a connection may take to send the headers of a request."""
-    max_body_bytes: Annotated[int, Between(1_000)] = 10_000_000
+    max_body_bytes: Annotated[int, Between(1_000), Guarded()] = 10_000_000
     """The largest body of a request."""
-    body_seconds: Annotated[float, Between(1)] = 30.0
+    body_seconds: Annotated[float, Between(1), Guarded()] = 30.0
     """How long the body of a request may take."""
-    requests_per_minute: Annotated[int, Between(1)] = 600
+    requests_per_minute: Annotated[int, Between(1), Guarded()] = 600
     """How many requests a user may send in a minute."""
-    requests_at_once: Annotated[int, Between(1)] = 32
+    requests_at_once: Annotated[int, Between(1), Guarded()] = 32
     """How many requests of a user may run at once."""
     drain_seconds: Annotated[float, Between(0)] = 20.0
     """How long running turns may continue when the server stops."""

@@ -7,7 +7,7 @@ editor also sets in the terminals of a person are not in it.
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -19,6 +19,13 @@ MARK = "KEPT_AGENT"
 """Set in the environment of every process that kept starts on its own or for an agent."""
 _MARK_BYTES = 700_001
 """The mark as a limit: how many bytes of POSIX message queues a process may use. Systems allow 819,200."""
+_MARK_AND_RUN = f"""
+import os, resource, sys
+hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
+if hard == resource.RLIM_INFINITY or hard > {_MARK_BYTES}:
+    resource.setrlimit(resource.RLIMIT_MSGQUEUE, ({_MARK_BYTES}, {_MARK_BYTES}))
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
 _AGENT_COMMANDS = frozenset({b"chat", b"hook", b"mcp", b"run", b"serve", b"tool"})
 """The commands of kept in which a model runs, or which an agent starts: what is below them is not a person's."""
 _MOST_ANCESTORS = 64
@@ -45,6 +52,11 @@ def mark_process(process: int) -> None:
     with suppress(OSError, ValueError):  # the process has ended, or its limit is lower already
         if _read_limit(f"/proc/{process}/limits") > _MARK_BYTES:
             resource.prlimit(process, resource.RLIMIT_MSGQUEUE, (_MARK_BYTES, _MARK_BYTES))
+
+
+def mark_command(program: Sequence[str]) -> list[str]:
+    """Return a command that marks its own process as `mark_process` does, and then becomes `program`."""
+    return [sys.executable, "-I", "-S", "-c", _MARK_AND_RUN, *program] if sys.platform == "linux" else [*program]
 
 
 def _has_marked_limit() -> bool:

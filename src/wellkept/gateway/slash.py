@@ -109,8 +109,8 @@ def _reset(_caller: Caller, agent: Agent, _rest: str) -> str:
     return "A new conversation."
 
 
-def _undo(_caller: Caller, agent: Agent, _rest: str) -> str:
-    said = agent.undo()
+async def _undo(_caller: Caller, agent: Agent, _rest: str) -> str:
+    said = await agent.undo()
     return f"Undone: {said}" if said is not None else "There is nothing to undo."
 
 
@@ -251,10 +251,11 @@ def _offload(run: Callable[[Caller, Agent, str], str]) -> Callable[[Caller, Agen
 
 _RUNS: dict[str, Callable[[Caller, Agent, str], Awaitable[str]]] = {
     "compress": _compress,
+    "undo": _undo,
     **{
         name: _offload(run)
         for name, run in {
-            "new": _begin_new, "reset": _reset, "undo": _undo, "help": _help, "resume": _resume, "branch": _branch,
+            "new": _begin_new, "reset": _reset, "help": _help, "resume": _resume, "branch": _branch,
             "title": _title, "memory": _memory, "skills": _list_skills, "search": _search, "model": _model,
             "usage": _usage, "status": _status,
         }.items()

@@ -364,7 +364,7 @@ class Switchboard:
     async def _talk(self, caller: Caller, job: _Job, slot: Slot, loaded: str) -> str:
         if job.entry.state is State.RUNNING:  # since before a crash
             text = name_speaker(job.entry.message)
-            answered = await offload(slot.agent.take_up, text, job.entry.received)
+            answered = await slot.agent.take_up(text, job.entry.received)
             if answered is not None:
                 return answered
         contents = await job.platform.read_files(job.entry.message)

@@ -32,7 +32,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     """The longest wait in seconds that an endpoint may request; for a longer one the next model is used."""
     request_options: Annotated[dict[str, Any], Guarded()] = field(default_factory=dict)
     """Additional fields of every request, sent unchanged, e.g. `reasoning_effort: low`."""
-    prices: dict[str, dict[str, float]] = field(default_factory=dict)
+    prices: Annotated[dict[str, dict[str, float]], Guarded()] = field(default_factory=dict)
     """Prices in dollars per million tokens (`input`, `output`, `cache_read`, `cache_write`) by model name."""
 
 
@@ -41,7 +41,7 @@ class AuxiliaryTask(Struct, frozen=True, kw_only=True):
 
     provider: Annotated[Literal["auto", "main", "openai", "anthropic", "openrouter", "local"], Guarded()] = "auto"
     """The provider for this task; `auto` and `main` use the main model."""
-    model: str | None = None
+    model: Annotated[str | None, Guarded()] = None
     """The model's name at that provider; null uses the provider's default."""
     base_url: Annotated[str | None, Guarded()] = None
     """The address of the endpoint; null uses the provider's."""

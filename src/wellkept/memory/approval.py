@@ -15,7 +15,7 @@ from wellkept.core.events import MemoryStaged
 from wellkept.core.ids import OWNER, SessionId, SourceName, random_hex
 from wellkept.core.ports import Documents
 from wellkept.core.text import JSON, dumps
-from wellkept.memory.edits import Add, Author, Edit, Remove, Replace, Target
+from wellkept.memory.edits import OF_AGENT, Add, Author, Edit, Remove, Replace, Target
 from wellkept.memory.page import preview, subject_of
 from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from wellkept.storage.documents import FolderDocuments
@@ -297,7 +297,7 @@ def needs_approval(store: MemoryStore, origin: str) -> bool:
         case "background":
             return origin == "background_review"
         case "all":
-            return origin in ("agent", "background_review")
+            return origin in OF_AGENT
 
 
 def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:

@@ -268,6 +268,8 @@ def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
 
 PERSON = frozenset(("user", "approval"))
 """The origins of edits in which a person wrote or confirmed an entry."""
+OF_AGENT = frozenset(("agent", "background_review"))
+"""The origins of edits that a model makes."""
 _OUTSIDE = ("web:", "file:", "tool:", "provider:", "agent:", "project:", "message:", "outside:")
 """An import runs at a person's command, who chooses what is read; what it brings from elsewhere stays unverified."""
 

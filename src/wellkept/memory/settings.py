@@ -14,9 +14,9 @@ DEFAULT_PROJECT_CHAR_LIMIT = 2_200
 class MemorySettings(Struct, frozen=True, kw_only=True):
     """The section `memory:` of the configuration."""
 
-    memory_enabled: bool = True
+    memory_enabled: Annotated[bool, Guarded((True, False))] = True
     """Whether MEMORY.md is in the prompt and can be written."""
-    user_profile_enabled: bool = True
+    user_profile_enabled: Annotated[bool, Guarded((True, False))] = True
     """Whether USER.md is in the prompt and can be written."""
     memory_char_limit: Annotated[int, Above(0)] = DEFAULT_MEMORY_CHAR_LIMIT
     """How many characters MEMORY.md may hold, delimiters included."""
@@ -30,7 +30,7 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """Whether the model's `memory` tool also has `read` and `search`."""
     delta_notice: bool = True
     """Whether a user message of a long session lists what changed on the pages since the session began."""
-    overflow: Literal["refuse", "archive"] = "refuse"
+    overflow: Annotated[Literal["refuse", "archive"], Guarded(("refuse", "archive"))] = "refuse"
     """What a write to a full page does: refuse, or move the entry changed longest ago to the archive."""
     write_approval: Annotated[Literal["off", "background", "all"], Guarded(("all", "background", "off"))] = "off"
     """Which writes wait for a person: none, those of the background review, or all of the agent's."""
@@ -38,7 +38,7 @@ class MemorySettings(Struct, frozen=True, kw_only=True):
     """What happens to entries that a model wrote after it had read a web page, a tool's output or the like: those that
     name an address, command, path, credential, package, recipient or payment wait for a person and others are marked
     as unverified (hold), all are marked (mark), or none (allow)."""
-    pending_days: Annotated[int, Between(1)] = 30
+    pending_days: Annotated[int, Between(1), Guarded()] = 30
     """After how many days a waiting write is moved to the archive."""
     lock_timeout_seconds: Annotated[float, Above(0)] = 10.0
     """How many seconds a write waits for another process before it fails."""

@@ -15,6 +15,7 @@ from wellkept.core.ids import OWNER, LedgerId, UserId
 from wellkept.core.ports import ignore
 from wellkept.core.text import JSON
 from wellkept.memory.edits import (
+    OF_AGENT,
     PERSON,
     Add,
     Author,
@@ -268,7 +269,7 @@ class MemoryStore:
             return refused
 
         def decide(page: Page) -> Change | Refused:
-            change = self._change(target, page, edits)
+            change = self._change(target, page, edits, author)
             if isinstance(change, Refused) or change.steps:
                 return change
             return self._vouch(target, page, edits, author) or change
@@ -277,14 +278,24 @@ class MemoryStore:
 
     def dry_run(self, target: Target, edits: Sequence[Edit], author: Author) -> Outcome | Refused:
         """Return what `apply_all` would do to the page as it is now; writes nothing."""
-        change = self.check(target, edits, author) or self._change(target, self.page(target), edits)
+        change = self.check(target, edits, author) or self._change(target, self.page(target), edits, author)
         if isinstance(change, Refused):
             return self._mask_matches(target, change)
         return self._outcome(target, WrittenPage(Page(change.entries, self.limit(target)), change, ()))
 
-    def _change(self, target: Target, page: Page, edits: Sequence[Edit]) -> Change | Refused:
-        oldest_first = partial(self._sort_oldest_first, target) if self.settings.overflow == "archive" else None
+    def _change(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | Refused:
+        oldest_first = partial(self._list_movable, target, author) if self.settings.overflow == "archive" else None
         return apply_edits(page, edits, oldest_first=oldest_first)
+
+    def _list_movable(self, target: Target, author: Author, entries: Sequence[str]) -> list[str]:
+        """Return the entries that a write may move to the archive; what an agent read moves no verified entry."""
+        from wellkept.core.provenance import read_source
+
+        is_foreign = any(not read_source(source).is_own for source in author.sources.values())
+        if is_foreign and author.origin in OF_AGENT and self.settings.untrusted == "hold":
+            unverified = self.list_unverified(target)
+            entries = [entry for entry in entries if entry in unverified]
+        return self._sort_oldest_first(target, entries)
 
     def _vouch(self, target: Target, page: Page, edits: Sequence[Edit], author: Author) -> Change | None:
         """Return the change that records a person's permission or confirmation for entries already on the page.

@@ -133,7 +133,12 @@ def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
 
 
 def take_backup(caller: Caller) -> BackupReport | Refused:
-    """Take a backup into the configured folder; the newest `backup.keep` of them stay."""
+    """Take a backup into the configured folder; the newest `backup.keep` of them stay, so an agent takes none."""
+    caller.require_person("`kept backup`; into a file of its own, an agent may write one: `kept backup FILE`")
+    return _take_into_folder(caller)
+
+
+def _take_into_folder(caller: Caller) -> BackupReport | Refused:
     made = _take(caller, _SCHEDULED, kind=_SCHEDULED)
     if isinstance(made, Refused):
         _record(caller, "failed", made.error)
@@ -240,7 +245,7 @@ def take_scheduled_backup(caller: Caller) -> BackupReport | None:
         with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):
             if not is_due(caller.app):
                 return None
-            made = take_backup(caller)
+            made = _take_into_folder(caller)
     except Busy:
         return None
     except KeptError as error:

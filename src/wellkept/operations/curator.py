@@ -106,6 +106,8 @@ def carry_out_plan(caller: Caller, plan: Plan) -> Merged | Refused:
 
 def pause(caller: Caller, *, paused: bool = True) -> None:
     """Stop automatic runs, or resume them."""
+    if not paused:
+        caller.require_person("`kept curator resume`")
     _writable(caller).pause(paused=paused)
 
 
@@ -131,7 +133,8 @@ def restore_skill(caller: Caller, name: str) -> Changed | Refused:
 
 
 def back_up(caller: Caller) -> str:
-    """Back up the user's skills and return the backup's name."""
+    """Back up the user's skills and return the backup's name; the newest ones stay, so an agent takes none."""
+    caller.require_person("`kept curator backup`")
     return _writable(caller).backups.take()
 
 

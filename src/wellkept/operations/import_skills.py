@@ -44,6 +44,7 @@ def import_skill(run: AssetImport, asset: SkillFolder, names: Sequence[str]) -> 
         name, outcome = _free_name(editor, asset.name, names), "added"
     refused = _refuse_dangerous(files)
     if refused is None and not run.is_preview:
+        run.caller.require_person("`kept import`")  # an agent may have written the folder that it names
         refused = _place(run, editor, replace(asset, name=name), files, source, asset.name)
     return outcome if refused is None else refused
 

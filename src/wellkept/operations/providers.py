@@ -322,6 +322,7 @@ def retry_outbox(caller: Caller, *, provider: str | None = None, item_id: int | 
 
 def drop_outbox(caller: Caller, *, provider: str | None = None, item_id: int | None = None) -> int:
     """Drop queued writes; return how many."""
+    caller.require_person("`kept providers outbox drop`")
     caller.require(Scope.WRITE)
     return caller.space.outbox.drop(provider=provider, item_id=item_id)
 

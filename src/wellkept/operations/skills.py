@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, UsageError
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
-    from wellkept.skills.changes import Author, Changed
+    from wellkept.skills.changes import Author, Change, Changed
     from wellkept.skills.editor import SkillEditor
     from wellkept.skills.index import Problem, Skill
     from wellkept.skills.pending import PendingChange
@@ -125,7 +126,7 @@ def create_skill(
 
     if description and not text.lstrip("\ufeff").startswith("---"):
         text = compose(name, description, text)
-    return _writable(caller).apply(Create(name, text, category), _author(caller))
+    return _apply(caller, Create(name, text, category))
 
 
 def read_skill_text(caller: Caller, name: str) -> str | Refused:
@@ -146,10 +147,10 @@ def edit_skill(caller: Caller, name: str, text: str) -> Changed | Refused:
     """Replace the SKILL.md of a skill."""
     from wellkept.skills.changes import Edit
 
-    editor = _writable(caller)
+    caller.require(Scope.WRITE)
     if _find_folder(caller, name) is None:
         return Refused(Reason.NO_MATCH, f"there is no skill {name!r}", _SHOW_NAMES)
-    return editor.apply(Edit(name, text), _author(caller))
+    return _apply(caller, Edit(name, text))
 
 
 def _find_folder(caller: Caller, name: str) -> Path | None:
@@ -162,7 +163,7 @@ def delete_skill(caller: Caller, name: str) -> Changed | Refused:
     """Move a skill to the archive."""
     from wellkept.skills.changes import Delete
 
-    return _writable(caller).apply(Delete(name), _author(caller))
+    return _apply(caller, Delete(name))
 
 
 def purge_skill(caller: Caller, name: str) -> Changed | Refused:
@@ -348,6 +349,16 @@ class SkillProblems(Struct, frozen=True):
 def check_skills(caller: Caller) -> SkillProblems:
     """Return every problem with its fix; changes nothing."""
     return SkillProblems(tuple(caller.space.skill_tools.library.doctor()))
+
+
+def _apply(caller: Caller, change: Change) -> Changed | Refused:
+    """Make a change; what an agent writes by a command has the limits of its tool, and a source."""
+    from wellkept.core.provenance import COMMAND_SOURCE
+
+    editor, author = _writable(caller), _author(caller)
+    if not caller.why_no_person:
+        return editor.apply(change, author)
+    return caller.space.skill_tools.submit(change, replace(author, source=COMMAND_SOURCE))
 
 
 def _author(caller: Caller) -> Author:

@@ -74,7 +74,8 @@ def run_shared_tool(
     """
     if name in _WRITING:
         caller.require(Scope.WRITE)
-    tools = {tool.schema.name: tool for tool in caller.space.core_tools()}
+    # never those of the workspace: who may use the memory may not read files or run commands
+    tools = {tool.schema.name: tool for tool in caller.space.core_tools() if tool.schema.name in SHARED}
     if name not in tools:
         return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
     from wellkept.security.taint import Context

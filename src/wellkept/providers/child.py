@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from wellkept.core.agency import mark_process
 from wellkept.core.plugins import running_plugin
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.config import declared_fields
@@ -135,6 +136,7 @@ class _Forwarder(logging.Handler):
 
 def main() -> None:
     """Run the process; the last argument is the descriptor of the socket."""
+    mark_process(os.getpid())  # a plugin may start programs that outlive it
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)  # programs that the plugin starts do not get it
     Child(connection).run()

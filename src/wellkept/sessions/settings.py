@@ -33,7 +33,7 @@ class EmbeddingSettings(Struct, frozen=True, kw_only=True):
 class SessionSettings(Struct, frozen=True, kw_only=True):
     """The section `sessions:` of the configuration."""
 
-    durability: Literal["normal", "full"] = "normal"
+    durability: Annotated[Literal["normal", "full"], Guarded(("full", "normal"))] = "normal"
     """`full` waits for the disk at every commit, so that a message survives power loss; `normal` survives a crash."""
     redact: Annotated[bool, Guarded((True, False))] = True
     """Whether credentials are replaced by `[redacted:<rule>]` before a message is stored."""

@@ -25,7 +25,7 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
     untrusted: Annotated[Literal["hold", "allow"], Guarded(("hold", "allow"))] = "hold"
     """Whether changes that a model makes after it has read a web page, a tool's output or the like wait for a person;
     files of the project and what commands print locally do not count."""
-    pending_days: Annotated[int, Between(1)] = 30
+    pending_days: Annotated[int, Between(1), Guarded()] = 30
     """After how many days a waiting change expires."""
     versions_kept: Annotated[int, Between(2), Guarded()] = 100
     """How many versions of each skill are kept for `kept skills log`, `diff` and `undo`."""
@@ -52,7 +52,7 @@ class SkillSettings(Struct, frozen=True, kw_only=True):
 class CuratorSettings(Struct, frozen=True, kw_only=True):
     """The section `curator:` of the configuration."""
 
-    enabled: bool = True
+    enabled: Annotated[bool, Guarded((False, True))] = True
     """Whether the curator runs automatically when it is due and no session is active."""
     interval_days: Annotated[float, Above(0)] = 7.0
     """How many days pass between two automatic runs."""

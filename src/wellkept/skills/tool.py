@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import Documents
-from wellkept.core.provenance import FROM, Basis, Taint, read_source
+from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, Taint, read_source
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext, skill_schemas
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
@@ -260,17 +260,21 @@ class SkillTools:
         similar = self._refuse_near_duplicate(change) if arguments.get("confirm_new") is not True else None
         if similar is not None:
             return similar.as_json()
-        author = _author(context, context.find_taint(_written(change)))
-        waits = self._find_wait(author, context)
-        if waits is not None:
-            return self._stage(change, author, waits)
         try:
-            result = self.editor.apply(change, author)
+            result = self.submit(change, _author(context, context.find_taint(_written(change))))
         except StorageError as error:
             result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
-        if isinstance(result, Changed):
-            return self._answer(result)
-        return self._stage(change, author, result) if result.reason is Reason.HELD else result.as_json()
+        return self._answer(result) if isinstance(result, Changed) else result.as_json()
+
+    def submit(self, change: Change, author: Author) -> Changed | Refused:
+        """Make a change of an agent, or leave it to the person; the refusal then has the id of what waits."""
+        waits = self._find_wait(change, author)
+        if waits is None:
+            result = self.editor.apply(change, author)
+            if isinstance(result, Changed) or result.reason is not Reason.HELD:
+                return result
+            waits = result
+        return self._stage(change, author, waits)
 
     def _answer(self, result: Changed) -> Mapping[str, JSON]:
         answer: dict[str, JSON] = {
@@ -286,24 +290,27 @@ class SkillTools:
             answer["warnings"] = list(result.warnings)
         return answer
 
-    def _find_wait(self, author: Author, context: ToolContext) -> Refused | None:
+    def _find_wait(self, change: Change, author: Author) -> Refused | None:
         """Return why a change waits for a person before the guard has looked at it; None if it does not."""
+        from wellkept.security.taint import find_risks
+
         source = read_source(author.source) if author.source else None
         if source is not None and self.library.settings.untrusted == "hold" and not source.is_own:
             why = f"it was learnt in a turn that read {source}, so it waits for the person"
-            return Refused(Reason.HELD, why, "", {"source": author.source})
+            # of a command, nobody knows what its agent had read: only what could do harm waits
+            if author.source != COMMAND_SOURCE or find_risks(_written(change)):
+                return Refused(Reason.HELD, why, "", {"source": author.source})
         setting = self.library.settings.write_approval
-        if setting == "all" or (setting == "background" and context.origin == "background_review"):
+        if setting == "all" or (setting == "background" and author.origin == "background_review"):
             return Refused(Reason.STAGED, "changes of skills wait for the person's approval")
         return None
 
-    def _stage(self, change: Change, author: Author, why: Refused) -> Mapping[str, JSON]:
+    def _stage(self, change: Change, author: Author, why: Refused) -> Refused:
         rules, findings = (_texts(why.detail.get(key)) for key in ("rules", "findings"))
         waiting_id = self.pending.stage(change, author, rules=rules, findings=findings)
         remedy = "tell the person that it waits for them, who alone can decide it; continue without it"
-        answer = Refused(why.reason, why.error, remedy, why.detail).as_json()
         flag = "held" if why.reason is Reason.HELD else "staged"
-        return {**answer, flag: True, "pending_id": waiting_id}
+        return Refused(why.reason, why.error, remedy, {**why.detail, flag: True, "pending_id": waiting_id})
 
     def _refuse_near_duplicate(self, change: Change) -> Refused | None:
         if not isinstance(change, Create):

@@ -1,5 +1,8 @@
 """Tools of real MCP servers, over stdio."""
 
+import sys
+import time
+
 import pytest
 from tests import forks
 
@@ -56,6 +59,27 @@ def test_tools_of_a_stdio_server_are_called(server_file):
     assert "5" in str(answer["text"])
     assert failed["success"] is False
     assert told == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is one of Linux")
+def test_what_a_server_starts_is_an_agents(server_file, tmp_path):
+    """Also a process without its environment whose parents have ended: a tool of the server may be a shell."""
+    look, sign = tmp_path / "look.py", tmp_path / "sign"
+    look.write_text("import sys, wellkept.core.agency as a\nopen(sys.argv[1], 'w').write(a.find_agent({}) + '.')\n")
+    orphan = f"(setsid env -i {sys.executable} {look} {sign} &)"
+    server_file.write_text(f"import os\nos.system({orphan!r})\n{SERVER}")
+    servers = McpTools({"calc": {"command": sys.executable, "args": [str(server_file)]}}, [].append)
+    try:
+        servers.connect()
+        assert servers.tools
+        for _ in range(200):
+            if sign.exists() and sign.read_text():
+                break
+            time.sleep(0.05)
+    finally:
+        servers.close()
+
+    assert "limits" in sign.read_text()
 
 
 def test_a_server_that_cannot_start_is_left_out_with_a_warning():

@@ -12,9 +12,9 @@ from msgspec import Struct, field
 from wellkept.config import file
 from wellkept.config.home import Home
 from wellkept.config.load import load
-from wellkept.config.settings import Settings, find_default, find_guard_of, known_keys, nearest
+from wellkept.config.settings import Settings, find_guard_of, known_keys, nearest
 from wellkept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
-from wellkept.core.settings import Above, Between, InvalidSetting, accepts, build, describe, fields
+from wellkept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
 
 COMMENTED = """\
 # the head of the file
@@ -390,7 +390,19 @@ def test_the_nearest_name():
         ("serve.hosts", "", '["memory.example"]', True),
         ("model.base_url", "", "http://127.0.0.1:1/v1", True),
         ("sessions.redact", "", "false", True),
-        ("display.memory_notifications", "", "off", False),
+        ("display.memory_notifications", "", "off", True),
+        ("display.memory_notifications", "", "verbose", False),
+        ("auxiliary.review.model", "", "scripted/script.json", True),
+        ("model.prices", "", '{"openai/x": {"input": 0}}', True),
+        ("memory.overflow", "", "archive", True),
+        ("memory.memory_enabled", "", "false", True),
+        ("memory.pending_days", "", "1", True),
+        ("sessions.durability", "full", "normal", True),
+        ("review.enabled", "false", "true", True),
+        ("curator.enabled", "false", "true", True),
+        ("curator.enabled", "", "false", False),
+        ("serve.requests_per_minute", "", "1000000", True),
+        ("compression.threshold", "", "0.4", False),
     ],
 )
 def test_an_agent_cannot_make_a_setting_protect_less(tmp_path, key, before, after, is_refused):
@@ -419,13 +431,13 @@ def test_an_agent_cannot_remove_a_setting_that_protects(tmp_path):
 def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
     """A process that an agent started ignores variables that protect less, but not those of the person's `.env`."""
     home = Home(tmp_path)
-    of_agent = {"KEPT_AGENT": "1", "KEPT_MEMORY__UNTRUSTED": "allow", "KEPT_MEMORY__OVERFLOW": "archive"}
+    of_agent = {"KEPT_AGENT": "1", "KEPT_MEMORY__UNTRUSTED": "allow", "KEPT_SERVE__RESET": "daily"}
     of_agent |= {"KEPT_CONNECT__EXCLUDE": "[]"}
     home.config_file.write_text("connect: {exclude: ['*/secret/*']}\n")
     ignored = load(home, of_agent)
     home.env_file.write_text('KEPT_MEMORY__UNTRUSTED="allow"\n')
 
-    assert (ignored.settings.memory.untrusted, ignored.settings.memory.overflow) == ("hold", "archive")
+    assert (ignored.settings.memory.untrusted, ignored.settings.serve.reset) == ("hold", "daily")
     assert ignored.settings.connect.exclude == ["*/secret/*"]
     assert all("only a person" in warning for warning in ignored.warnings)
     assert load(home, of_agent).settings.memory.untrusted == "allow"
@@ -433,24 +445,40 @@ def test_a_variable_of_an_agent_does_not_loosen_a_setting(tmp_path):
 
 
 UNGUARDED = {
-    "skills.pinned_by_schedule", "memory.overflow", "sessions.durability",
-    "prompt_caching.enabled", "prompt_caching.cache_ttl", "serve.reset", "display.memory_notifications",
-    *(f"auxiliary.{task}.model" for task in ("compression", "review", "title", "search_summary")),
-}  # fmt: skip
-"""Settings with a text or a choice of words that protect nobody: an agent may change them for the person."""
+    "memory": (
+        "memory_char_limit user_char_limit project_pages project_char_limit read_action delta_notice "
+        "lock_timeout_seconds nudge_interval"
+    ),
+    "sessions": "answer_tokens",
+    "sessions.embeddings": "dimensions batch timeout query_timeout background",
+    "skills": (
+        "enabled bundled catalogue_tokens similar_threshold flag_min_uses creation_nudge_interval "
+        "pinned_by_schedule hub_timeout_seconds lock_timeout_seconds"
+    ),
+    "curator": "interval_days idle_hours stale_days archive_days",
+    "providers": (
+        "prefetch_timeout_seconds start_timeout_seconds tool_timeout_seconds delivery_timeout_seconds "
+        "switch_wait_seconds recall_max_chars breaker_failures breaker_pause_seconds"
+    ),
+    "model": "context_length max_output_tokens temperature timeout retries retry_after_limit",
+    "auxiliary.compression": "timeout",
+    "auxiliary.review": "timeout",
+    "auxiliary.title": "timeout",
+    "auxiliary.search_summary": "timeout",
+    "prompt_caching": "enabled cache_ttl",
+    "compression": "enabled threshold target_ratio protect_last_n protect_first_n in_place",
+    "connect": "sessions passages start_seconds prompt_seconds stop_seconds",
+    "serve": "port drain_seconds idle_minutes reset reset_idle_minutes reset_hour",
+    "serve.proxy": "wait_milliseconds",
+    "storage": "connections",
+    "limits": "tool_seconds",
+    "review": "exit_wait_seconds",
+}
+"""Settings that protect nobody, by section: an agent may change them for the person."""
 
 
-def test_a_setting_that_names_something_is_guarded_or_harmless():
-    """A new setting with a text, a list or a choice is guarded, or it is entered above with care."""
-    values = {key: find_default(key) for key in known_keys()}
-    worded = {key for key, value in values.items() if not isinstance(value, int | float) or isinstance(value, str)}
-    plain = {key for key in worded if find_guard_of(key) is None and "int" not in _annotation(key)}
+def test_every_setting_is_guarded_or_known_as_harmless():
+    """A new setting is guarded, or it is entered above with care."""
+    harmless = {f"{section}.{name}" for section, names in UNGUARDED.items() for name in names.split()}
 
-    assert {key for key in plain if "float" not in _annotation(key)} == UNGUARDED
-
-
-def _annotation(key):
-    section = Settings
-    for name in key.split("."):
-        section = fields(section)[name]
-    return str(section)
+    assert {key for key in known_keys() if find_guard_of(key) is None} == harmless

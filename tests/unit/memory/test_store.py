@@ -7,6 +7,7 @@ import pytest
 
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.events import MemoryWritten, Warned
+from wellkept.core.ids import SourceName
 from wellkept.memory.edits import Add, Author, Remove, Replace, Target
 from wellkept.memory.history import History
 from wellkept.memory.store import MemoryStore
@@ -268,6 +269,22 @@ def test_overflow_archives_what_was_changed_longest_ago(make_store):
     assert [row.origin for row in rows][-2:] == ["user", "overflow"]
     assert rows[-1].group_id == rows[-2].group_id
     assert [row.step.before for row in History(store).archive("second")] == ["second"]
+
+
+def test_what_an_agent_read_displaces_no_verified_entry(make_store):
+    """A full page refuses it, as it refuses to remove the entry; an unverified entry makes room."""
+    store = make_store(memory_char_limit=20, overflow="archive")
+    web = SourceName("web:https://a.example")
+    read = Author(origin="agent", sources={"third": web, "fourth": web})
+    store.apply("memory", Add("first"))
+    store.apply("memory", Add("second"))
+    refused = store.apply("memory", Add("third"), read)
+    store.apply("memory", Remove("second"))
+    store.apply("memory", Add("third"), read)
+    store.apply("memory", Add("fourth"), read)
+
+    assert isinstance(refused, Refused)
+    assert store.entries("memory") == ["first", "fourth"]
 
 
 def test_every_step_is_reported(make_store):

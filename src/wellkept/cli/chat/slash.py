@@ -125,7 +125,7 @@ class Slash(Struct):
 
     def do_undo(self, _rest: str) -> None:
         """Undo the last exchange."""
-        said = self.talk.portal.call(self.talk.agent.undo)
+        said = self.talk.run(self.talk.agent.undo)
         say(f"Undone: {said}" if said is not None else "There is nothing to undo.")
 
     def do_title(self, rest: str) -> None:

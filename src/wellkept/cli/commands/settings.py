@@ -168,6 +168,7 @@ def profile_create(name: NameArgument, as_json: JsonFlag = False) -> None:
 @profile_app.command("use")
 def profile_use(name: NameArgument, as_json: JsonFlag = False) -> None:
     """Use a profile when none is named with -p."""
+    require_person(chosen_home(), f"`kept profile use {name}`")  # its settings may protect less
     _show(operations.profiles.use_profile(_root(), name), as_json=as_json)
 
 
@@ -180,6 +181,7 @@ def profile_clone(source: NameArgument, name: NameArgument, as_json: JsonFlag = 
 @profile_app.command("rename")
 def profile_rename(old: NameArgument, new: NameArgument, as_json: JsonFlag = False) -> None:
     """Give a profile another name."""
+    require_person(chosen_home(), f"`kept profile rename {old} {new}`")  # another one could then take its name
     _show(operations.profiles.rename_profile(_root(), old, new), as_json=as_json)
 
 

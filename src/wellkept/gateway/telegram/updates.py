@@ -138,7 +138,7 @@ class Reader(Struct, frozen=True):
         if isinstance(replied, Mapping) and _id_of(replied.get("from")) == self.bot.id:
             return True
         text = _text(message, "text") or _text(message, "caption")
-        is_typed = bool(_text(message, "text")) and not isinstance(message.get("forward_origin"), Mapping)
+        is_typed = bool(_text(message, "text")) and not _is_of_others(message)
         command = read_command(text) if is_typed else None
         if command is not None:
             named = text.split(maxsplit=1)[0].partition("@")[2].lower()
@@ -163,7 +163,7 @@ class Reader(Struct, frozen=True):
         name = f"@{self.bot.username}"
         if text.lower().startswith(f"{name} ".lower()):
             text = text[len(name) :].strip()
-        if isinstance(message.get("forward_origin"), Mapping) and text:
+        if _is_of_others(message) and text:
             text = f"{FORWARDED}{text}"  # first, so that no forwarded text is a command
         elif text.startswith("/"):
             if _text(message, "text"):
@@ -182,6 +182,12 @@ class Reader(Struct, frozen=True):
         if not said:
             return ""
         return f'{ATTACHED}in reply to {_read_person(replied) or "somebody"}: "{said[:_MOST_QUOTE]}"]'
+
+
+def _is_of_others(message: Fields) -> bool:
+    """Whether somebody else wrote what the person sent: it was forwarded, or another bot offered it inline."""
+    # servers before version 7 of the Bot API send `forward_date` without `forward_origin`
+    return any(name in message for name in ("forward_origin", "forward_date", "via_bot"))
 
 
 def _read_person_id(message: Fields) -> str:
