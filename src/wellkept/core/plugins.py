@@ -63,11 +63,11 @@ def is_package(path: Path) -> bool:
         return False
 
 
-def read_source(path: Path) -> str:
+def read_source(path: Path, most: int = MAX_SCANNED_BYTES) -> str:
     """Return the beginning of a file as text, for a scan without an import; empty if it cannot be read."""
     try:
         with open_regular(path) as file:
-            return file.read(MAX_SCANNED_BYTES).decode("utf-8", "replace")
+            return file.read(most).decode("utf-8", "replace")
     except OSError:
         return ""
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 _THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 _SPOKEN = frozenset(("text", "image", "document", "file"))
-_KNOWN = _THOUGHTS | _SPOKEN | {"tool_use", "server_tool_use", "tool_result"}
+_CALLS = frozenset(("tool_use", "server_tool_use"))
+_KNOWN = _THOUGHTS | _SPOKEN | _CALLS | {"tool_result"}
 
 
 def speak_prompt(
@@ -56,7 +57,7 @@ def speak_answer(
     calls = [
         (str(block.get("id") or f"{name}:{place}"), str(block.get("name") or "tool"), block.get("input") or {})
         for place, block in enumerate(blocks)
-        if block.get("type") == "tool_use"
+        if block.get("type") in _CALLS
     ]
     yield from speech.answer(name, text, moment, calls=calls, tokens=tokens)
 

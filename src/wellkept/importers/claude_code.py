@@ -229,14 +229,14 @@ class _Parser:
         calls: dict[str, ToolCall] = {}
         for block in blocks:
             match block.get("type"):
-                case "text":
-                    texts.append(str(block.get("text") or ""))
                 case "thinking":
                     thoughts.append(str(block.get("thinking") or ""))
                 case "tool_use" | "server_tool_use":
                     call_id, name = str(block.get("id") or ""), str(block.get("name") or "tool")
                     calls[call_id] = ToolCall(call_id, name, clean_arguments(block.get("input") or {}))
                     self._tools[call_id] = name
+                case _:
+                    texts.append(describe_block(block))
         return Message(
             Role.ASSISTANT,
             clean_answer(join_texts(texts)),

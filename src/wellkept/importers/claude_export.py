@@ -22,6 +22,7 @@ from wellkept.importers.exports import (
     split_branches,
 )
 from wellkept.importers.json_stream import JsonStream
+from wellkept.importers.jsonl import read_row
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
@@ -127,18 +128,22 @@ def _read_nodes(listed: list[Any]) -> dict[str, Node]:
 def _read_branch(branch: Branch, facts: Conversation, nodes: Mapping[str, Node]) -> Iterator[Item]:
     yield facts
     speech = Speech(facts.external_id)
-    yield from repeat_joint(branch, nodes, lambda node: _read_message(node, speech))
+
+    def take(node: Node) -> Iterator[Item]:
+        return read_row(lambda message: _read_message(node, message, speech), node.message or {})
+
+    yield from repeat_joint(branch, nodes, take)
     for node in branch.own:
-        yield from _read_message(node, speech)
+        yield from take(node)
 
 
-def _read_message(node: Node, speech: Speech) -> Iterator[Item]:
-    message = node.message or {}
+def _read_message(node: Node, message: dict[str, Any], speech: Speech) -> Iterator[Item]:
     moment = node.moment or None
     match message.get("sender"):
         case "human":
-            texts = [describe_block(block) for block in as_blocks(message.get("content"))]
-            text = join_texts(texts) or as_text(message.get("text")) or ""
+            blocks = as_blocks(message.get("content"))
+            yield from name_unknown(blocks, _WITHOUT_TEXT)
+            text = join_texts(map(describe_block, blocks)) or as_text(message.get("text")) or ""
             yield from speech.prompt(node.id, join_texts((text, *_list_files(message))), moment)
         case "assistant":
             yield from _read_answer(node.id, message, moment, speech)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from wellkept.core.messages import Usage
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
 from wellkept.importers.blocks import speak_answer, speak_prompt
-from wellkept.importers.jsonl import WholeReading, modification_time
+from wellkept.importers.jsonl import WholeReading, modification_time, read_row
 from wellkept.importers.port import Conversation, Item, Kind, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, join_texts
@@ -113,10 +114,10 @@ def _read_session(value: Any, path: Path) -> Iterator[Item]:
         parent=parent,
     )
     speech = Speech(session, is_delegate=is_delegate)
-    yield facts
-    for message in value["messages"]:
+
+    def take(message: dict[str, Any]) -> Iterator[Item]:
         name, moment = f"{session}:{message.get('id')}", from_program(message.get("ts"))
-        blocks = [_as_text_block(block) for block in as_blocks(message.get("content"))]
+        blocks = [_as_text_block(block) for block in as_blocks(message["content"])]
         if message.get("role") == "user":
             yield from speak_prompt(speech, name, blocks, moment, find_words=_find_input)
         elif message.get("role") == "assistant":
@@ -124,6 +125,10 @@ def _read_session(value: Any, path: Path) -> Iterator[Item]:
             yield from _count_tokens(message, facts, name, moment)
         else:
             yield unknown(message, "message")
+
+    yield facts
+    for message in value["messages"]:
+        yield from read_row(take, message)
 
 
 def _as_text_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -169,9 +174,10 @@ def _read_task(value: Any, path: Path) -> Iterator[Item]:
     times = _read_times(path.with_name("ui_messages.json"))
     began = int(task) / 1_000 if task.isdecimal() else modification_time(path)
     speech.at(began)
-    yield facts
-    for place, message in enumerate(value):
-        blocks = as_blocks(message.get("content"))
+
+    def take(message: dict[str, Any], place: int) -> Iterator[Item]:
+        nonlocal last
+        blocks = as_blocks(message["content"])
         # ids derive from the previous id and the content, so that copies of a task have the same
         content = dumps([message.get("role"), [_without_environment(block) for block in blocks]])
         last = hashlib.blake2b(f"{last}\0{content}".encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
@@ -182,6 +188,10 @@ def _read_task(value: Any, path: Path) -> Iterator[Item]:
             yield from _speak(speech, last, _parse_calls(blocks, last), moment, _fields(message.get("metrics")))
         else:
             yield unknown(message, "message")
+
+    yield facts
+    for place, message in enumerate(value):
+        yield from read_row(partial(take, place=place), message)
 
 
 def _take_user(

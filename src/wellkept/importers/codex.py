@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from wellkept.core.regular_files import load_bytes
 from wellkept.importers.codex_rollout import RolloutParser
-from wellkept.importers.jsonl import UNEXPECTED, JsonlReading, WholeReading
-from wellkept.importers.port import Item, Option, Position, Reading, Request, unknown
+from wellkept.importers.jsonl import JsonlReading, WholeReading, read_row
+from wellkept.importers.port import Item, Option, Position, Reading, Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -68,10 +68,7 @@ class Codex:
 def _read_whole(value: Any, parser: RolloutParser) -> Iterator[Item]:
     """Yield the items of a rollout of early 2025: one object, whose items have the time at which the session began."""
     for row in [value["session"], *value["items"]]:
-        try:
-            yield from parser.take(row, 0)
-        except UNEXPECTED:
-            yield unknown(row)
+        yield from read_row(lambda one: parser.take(one, 0), row, "row")
 
 
 def _read_titles(path: Path) -> dict[str, str]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps
 from wellkept.importers.agent_files import list_skills, read_memory
-from wellkept.importers.jsonl import JsonlReading, WholeReading, modification_time
+from wellkept.importers.blocks import name_unknown
+from wellkept.importers.jsonl import JsonlReading, WholeReading, modification_time, read_row
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, describe_block, join_texts, result_text
@@ -172,10 +173,12 @@ class _Parser:
         if data.get("source") not in {None, "", "user"}:
             yield Left("machine text")
             return
+        blocks = as_blocks(data["content"])
+        yield from name_unknown(blocks)
         files = [f"[file {name}]" for one in as_objects(data.get("attachments")) if (name := _name_file(one))]
         speech, facts = self._open(agent)
         yield from facts
-        text = join_texts((as_text(data.get("content")) or "", *files))
+        text = join_texts((*map(describe_block, blocks), *files))
         yield from speech.prompt(_name(row), text, _moment(row), turn=as_text(data.get("interactionId")))
 
     def _take_answer(self, row: Mapping[str, Any], data: Mapping[str, Any], agent: str | None) -> Iterator[Item]:
@@ -188,7 +191,9 @@ class _Parser:
             (str(call.get("toolCallId") or ""), str(call.get("name") or "tool"), call.get("arguments") or {})
             for call in as_objects(data.get("toolRequests"))
         ]
-        text, tokens = as_text(data.get("content")) or "", as_count(data, "outputTokens") or None
+        blocks, tokens = as_blocks(data.get("content")), as_count(data, "outputTokens") or None
+        yield from name_unknown(blocks)
+        text = join_texts(map(describe_block, blocks))
         yield from speech.answer(_name(row), text, _moment(row), calls=calls, tokens=tokens)
 
     def _take_result(self, row: Mapping[str, Any], data: Mapping[str, Any], agent: str | None) -> Iterator[Item]:
@@ -235,12 +240,15 @@ def _read_messages(value: Any, name: str) -> Iterator[Item]:
     )
     start = from_program(value.get("startTime"))
     speech, last = Speech(facts.external_id), facts.external_id
-    yield facts
-    for message in value["chatMessages"]:
+
+    def take(message: dict[str, Any]) -> Iterator[Item]:
+        nonlocal last
         # ids derive from the previous id and the content, so that copies have the same
         digest = hashlib.blake2b(f"{last}\0{dumps(message)}".encode("utf-8", "surrogatepass"), digest_size=12)
         last = digest.hexdigest()
-        text = join_texts(describe_block(block) for block in as_blocks(message.get("content")))
+        blocks = as_blocks(message.get("content"))
+        yield from name_unknown(blocks)
+        text = join_texts(map(describe_block, blocks))
         match message.get("role"):
             case "user":
                 yield from speech.prompt(last, text, start)
@@ -252,6 +260,10 @@ def _read_messages(value: Any, name: str) -> Iterator[Item]:
                 yield Left("machine text")
             case _:
                 yield unknown(message, "message")
+
+    yield facts
+    for message in value["chatMessages"]:
+        yield from read_row(take, message)
 
 
 def _read_calls(message: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:

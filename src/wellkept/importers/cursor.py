@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from wellkept.core.errors import StorageError
 from wellkept.importers.assets import MemoryFile
+from wellkept.importers.blocks import name_unknown
 from wellkept.importers.cursor_database import DatabaseReading, StateDatabase, find_place, read_stamp
 from wellkept.importers.jsonl import JsonlReading, open_own
 from wellkept.importers.port import (
@@ -213,7 +214,8 @@ class _Parser:
         if not self._is_told:
             self._is_told = True
             yield self._facts
-        text = join_texts(describe_block(block) for block in blocks)
+        yield from name_unknown(blocks)
+        text = join_texts(map(describe_block, blocks))
         if role == "user":
             yield from self._speech.prompt(self._last, self._find_words(text), self._moment)
             return

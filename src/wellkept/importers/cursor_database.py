@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Usage
-from wellkept.importers.jsonl import UNEXPECTED, open_own
+from wellkept.importers.jsonl import UNEXPECTED, open_own, read_row
 from wellkept.importers.port import (
     Conversation,
     Item,
@@ -189,15 +190,18 @@ class DatabaseReading:
             if model is not None and model != facts.model:
                 facts = replace(facts, model=model)
                 yield facts
-            yield from read_bubble(bubble, facts, speech)
+            yield from read_row(partial(read_bubble, facts=facts, speech=speech), bubble)
         self._newest = max(self._newest, changed)
 
     def _list_bubbles(self, name: str, composer: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the messages in order: named in headers and stored under keys of their own, or inside the chat."""
         headers = as_objects(composer.get("fullConversationHeadersOnly"))
         if not headers:
-            inline = as_objects(composer.get("conversation"))
-            return [{"bubbleId": f"{name}:{place}", **one} for place, one in enumerate(inline)]
+            inline = composer.get("conversation") or ()
+            return [
+                {"bubbleId": f"{name}:{place}", **(one if isinstance(one, dict) else {})}
+                for place, one in enumerate(inline)
+            ]
         found = []
         for header in headers:
             bubble = (
@@ -241,7 +245,8 @@ class DatabaseReading:
             return
         yield Conversation(name, folder=self._folder, title=as_text(chat.get("chatTitle")), is_tree=True)
         speech = Speech(name, {"moment": from_program(chat.get("lastSendTime"))})
-        for place, bubble in enumerate(as_objects(chat.get("bubbles"))):
+
+        def take(bubble: dict[str, Any], place: int) -> Iterator[Item]:
             external = f"{name}:{bubble.get('id') or place}"
             text = as_text(bubble.get("rawText")) or as_text(bubble.get("text")) or ""
             if bubble.get("type") == "user":
@@ -250,6 +255,9 @@ class DatabaseReading:
                 yield from speech.answer(external, text, None)
             else:
                 yield unknown(bubble)
+
+        for place, bubble in enumerate(chat.get("bubbles") or ()):
+            yield from read_row(partial(take, place=place), bubble)
 
 
 def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) -> Iterator[Item]:

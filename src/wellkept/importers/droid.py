@@ -121,7 +121,7 @@ class _Parser:
 
     def _take_message(self, row: Mapping[str, Any], message: Mapping[str, Any]) -> Iterator[Item]:
         name, moment = str(row["id"]), from_program(row.get("timestamp"))
-        blocks = as_blocks(message.get("content"))
+        blocks = as_blocks(message["content"])
         source = row.get("userMessageSource") or message.get("userMessageSource")
         if message.get("role") == "user" and source not in {None, "user"}:
             yield Left("machine text")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wellkept.core.messages import Usage
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import open_conversations
-from wellkept.importers.jsonl import JsonlReading, modification_time, open_own
+from wellkept.importers.jsonl import JsonlReading, modification_time, open_own, read_row
 from wellkept.importers.port import (
     Conversation,
     Item,
@@ -218,8 +218,8 @@ class _Parser:
         """Yield what a row completes."""
         if isinstance(changed := row.get("$set"), dict):
             self._learn(changed)
-            for message in as_objects(changed.get("messages")):
-                yield from self._take_message(message, start)
+            for message in changed.get("messages") or ():
+                yield from read_row(lambda one: self._take_message(one, start), message)
         elif isinstance(place := row.get("$rewindTo"), str):
             yield from self.flush()
             yield from self._rewind(place, start)
@@ -291,8 +291,8 @@ class _Whole:
             yield unknown(record)
             return
         messages = _Messages(describe_session(session, record, folder=self._folder, parent=None), {})
-        for message in as_objects(record["messages"]):
-            yield from messages.take(message)
+        for message in record["messages"]:
+            yield from read_row(messages.take, message)
 
 
 def describe_session(session: str, facts: Mapping[str, Any], *, folder: str | None, parent: str | None) -> Conversation:
@@ -314,8 +314,11 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         return [{"text": content}]
     if isinstance(content, dict):
         return [content]
-    listed = content if isinstance(content, list) else []
-    return [{"text": part} if isinstance(part, str) else part for part in listed if isinstance(part, str | dict)]
+    listed = content if isinstance(content, list) else [] if content is None else [content]
+    return [
+        part if isinstance(part, dict) else {"text": part} if isinstance(part, str) else {type(part).__name__: part}
+        for part in listed
+    ]
 
 
 def _name_unknown(parts: list[dict[str, Any]]) -> Iterator[Item]:

@@ -252,14 +252,14 @@ def _assemble(blocks: list[dict[str, Any]]) -> Message:
     texts, thoughts, calls = [], [], []
     for block in blocks:
         match block.get("type"):
-            case "text":
-                texts.append(str(block.get("text") or ""))
             case "thinking":
                 thoughts.append(str(block.get("thinking") or ""))
             case "toolCall" | "toolUse" | "tool_use":
                 arguments = block.get("arguments") or block.get("input") or {}
                 name = as_text(block.get("name")) or "tool"
                 calls.append(ToolCall(str(block.get("id") or ""), name, clean_arguments(arguments)))
+            case _:
+                texts.append(_describe(block))
     return Message(
         Role.ASSISTANT,
         clean_answer(clean_reply(join_texts(texts))),

@@ -36,6 +36,7 @@ from wellkept.importers.wording import (
     OUR_RESULT,
     PrivateSpans,
     as_count,
+    as_objects,
     as_text,
     clean_answer,
     clean_arguments,
@@ -44,6 +45,7 @@ from wellkept.importers.wording import (
     is_our_tool,
     join_texts,
     remove_machine_blocks,
+    result_text,
     shorten,
 )
 from wellkept.sessions.moments import from_program
@@ -194,7 +196,7 @@ class _OpencodeReading:
         self._history.close()
 
     def _read_session(self, info: dict[str, Any]) -> Iterator[Item]:
-        session = str(info.get("id"))
+        session = str(info["id"])
         parent = info.get("parentID")
         spans = PrivateSpans()
         facts = Conversation(
@@ -207,22 +209,35 @@ class _OpencodeReading:
         )
         yield facts
         is_hidden = False
-        for message, parts, changed in self._history.messages(session, self._since):
-            yield from (unknown(part, "part") for part in parts if part.get("type") not in _PARTS)
-            if message.get("role") == "user":
-                items = list(_read_prompt(message, parts, facts, spans))
-                is_hidden = not any(isinstance(item, Said) for item in items) and _has_private(parts)
-                yield from items
-            elif not _is_finished(message, changed):
-                self._is_waiting = True
-                yield Left("not finished")
-                return
-            elif is_hidden or spans.is_open:
-                yield Left("private")
-            else:
-                facts = replace(facts, model=as_text(message.get("modelID")) or facts.model)
-                yield facts
-                yield from _read_answer(message, parts, session)
+        for message, listed, changed in self._history.messages(session, self._since):
+            role = message.get("role")
+            try:
+                yield from (unknown(part, "part") for part in listed if _kind(part) not in _PARTS)
+                parts = as_objects(listed)
+                if role == "user":
+                    is_hidden = _has_private(parts)
+                    items = list(_read_prompt(message, parts, facts, spans))
+                    is_hidden = is_hidden and not any(isinstance(item, Said) for item in items)
+                    yield from items
+                elif role != "assistant":
+                    yield unknown(message, "message")
+                elif not _is_finished(message, changed):
+                    self._is_waiting = True
+                    yield Left("not finished")
+                    return
+                elif is_hidden or spans.is_open:
+                    yield Left("private")
+                else:
+                    facts = replace(facts, model=as_text(message.get("modelID")) or facts.model)
+                    yield facts
+                    yield from _read_answer(message, parts, session)
+            except UNEXPECTED:
+                yield unknown(message, "message")
+
+
+def _kind(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if isinstance(kind, str) else None
 
 
 def _title(value: Any) -> str | None:
@@ -235,7 +250,7 @@ def _title(value: Any) -> str | None:
 
 
 def _has_private(parts: list[dict[str, Any]]) -> bool:
-    return any("<private>" in str(part.get("text", "")).lower() for part in parts)
+    return any("<private>" in str(part).lower() for part in parts)
 
 
 def _is_finished(message: dict[str, Any], changed: int) -> bool:
@@ -286,7 +301,8 @@ def _read_answer(message: dict[str, Any], parts: list[dict[str, Any]], session: 
     name, moment = str(message["id"]), _creation_time(message)
     thinking = shorten(clean_answer(_join(parts, "reasoning")), MOST_TOOL_CHARS) or None
     answer = Message(Role.ASSISTANT, text, tuple(call for _, call in tools), reasoning=thinking)
-    tokens = message.get("tokens") or {}
+    tokens = message.get("tokens")
+    tokens = tokens if isinstance(tokens, dict) else {}
     yield Said(session, name, answer, moment, Origin.MODEL, token_count=as_count(tokens, "output"))
     for part, call in tools:
         yield from _read_result(part, call, session, name, moment)
@@ -302,8 +318,8 @@ def _join(parts: list[dict[str, Any]], kind: str) -> str:
 def _read_result(part: dict[str, Any], call: ToolCall, session: str, name: str, moment: float) -> Iterator[Item]:
     state = part.get("state") or {}
     output = state.get("output") or state.get("error")
-    if isinstance(output, str):
-        text = OUR_RESULT if is_our_tool(call.name) else clean_result(output)
+    if output is not None:
+        text = OUR_RESULT if is_our_tool(call.name) else clean_result(result_text(output))
         result = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
         ended = from_program((state.get("time") or {}).get("end")) or moment
         yield Said(session, f"{name}:{part.get('id') or call.id}", result, ended, Origin.TOOL)
@@ -389,7 +405,13 @@ class _ExportHistory:
         """Yield every message with its parts."""
         del session_id, since
         for message in self._messages:
-            yield message["info"], message["parts"], self._changed
+            parts = message.get("parts") if isinstance(message, dict) else None
+            info = message.get("info") if isinstance(parts, list) else None
+            yield (
+                (info, parts, self._changed)
+                if isinstance(info, dict) and parts is not None
+                else ({}, [], self._changed)
+            )
 
     def close(self) -> None:
         """Do nothing: the file is closed."""

@@ -244,10 +244,17 @@ def as_count(counts: Mapping[str, Any], name: str) -> int:
 
 
 def as_blocks(content: Any) -> list[dict[str, Any]]:
-    """Return content as blocks: a text is one block, anything that is not a block is left out."""
-    if isinstance(content, str):
-        return [{"type": "text", "text": content}]
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    """Return content as blocks: a text is one, and whatever else is no block becomes one of an unknown kind."""
+    listed = content if isinstance(content, list) else [content]
+    return [
+        one
+        if isinstance(one, dict)
+        else {"type": "text", "text": one}
+        if isinstance(one, str)
+        else {"type": type(one).__name__}
+        for one in listed
+        if one is not None
+    ]
 
 
 def describe_block(block: Mapping[str, Any]) -> str:

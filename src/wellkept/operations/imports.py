@@ -45,6 +45,8 @@ class _Course(Struct):
     unchanged: int = 0
     """Transcripts with nothing new since they were last read."""
     problems: list[tuple[str, str]] = field(default_factory=list)
+    first: dict[str, str] = field(default_factory=dict)
+    """The first transcript in which something of each kind was not understood."""
 
     def advance(self, path: Path) -> None:
         self.done += read_stamp(path)[1]
@@ -159,6 +161,9 @@ def _capture_all(caller: Caller, found: FoundSource, capture: Capture, verb: str
             course.unchanged += was_read and len(capture.tally.sessions) == before
         except Unusable as error:
             course.problems.append((str(path), error.message))
+        for kind in (*_BROKEN, *capture.tally.unknown):
+            if kind in capture.tally.left or kind in capture.tally.unknown:
+                course.first.setdefault(kind, str(path))
         course.advance(path)
     return course
 
@@ -180,8 +185,11 @@ def _report(
     found: FoundSource, tally: Tally, course: _Course, assets: AssetTally, *, import_id: str | None
 ) -> ImportReport:
     unread = [*course.problems, *tally.problems]
-    unread += [("transcripts", f"{count} times: {why}") for why, count in tally.left.items() if why in _BROKEN]
-    unread += [("transcripts", f"{count} times: unknown {kind}") for kind, count in sorted(tally.unknown.items())]
+    kinds = {why: count for why, count in tally.left.items() if why in _BROKEN}
+    kinds |= {f"unknown {kind}": count for kind, count in sorted(tally.unknown.items())}
+    for what, count in kinds.items():
+        where = course.first.get(what.removeprefix("unknown "), "transcripts")
+        unread.append((where, f"{what} ({count} in all)" if count > 1 else what))
     known = len(set(tally.sessions) - tally.created - tally.grown)
     sessions = {
         "new": len(tally.created),

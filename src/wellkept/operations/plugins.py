@@ -23,6 +23,8 @@ PluginKind = Literal["provider", "context engine", "skills"]
 State = Literal["in use", "available", "disabled", "hidden", "broken"]
 
 ENGINE_FOLDER = "context_engine"
+_MOST_PARSED_BYTES = 5_000_000
+"""A module that was cut would have a syntax error, or hide what it may do."""
 _ABILITIES = {
     "prefetch": "adds recalled text to requests",
     "system_prompt_block": "adds text to the system prompt",
@@ -247,7 +249,7 @@ def _judge(caller: Caller, name: str, folder: Path | None, used: set[str], own: 
 
 def _find_syntax_error(folder: Path) -> str:
     try:
-        ast.parse(read_source(folder / "__init__.py"))
+        ast.parse(read_source(folder / "__init__.py", _MOST_PARSED_BYTES))
     except (SyntaxError, ValueError) as error:
         return f"__init__.py: {getattr(error, 'msg', error)} (line {getattr(error, 'lineno', '?')})"
     return ""
@@ -264,7 +266,7 @@ def _list_abilities(folder: Path | None) -> Iterator[str]:
     defined: set[str] = set()
     for path in sorted(folder.glob("*.py")):
         try:
-            tree = ast.parse(read_source(path))
+            tree = ast.parse(read_source(path, _MOST_PARSED_BYTES))
         except (SyntaxError, ValueError):
             continue
         defined |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}

@@ -49,6 +49,7 @@ class DeliveryWorker:
         self._woken = False
         self._stopping = False
         self._stuck = False
+        self._holds_lane = False
         self._thread: threading.Thread | None = None
         self._next_query: tuple[str, str] | None = None
 
@@ -110,6 +111,8 @@ class DeliveryWorker:
         query = self._next_query  # before the queue: the turn of a query that comes later may not be delivered yet
         head = self._outbox.head(self._provider)
         if head is None:
+            if self._holds_lane:  # otherwise another conversation would wait until the lease expires
+                self._release_lane()
             self._queue_prefetch(query)
             return _POLL_SECONDS
         if not self._guard.ready and not self._prepare():
@@ -119,6 +122,7 @@ class DeliveryWorker:
         if item is None:
             due_in = head.not_before - self._outbox.now()
             return min(_POLL_SECONDS, due_in) if due_in > 0 else _HELD_SECONDS
+        self._holds_lane = True
         return self._record_outcome(item, self._deliver(item))
 
     def _queue_prefetch(self, query: tuple[str, str] | None) -> None:
@@ -152,6 +156,7 @@ class DeliveryWorker:
                 return delay
 
     def _release_lane(self) -> None:
+        self._holds_lane = False
         try:
             self._outbox.release(self._provider, holder=self._holder)
         except Exception:  # background task: the database may be closed already

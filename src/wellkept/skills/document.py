@@ -15,7 +15,10 @@ MOST_NAME = 64
 MOST_DESCRIPTION = 1_024
 MOST_COMPATIBILITY = 500
 MOST_CHARS = 100_000
-MOST_BYTES = MOST_CHARS * 4
+"""The longest SKILL.md that kept writes."""
+MOST_READ_CHARS = 400_000
+"""The longest one that is read: published skills exceed what is wise to write."""
+MOST_BYTES = MOST_READ_CHARS * 4
 FIELDS = ("name", "description", "license", "compatibility", "allowed-tools", "metadata")
 """The fields of the public format, in the order in which they are written."""
 DERIVED = "(derived: SKILL.md has no frontmatter)"
@@ -69,7 +72,7 @@ def list_items(value: Field) -> tuple[str, ...]:
 
 def parse(text: str, folder: str) -> Document | BadFrontmatter:
     """Parse the SKILL.md text of the folder named `folder`, or return why it cannot be loaded."""
-    if len(text) > MOST_CHARS:
+    if len(text) > MOST_READ_CHARS:
         return BadFrontmatter(
             f"SKILL.md has {len(text):,} characters", f"keep it below {MOST_CHARS:,}: move parts to references/"
         )
@@ -80,6 +83,8 @@ def parse(text: str, folder: str) -> Document | BadFrontmatter:
     if _is_empty(description):
         return BadFrontmatter("there is no description", "add `description:` with what it does and when to use it")
     warnings = [*head.warnings, *_deviations(name, description, folder)]
+    if len(text) > MOST_CHARS:
+        warnings.append(f"SKILL.md has {len(text):,} characters, which fill much of a context when it is loaded")
     return Document(
         name if NAME.fullmatch(name) and len(name) <= MOST_NAME else folder,
         description[:MOST_DESCRIPTION],

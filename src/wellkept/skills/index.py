@@ -23,7 +23,7 @@ from wellkept.storage.files import read_bytes, write_atomically
 log = logging.getLogger(__name__)
 
 CACHE_FILE = ".cache.json"
-_FORMAT = 2
+_FORMAT = 3
 _CATEGORY_DEPTH = 3
 _PLATFORMS = {"darwin": "macos", "mac": "macos", "osx": "macos", "win32": "windows", "win": "windows"}
 
@@ -169,7 +169,7 @@ class Index:
             known = self._known[path] = Skill(root.full_name(facts.name), category, folder, root, facts)
         yield known
         for warning in facts.warnings:
-            yield Problem(Path(path), warning, "fix the frontmatter", loaded=True)
+            yield Problem(Path(path), warning, "correct it in SKILL.md", loaded=True)
 
 
 def _entries(path: str) -> list[os.DirEntry[str]]:

@@ -119,6 +119,7 @@ def test_problems_are_reported_and_do_not_end_the_import(run, person):
     assert (done["complete"], done["unknown"]) == (False, {"row 'of_tomorrow'": 1})
     assert done["sessions"] == {"new": 1, "updated": 0, "unchanged": 0, "skipped": 1}
     assert any("cannot be unpacked" in one["what"] for one in done["problems"])
+    assert {"where": str(rollout), "what": "unknown row 'of_tomorrow'"} in done["problems"]
     assert done["left_out"]["broken line"] == 1
 
 

@@ -74,6 +74,16 @@ def test_a_plugin_is_shown_with_what_it_may_do(run, plugins):
     assert "A notebook" in run("plugins", "show", "notes").out
 
 
+def test_a_plugin_of_one_large_module_is_read_whole(run, plugins):
+    """It is not called broken because a scan stops in the middle of a line, and what it may do is listed."""
+    module = plugins / "notes" / "__init__.py"
+    module.write_text(f"# MemoryProvider\nTEXT = [\n{'    1,' * 40_000}\n]\n{PROVIDER}")
+    shown = json.loads(run("plugins", "show", "notes", "--json").out)
+
+    assert (shown["state"], shown["note"]) == ("available", "")
+    assert shown["may"] == ["adds recalled text to requests", "offers tools to the agent"]
+
+
 def test_a_disabled_plugin_is_not_used_until_it_is_enabled(run, plugins):
     """Provider and engine; a second time changes nothing."""
     run("config", "set", "memory.provider", "notes")

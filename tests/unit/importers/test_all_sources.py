@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from wellkept import operations
 from wellkept.core.errors import Refused
 from wellkept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
+from wellkept.importers.wording import as_blocks
 from wellkept.operations.import_sources import ImportChoices
 
 WORDS = [
@@ -529,3 +530,123 @@ def test_two_hundred_megabytes_fit_into_memory(name, tmp_path):
 
     assert measured["messages"] == 10_000
     assert measured["megabytes"] < 300
+
+
+def write_cline_task(folder, odd):
+    path = folder / "1790000000001" / "api_conversation_history.json"
+    path.parent.mkdir()
+    path.write_text(
+        json.dumps([{"role": "user", "content": "<task>Count</task>"}, odd, {"role": "assistant", "content": "Three."}])
+    )
+
+
+def write_cline_session(folder, odd):
+    messages = [
+        {"id": "1", "role": "user", "content": "Count"},
+        odd,
+        {"id": "3", "role": "assistant", "content": "Three."},
+    ]
+    (folder / "c.messages.json").write_text(json.dumps({"sessionId": "c", "messages": messages}))
+
+
+def write_copilot(folder, odd):
+    messages = [{"role": "user", "content": "Count"}, odd, {"role": "assistant", "content": "Three."}]
+    (folder / "history-session-state").mkdir()
+    (folder / "history-session-state" / "s.json").write_text(json.dumps({"sessionId": "s", "chatMessages": messages}))
+
+
+def write_opencode_export(folder, odd):
+    def make(number, role, text):
+        times = {"created": number, "completed": number}
+        return {"info": {"id": f"m{number}", "role": role, "time": times}, "parts": [{"type": "text", "text": text}]}
+
+    info = {"id": "ses", "directory": "/", "time": {"updated": 3}}
+    messages = [make(1, "user", "Count"), odd, make(3, "assistant", "Three.")]
+    (folder / "ses.json").write_text(json.dumps({"info": info, "messages": messages}))
+
+
+def write_claude(folder, odd):
+    messages = [
+        {"uuid": "1", "sender": "human", "text": "Count"},
+        odd,
+        {"uuid": "3", "sender": "assistant", "text": "Three."},
+    ]
+    (folder / "conversations.json").write_text(json.dumps([{"uuid": "c", "name": "", "chat_messages": messages}]))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("cline", write_cline_task),
+        ("cline", write_cline_session),
+        ("copilot", write_copilot),
+        ("opencode", write_opencode_export),
+        ("claude", write_claude),
+    ],
+)
+@pytest.mark.parametrize(
+    "odd",
+    [
+        "words",
+        7,
+        {"uuid": "2", "id": "2", "role": "user", "sender": "human", "content": [{"type": ["of", "tomorrow"]}]},
+        {"info": {"role": "user"}, "parts": [{"type": "text", "text": "no id"}], "role": ["user"], "content": ""},
+    ],
+)
+def test_a_message_of_an_odd_form_does_not_end_its_conversation(name, write, odd, tmp_path):
+    """It is counted, and the messages after it are read."""
+    write(tmp_path, odd)
+    source = find_source(name)
+    (path,) = source.list_transcripts(tmp_path)
+    items = list(source.open(path, START))
+
+    assert [item.message.text for item in items if isinstance(item, Said)] == ["Count", "Three."]
+    assert any(isinstance(item, Left) and item.why == "unknown row" for item in items)
+
+
+def test_content_in_a_form_of_its_own_is_read_or_counted(tmp_path):
+    """A bare text in a list is text; a number is nothing that a reader knows; a call of the server is a call."""
+    write_cline_session(tmp_path, {"id": "2", "role": "user", "content": ["Bare", 7]})
+    (path,) = tmp_path.iterdir()
+    read = list(find_source("cline").open(path, START))
+    call = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "marmots"}}
+    write_cline_session(tmp_path, {"id": "2", "role": "assistant", "content": [call]})
+    called = [item for item in find_source("cline").open(path, START) if isinstance(item, Said)]
+
+    assert [item.message.text for item in read if isinstance(item, Said)] == ["Count", "Bare", "Three."]
+    assert [item.kind for item in read if isinstance(item, Left)] == ["block 'int'"]
+    assert called[1].message.tool_calls[0].name == "web_search"
+    assert all(isinstance(one, dict) for one in as_blocks([None, "a", 1, [2], {"type": "text"}]))
+
+
+@pytest.mark.parametrize("name", ["pi", "claude-code"])
+def test_a_text_in_a_block_of_another_kind_is_a_text(name, tmp_path):
+    """What a model said is stored, whatever the program calls the block that holds it."""
+    MAKERS[name](tmp_path, 2, 40)
+    (path,) = tmp_path.rglob("*.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["message"]["content"] = [{"type": "output_text", "text": "Three marmots."}]
+    write_lines(path, rows)
+
+    assert read_all(name, tmp_path)[-1].message.text == "Three marmots."
+
+
+def test_a_message_of_opencode_without_a_known_role_is_not_the_models(tmp_path):
+    """What has another role is counted; a result that is an object is stored as its text."""
+    odd = {
+        "info": {"id": "2", "role": "narrator", "time": {"completed": 2}},
+        "parts": [{"type": "text", "text": "Aside"}],
+    }
+    write_opencode_export(tmp_path, odd)
+    (path,) = tmp_path.iterdir()
+    read = list(find_source("opencode").open(path, START))
+    state = {"status": "completed", "input": {}, "output": {"rows": 3}}
+    tool = {"id": "p", "type": "tool", "callID": "c", "tool": "count", "state": state}
+    write_opencode_export(
+        tmp_path, {"info": {"id": "2", "role": "assistant", "time": {"completed": 2}, "tokens": 7}, "parts": [tool]}
+    )
+    called = [item.message.text for item in find_source("opencode").open(path, START) if isinstance(item, Said)]
+
+    assert [item.message.text for item in read if isinstance(item, Said)] == ["Count", "Three."]
+    assert [item.kind for item in read if isinstance(item, Left)] == ["message 'narrator'"]
+    assert called == ["Count", "", '{"rows": 3}', "Three."]

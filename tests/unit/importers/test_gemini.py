@@ -117,7 +117,7 @@ def test_the_older_form_is_read(caller, tmp_path):
         "Read @notes.txt",
     ]
     assert (session.title, session.project, again.added) == ("About marmots", "/home/sam/burrow", 0)
-    assert done.left == {"client text": 1, "command": 2, "unknown row": 1}
+    assert done.left == {"client text": 1, "command": 2, "unknown row": 2}
 
 
 def test_sub_agents_are_linked_to_their_session(caller, tmp_path):

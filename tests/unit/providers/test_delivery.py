@@ -113,6 +113,17 @@ def test_the_lane_is_released_at_the_end(bench):
     eventually(lambda: lease(bench) == (None, 0))
 
 
+def test_an_empty_lane_is_free_for_another_conversation(bench):
+    """The turn of a second agent is delivered while the first is idle, before the lease of that one would expire."""
+    idle, provider = bench.manager(RecordingProvider()), RecordingProvider()
+    bench.settle(idle, turn(1))
+    eventually(lambda: lease(bench)[0] is None)
+    bench.settle(bench.manager(provider), turn(2))
+
+    eventually(lambda: bench.outbox.items() == [], seconds=5)
+    eventually(lambda: any(call.hook == "sync_turn" for call in provider.calls), seconds=1)
+
+
 def test_a_paused_provider_costs_no_attempts(bench):
     """Waiting for the end of a pause is not a failure of the write."""
     provider = RecordingProvider()

@@ -122,6 +122,17 @@ def test_without_a_description_nothing_loads(text):
     assert isinstance(parse(text, "a"), BadFrontmatter)
 
 
+def test_a_published_skill_may_be_longer_than_what_is_written():
+    """It loads with a warning; kept itself writes no such file."""
+    text = f"---\nname: a\ndescription: x\n---\n{'word ' * 21_000}"
+    document = parse(text, "a")
+    written = normalize(text, "a")
+
+    assert isinstance(document, Document)
+    assert any("105,0" in warning for warning in document.warnings)
+    assert isinstance(written, Refused)
+
+
 def test_without_frontmatter_name_and_description_are_derived_and_marked():
     """From the folder, the title and the first sentence; an invalid folder name is a problem."""
     text = "# Rotate keys\n\n> A note\n\nRotate the API keys of a service. Then test it.\n"
