@@ -1196,3 +1196,14 @@ def test_ids_that_look_alike_have_folders_of_their_own(open_world):
 
     shown = [text_of(pages.show_pages(app.caller(user))) for user in (BOB, SAME_BUT_FOR_CASE)]
     assert [text.count("was here") > 0 and BOB in text for text in shown] == [True, False]
+
+
+def test_a_token_is_for_the_user_who_is_acted_for(kept, home):
+    """Not for the owner, whose data they would open; `--user` names another one."""
+    kept("user", "create", "ann")
+
+    own = kept("--as", "ann", "serve", "token", "create", "--json").json
+    named = kept("serve", "token", "create", "--user", "ann", "--json").json
+    owners = kept("serve", "token", "create", "--json").json
+
+    assert (own["user_id"], named["user_id"], owners["user_id"]) == ("ann", "ann", "owner")

@@ -196,12 +196,11 @@ class UserSpace:
             self.home.memories if app.server is None else self._open_rows(app.server),
             app.settings.memory,
             user=self.user,
-            project=self._page_folder(str(app.folder)),
             clock=app.clock,
             sink=self.listeners,
         )
         app.on_close(store.close)
-        return store
+        return store.for_project(self._page_folder(store, str(app.folder)))
 
     def _open_rows(self, server: PostgresServer) -> Storage:
         from wellkept.memory.postgres import open_storage
@@ -211,9 +210,9 @@ class UserSpace:
 
     def memory_in(self, folder: str | None) -> MemoryStore:
         """Return the pages, including that of the project that `folder` is in, if it is in one."""
-        return self.memory.for_project(self._page_folder(folder))
+        return self.memory.for_project(self._page_folder(self.memory, folder))
 
-    def _page_folder(self, folder: str | None) -> str | None:
+    def _page_folder(self, store: MemoryStore, folder: str | None) -> str | None:
         """Return the folder of a project's page; the person's home folder and the root are not projects."""
         from wellkept.memory.writer import project_folder
         from wellkept.storage.files import find_project
@@ -221,7 +220,11 @@ class UserSpace:
         root = find_project(folder) if self.app.settings.memory.project_pages else None
         if root is None or Path(root) in (Path("/"), Path(self.app.environ.get("HOME") or "/")):
             return None
-        return project_folder(Path(root))
+        name = project_folder(Path(root))
+        try:
+            return store.pages.find_project(name)
+        except StorageError:  # whoever uses the page reports it
+            return name
 
     @property
     def database(self) -> Database:

@@ -299,6 +299,19 @@ class SqliteLedger:
         _read_record.cache_clear()
         return [LedgerId(number) for number, _ in named]
 
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the rows of a project's page the other name of the project."""
+        if not self._exists:
+            return
+        before, after = (target_of(Target.PROJECT, name) for name in (old, new))
+        with self._db.writing() as unit:
+            numbers = [int(str(number)) for (number,) in unit.execute(SQL.of_target, (before,))]
+            for number in numbers:
+                unit.execute(SQL.set_target, (after, number))
+            unit.execute(SQL.rename_clean, (after, before))
+            self._seal(unit, numbers)
+        _read_record.cache_clear()
+
     def damaged(self) -> list[LedgerId]:
         """Return the rows that are not as they were written; raise Unreadable if the file is damaged."""
         if not self._exists:

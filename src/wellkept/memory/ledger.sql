@@ -60,6 +60,15 @@ SELECT id, CAST(session_id AS TEXT) FROM edits WHERE session_id IS NOT NULL;
 -- name: set_session
 UPDATE edits SET session_id = ? WHERE id = ?;
 
+-- name: of_target
+SELECT id FROM edits WHERE target = ?;
+
+-- name: set_target
+UPDATE edits SET target = ? WHERE id = ?;
+
+-- name: rename_clean
+UPDATE clean_entries SET target = ? WHERE target = ?;
+
 -- name: set_source
 UPDATE edits SET source = ? WHERE id = ?;
 

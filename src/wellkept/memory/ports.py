@@ -25,6 +25,12 @@ class Pages(Protocol):
     def projects(self) -> list[str]:
         """Return the folders of all projects that have a page."""
 
+    def find_project(self, project: str) -> str:
+        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the folder of a project, which has a page, another name."""
+
     def name(self, target: Target) -> str:
         """Return the name of the page for messages, such as `MEMORY.md`."""
 
@@ -105,6 +111,9 @@ class Ledger(Protocol):
 
     def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
         """Replace the id of every session that contains one of `words`; return the rows that named one."""
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the rows of a project's page the other name of the project."""
 
     def damaged(self) -> list[LedgerId]:
         """Return the rows that are not as they were written."""

@@ -16,7 +16,7 @@ from wellkept.memory.edits import PROJECT_PREFIX, Target, target_of
 from wellkept.memory.ledger import SqliteLedger
 from wellkept.memory.page import StoredPage
 from wellkept.memory.store import Storage
-from wellkept.memory.writer import BACKUPS_KEPT, FILE_NAMES, PROJECTS
+from wellkept.memory.writer import BACKUPS_KEPT, FILE_NAMES, PROJECTS, nameless_folder
 from wellkept.storage.connections import statements
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
@@ -42,6 +42,20 @@ class PostgresPages:
         """Return the folders of all projects that have a page."""
         with self._database.reading() as unit:
             return [str(name).removeprefix(PROJECT_PREFIX) for (name,) in self._run(unit, SQL.projects)]
+
+    def find_project(self, project: str) -> str:
+        """Return the name of a project's page: the one without its own name if that was forgotten."""
+        nameless = nameless_folder(project)
+        with self._database.reading() as unit:
+            found = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
+        return nameless if found else project
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the page of a project another name."""
+        names = {"old": target_of(Target.PROJECT, old), "new": target_of(Target.PROJECT, new)}
+        with self._database.writing() as unit:
+            for sql in (SQL.rename_page, SQL.rename_copies):
+                self._run(unit, sql, **names)
 
     def name(self, target: Target) -> str:
         """Return the name of a page as that of its file would be."""

@@ -16,6 +16,12 @@ WHERE user_id = :user AND name = :name AND version = :expected RETURNING version
 -- name: projects
 SELECT name FROM pages WHERE user_id = :user AND name LIKE 'project/%' ORDER BY name;
 
+-- name: rename_page
+UPDATE pages SET name = :new WHERE user_id = :user AND name = :old;
+
+-- name: rename_copies
+UPDATE page_copies SET name = :new WHERE user_id = :user AND name = :old;
+
 -- name: copies
 SELECT epoch, raw FROM page_copies WHERE user_id = :user AND name = :name ORDER BY epoch;
 

@@ -134,6 +134,11 @@ class MemoryStore:
         """Return this memory once for each project that has a page."""
         return [self.for_project(project) for project in self.pages.projects()]
 
+    def rename_project(self, old: str, new: str) -> None:
+        """Give a project's page another name; a repetition completes one that was interrupted."""
+        self._opened.ledger.rename_project(old, new)
+        self._opened.pages.rename_project(old, new)
+
     @property
     def targets(self) -> tuple[Target, ...]:
         """Return the pages that there are here: that of the project only where one is known."""

@@ -20,6 +20,7 @@ from wellkept.storage.files import (
     explain_errors,
     hold_lock,
     make_folder,
+    move,
     read_bytes,
     read_with_stamp,
     remove_stale_temps,
@@ -212,6 +213,17 @@ class FilePages:
         """Return the folders of all projects that have a page."""
         return sorted(path.parent.name for path in (self._folder / PROJECTS).glob("*/MEMORY.md"))
 
+    def find_project(self, project: str) -> str:
+        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+        nameless = nameless_folder(project)
+        return nameless if (self._folder / PROJECTS / nameless).is_dir() else project
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the folder of a project another name."""
+        source, target = (self._folder / PROJECTS / name for name in (old, new))
+        if source.is_dir():
+            move(source, target)
+
     def prepare(self) -> None:
         """Create the folder and remove temporary files of killed writers."""
         make_folder(self._folder)
@@ -278,6 +290,11 @@ def project_folder(root: Path) -> str:
     root = Path(os.path.realpath(root))
     name = re.sub(r"[^\w.-]+", "-", root.name).strip("-.")[:40] or "project"
     return f"{name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
+
+
+def nameless_folder(project: str) -> str:
+    """Return what the folder of a project's page is called after its name was forgotten."""
+    return f"forgotten-{project.rpartition('-')[2]}"
 
 
 def _digest(data: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,10 @@ from wellkept.storage.files import hold_lock, make_folder, remove, sync_folder, 
 from wellkept.storage.seal import SealedNote
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from wellkept.app.caller import Caller
+    from wellkept.storage.texts import Texts
 
 log = logging.getLogger(__name__)
 _MOST_SHOWN = 12
@@ -248,7 +249,7 @@ def _carry_out(caller: Caller, proposal: ForgetProposal, note: SealedNote) -> Fo
             remove_account(caller.app.server, caller.user)
         caller.app.forget_space(caller.user)
         reports = caller.app.home.forget_reports  # the user's folder is gone
-    _write_report(caller, outcome, reports)
+    _write_report(caller, _without_words(outcome.as_json(), proposal.plan.texts), reports)
     note.remove()
     _remove_if_empty(note.path.parent)
     return outcome
@@ -278,7 +279,16 @@ def _remove_input_history(caller: Caller) -> bool:
     return existed
 
 
-def _write_report(caller: Caller, outcome: ForgetOutcome, folder: Path) -> None:
+def _without_words(value: JSON, texts: Texts) -> JSON:
+    """Return a report without the words, which a path or the name of a skill may hold."""
+    if isinstance(value, str):
+        return texts.without_words(value)
+    if isinstance(value, Mapping):
+        return {name: _without_words(one, texts) for name, one in value.items()}
+    return [_without_words(one, texts) for one in value] if isinstance(value, Sequence) else value
+
+
+def _write_report(caller: Caller, report: JSON, folder: Path) -> None:
     make_folder(folder)
     stamp = f"{caller.app.clock.now():%Y%m%d-%H%M%S-%f}"
-    write_atomically(folder / f"{stamp}.json", (dumps(outcome.as_json(), indent=2) + "\n").encode())
+    write_atomically(folder / f"{stamp}.json", (dumps(report, indent=2) + "\n").encode())

@@ -12,6 +12,7 @@ from wellkept.core.ids import SourceName
 from wellkept.core.provenance import covers
 from wellkept.core.values import hide
 from wellkept.memory.edits import PERSON, Author, Change, Target, steps_between
+from wellkept.memory.writer import nameless_folder
 from wellkept.operations.forget_files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from wellkept.operations.forget_providers import find_at_providers, forget_at_providers
 from wellkept.operations.injections import remove_injections
@@ -66,6 +67,8 @@ class FullForgetPlan(Struct, frozen=True):
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
     other_rows: int = 0
     """Rows of other tables that hold the words: notes, receipts, ids of clients."""
+    projects: tuple[str, ...] = field(default=(), repr=False)
+    """Pages of projects whose folder is named with the words; they get a name without it."""
     everything: bool = False
     source: str | None = None
     """The client whose sessions are forgotten; its items in the spool are removed too."""
@@ -79,7 +82,8 @@ class FullForgetPlan(Struct, frozen=True):
     def is_empty(self) -> bool:
         """Whether there is nothing to forget."""
         held = any(answer.holds for answer in self.providers) or any(not file.problem for file in self.files)
-        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or self.other_rows or held)
+        rows = self.other_rows or self.projects
+        return self.sessions.is_empty and not (self.entries or self.pending or self.skills or rows or held)
 
     @property
     def texts(self) -> Texts:
@@ -109,6 +113,7 @@ class FullForgetPlan(Struct, frozen=True):
             "memory_entries": len(self.entries),
             "pending": len(self.pending),
             "other_rows": self.other_rows,
+            "project_names": len(self.projects),
             "skills": [skill.as_json() for skill in self.skills],
             "files": [file.as_json() for file in self.files],
             "providers": [answer.as_json() for answer in self.providers],
@@ -212,6 +217,7 @@ class Forgetter:
             providers=tuple(find_at_providers(self._caller, first.request)),
             passages=tuple(passages),
             other_rows=self._count_rows(texts, by_store=False),
+            projects=tuple(name for name in self._memory.pages.projects() if texts.are_in(name)),
             everything=everything,
             origin=origin,
         )
@@ -277,6 +283,8 @@ class Forgetter:
         answers = forget_at_providers(self._caller, plan.request)
         left = self._remove_entries(plan)
         blanked = self._blank_ledger(plan)
+        for project in plan.projects:
+            self._memory.rename_project(project, nameless_folder(project))
         for waiting in plan.pending:
             self._approvals.discard(waiting.id)
         skills = forget_passages(self._editor, texts)

@@ -155,7 +155,14 @@ class Texts:
     def without_words(self, text: str) -> str:
         """Return `text` with each of the texts replaced by a mark; empty if some form of them stays."""
         for one in self.folded:
-            text = re.sub(re.escape(one), "[forgotten]", text, flags=re.IGNORECASE)
+            folded = [character.casefold() for character in text]  # "ß" becomes two letters
+            ends, joined = list(accumulate(map(len, folded))), "".join(folded)
+            kept, done, at = "", 0, joined.find(one)
+            while at >= 0:
+                kept += text[done : bisect_right(ends, at)] + "[forgotten]"
+                done = bisect_right(ends, at + len(one) - 1) + 1
+                at = joined.find(one, at + len(one))
+            text = kept + text[done:]
         return "" if self.are_in(text) else text
 
 

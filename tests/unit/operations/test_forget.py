@@ -6,12 +6,14 @@ from wellkept.app import open_app
 from wellkept.core.errors import Refused, UsageError
 from wellkept.core.ids import OWNER, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.core.text import dumps
 from wellkept.memory.edits import Add, Author, Remove, Replace, Target
 from wellkept.operations.forget import forget as forget_all
 from wellkept.operations.forget import plan_forget_origin, plan_forget_session, plan_forget_words
 from wellkept.operations.forgetter import Forgetter
 from wellkept.operations.storage import rewrite_tables
 from wellkept.providers.outbox import Outbox, Write
+from wellkept.sessions.receipts import NewReceipt, ShownPage
 from wellkept.skills.changes import Author as SkillAuthor
 from wellkept.skills.changes import Create, Patch
 from wellkept.skills.editor import SkillEditor
@@ -243,3 +245,77 @@ def test_bytes_on_a_server_stay_until_its_tables_are_rewritten(home, postgres_se
     assert done.files is not None
     assert done.files > done.tables > 20
     assert "kept.pages" in present.files_left
+
+
+def name_everything(app, word, project):
+    """Put a word into every name that programs and folders give."""
+    line = {
+        "type": "session", "session_id": "s1", "source": f"import:{word}", "started": 1.0, "model": f"m/{word}",
+        "profile": word, "end_reason": word,
+    }  # fmt: skip
+    said = {"session_id": "s1", "role": "user", "content": "hello", "timestamp": 1.0}
+    app.owner.sessions.transfer.import_lines([dumps(line).encode(), dumps(said).encode()])
+    shown = (ShownPage(f"projects/{word}/MEMORY.md"),)
+    receipt = NewReceipt(kind="search", client=f"agent {word}", query="okapis", shown=shown)
+    app.owner.sessions.receipts.add(receipt)
+    with app.database_for(OWNER).writing() as unit:
+        unit.execute(
+            "INSERT INTO transcripts (user_id, client, path, position, check_bytes, state, waiting_bytes, read_at)"
+            " VALUES (?, 'claude-code', ?, 0, '', '', 0, 1)",
+            (OWNER, f"/-{word}/1.jsonl"),
+        )
+        unit.execute(
+            "INSERT INTO usage (user_id, session_id, day, model, task) VALUES (?, 's1', '1', ?, 'chat')", (OWNER, word)
+        )
+    (project / ".git").mkdir(parents=True)
+    memory = app.owner.memory_in(str(project))
+    memory.apply(Target.PROJECT, Add("builds with make"))
+    memory.apply(Target.PROJECT, Add(f"deploys with {word}"))
+
+
+def test_names_that_programs_and_folders_gave_are_forgotten(app, home, tmp_path):
+    """Sources, models, profiles, clients, paths of transcripts, names of projects; a page stays that of its project."""
+    name_everything(app, "Quixotopia", tmp_path / "quixotopia-site")
+
+    outcome = forget_all(app.caller(), plan_forget_words(app.caller(), "quixotopia"))
+    memory = app.owner.memory_in(str(tmp_path / "quixotopia-site"))
+    memory.apply(Target.PROJECT, Add("tests with pytest"))
+
+    assert outcome.is_complete
+    assert not outcome.report.databases_by_row
+    assert b"quixotopia" not in everything(home)
+    assert not [path for path in home.rglob("*") if "quixotopia" in str(path.relative_to(home))]
+    assert app.owner.sessions.totals() == (1, 1)
+    assert memory.entries(Target.PROJECT) == ["builds with make", "tests with pytest"]
+    assert [row.step.after for row in memory.ledger.rows(Target.PROJECT)][::3] == [
+        "builds with make",
+        "tests with pytest",
+    ]
+
+
+def test_names_that_programs_and_folders_gave_are_forgotten_on_a_server(home, tmp_path, postgres_server, postgres_url):
+    """The rewrite then finds the words in no table."""
+    app = open_app(str(home), environ={"KEPT_STORAGE__URL": postgres_url})
+    name_everything(app, "Quixotopia", tmp_path / "quixotopia-site")
+
+    outcome = forget_all(app.caller(), plan_forget_words(app.caller(), "quixotopia"))
+    done = rewrite_tables(app.caller(), postgres_server.owner_url(postgres_url), words="Quixotopia")
+    memory = app.owner.memory_in(str(tmp_path / "quixotopia-site"))
+    entries = memory.entries(Target.PROJECT)
+    app.close()
+
+    assert outcome.is_complete
+    assert done.files_left == ()
+    assert entries == ["builds with make"]
+
+
+def test_the_report_holds_no_name_with_the_words(app, home):
+    """A skill may be called so, which only a person can change."""
+    (home / "skills" / "quixotopia").mkdir(parents=True)
+    (home / "skills" / "quixotopia" / "SKILL.md").write_text("---\nname: okapi\ndescription: Waits.\n---\n")
+    app.owner.memory.apply(Target.MEMORY, Add("likes Quixotopia"))
+
+    outcome = forget_all(app.caller(), plan_forget_words(app.caller(), "quixotopia"))
+
+    assert [file.name for file in outcome.report.files_left] == ["skills/quixotopia/SKILL.md"]
+    assert b"quixotopia" not in everything(home)

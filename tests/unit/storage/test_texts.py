@@ -138,7 +138,8 @@ def test_lines_with_the_text_are_removed_and_others_keep_their_bytes():
 def test_words_alone_are_replaced_where_the_rest_must_stay():
     """Unless a form of them cannot be replaced; then nothing stays."""
     assert Texts(["key"]).without_words('{"title": "My KEY"}') == '{"title": "My [forgotten]"}'
-    assert Texts(["strasse"]).without_words("Straße") == ""
+    assert Texts(["strasse"]).without_words("Straße 9") == "[forgotten] 9"
+    assert Texts(["straße"]).without_words('"Stra\\u00dfe"') == ""
 
 
 @given(st.text(max_size=60), st.text(min_size=1, max_size=8).filter(str.strip), st.text(max_size=60))
@@ -194,3 +195,13 @@ def test_a_zip_that_cannot_be_opened_is_not_searched(tmp_path):
             Texts(["walnut"]).are_in_file(tmp_path / name)
     (tmp_path / "short").write_bytes(b"PK\x03")
     assert not Texts(["walnut"]).are_in_file(tmp_path / "short")
+
+
+def test_words_are_replaced_wherever_they_are_found():
+    """Also where a letter folds to two, and a text that is found nowhere else stays as it is."""
+    texts = Texts(["grosse strasse", "维兰特"])
+
+    assert texts.without_words("An der Große Straße 9, GROSSE STRASSE, 维兰特计划") == (
+        "An der [forgotten] 9, [forgotten], [forgotten]计划"
+    )
+    assert texts.without_words("grosse Stadt") == "grosse Stadt"

@@ -15,7 +15,6 @@ from typer.core import TyperGroup
 from wellkept import operations
 from wellkept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
 from wellkept.core.errors import KeptError, Refused
-from wellkept.core.ids import OWNER
 from wellkept.core.installation import name_install
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def open_demo() -> Iterator["Caller"]:
 
 @serve_app.command("link")
 def link(
-    user: Annotated[str, typer.Option("--user", help="The user who signs in.")] = OWNER,
+    user: Annotated[str | None, typer.Option("--user", help="The user who signs in; default: that of --as.")] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65_535, help="The port of the server, if it is another one.")
     ] = None,
@@ -165,7 +164,7 @@ def link(
     from wellkept.gateway.server import Address
 
     with open_caller() as caller:
-        code = operations.tokens.create_link(caller, user)
+        code = operations.tokens.create_link(caller, user or caller.user)
         settings = caller.app.settings.serve
     address = Address(settings.host, settings.port if port is None else port)
     url = f"{address.url}/sign-in?link={code}"
@@ -213,7 +212,9 @@ def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -
 
 @token_app.command("create")
 def token_create(
-    user: Annotated[str, typer.Option("--user", help="The user whose data the token gives access to.")] = OWNER,
+    user: Annotated[
+        str | None, typer.Option("--user", help="The user whose data the token gives access to; default: that of --as.")
+    ] = None,
     name: Annotated[str, typer.Option("--name", help="A name, to tell tokens apart.")] = "",
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="read, write, admin or act-as; may be repeated.")
@@ -225,7 +226,7 @@ def token_create(
 ) -> None:
     """Create a token; it is shown once and stored only as a hash."""
     with open_caller() as caller:
-        made = operations.tokens.create_token(caller, user, name=name, scopes=scope or (), days=days)
+        made = operations.tokens.create_token(caller, user or caller.user, name=name, scopes=scope or (), days=days)
     if as_json:
         print_json(made.as_json())
         return

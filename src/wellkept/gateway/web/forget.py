@@ -37,6 +37,9 @@ _NAMES = {
     "nodes": "Summaries of earlier context",
     "cited_elsewhere": "Answers that quote them",
     "titles": "Titles",
+    "session_ids": "Ids of conversations",
+    "project_names": "Names of project pages",
+    "other_rows": "Other rows with the words",
 }
 """The kinds of a plan and of a report, in the order in which they are shown."""
 Words = Annotated[str, Form(max_length=500)]

@@ -20,6 +20,7 @@ from wellkept.core.search import (
 )
 from wellkept.sessions.search.candidates import find_candidates, list_few, read_lists
 from wellkept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
+from wellkept.sessions.search.empty_answers import tells_nothing
 from wellkept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from wellkept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from wellkept.sessions.search.periods import RANGE_STARTS, read_period
@@ -336,18 +337,19 @@ class _Search:
 
         Such an answer has none of its words: only the question before it was found. Of those that say the same, only
         the newest is left. It may still be the answer, so it stays, and keeps its weight if nothing else was found.
+        An answer that only says that nothing was found answers no question, and has no weight beside others.
         """
+        answers = [line for line in lines if heads[line.message_id].role == "assistant"]
+        empty = {line.message_id for line in answers if tells_nothing(texts.get(line.message_id, ""))}
         echoes = [
-            line
-            for line in lines
-            if not line.mask and line.previous in self._repeating and heads[line.message_id].role == "assistant"
+            line for line in answers if line.message_id in empty or (not line.mask and line.previous in self._repeating)
         ]
-        if not echoes or not any(line.mask for line in lines):
-            return lines
+        if not any(line.mask and line.message_id not in empty for line in lines):
+            return [line for line in lines if line.message_id not in empty] if self._turns.is_asked else lines
         newest = {texts.get(line.message_id, ""): line for line in sorted(echoes, key=lambda line: line.message_id)}
         for line in echoes:
-            is_newest = newest[texts.get(line.message_id, "")] is line
-            line.factor *= self._ranking.weights.echo if is_newest else 0.0
+            is_left = line.message_id not in empty and newest[texts.get(line.message_id, "")] is line
+            line.factor *= self._ranking.weights.echo if is_left else 0.0
         return [line for line in lines if line.factor]
 
     def _add_proximity(self, lines: Sequence[Line], texts: Mapping[int, str]) -> Proximity:

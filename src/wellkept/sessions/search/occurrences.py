@@ -194,7 +194,7 @@ class Repetition:
 @cache
 def _forming_words() -> frozenset[str]:
     """Return the words that form a question, without endings: "remind me which …" asks for nothing more."""
-    return frozenset(base(word) for word in FORMING)
+    return frozenset(base(word) for word in FORMING).union(*(word for word in FORMING if UNSPACED.match(word)))
 
 
 def content_words(text: str) -> frozenset[str]:

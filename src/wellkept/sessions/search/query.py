@@ -118,14 +118,14 @@ _BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
-FORMING: Final = _FRAMES | _BEGINNINGS
-"""Words that say how something is asked, not what."""
 _INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
 _ENDS: Final = tuple(_read_words("ends"))
 _ENDING: Final = 40
 """Characters at the end of a text that hold its last two words."""
 _UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
 _UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
+FORMING: Final = _FRAMES | _BEGINNINGS | frozenset(_UNSPACED_STOPS)
+"""Words that say how something is asked, not what."""
 _UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
 """What is dropped from scripts without spaces, longest first, because one may contain another."""
 _OF_ASKER = re.compile(

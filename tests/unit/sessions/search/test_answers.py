@@ -153,6 +153,38 @@ def test_a_question_that_was_asked_before_takes_no_place_of_a_fact(
     assert texts.count(reply) <= 1
 
 
+@pytest.mark.parametrize(
+    ("fact", "question", "replies"),
+    [
+        ("We decided that the staging database runs on heron, port 5433.", "Which port does the staging database use?",
+         ("I don't have that information. Let me know where to look for the staging database port.",
+          "Sorry, I have no record of which port the staging database uses.",
+          "I couldn't find the staging database port anywhere.")),
+        ("Wir haben entschieden, dass die Staging-Datenbank auf heron läuft, Port 5433.",
+         "Welchen Port nutzt die Staging-Datenbank?",
+         ("Dazu habe ich leider keine Information zum Port der Staging-Datenbank.",
+          "Ich weiß nicht, welchen Port die Staging-Datenbank nutzt.",
+          "Zum Port der Staging-Datenbank finde ich nichts.")),
+        ("测试数据库的端口是5433。", "测试数据库的端口是多少？",
+         ("我没有关于测试数据库端口的信息。", "抱歉，我不知道测试数据库的端口。", "找不到测试数据库端口。")),
+    ],
+)  # fmt: skip
+def test_an_answer_that_found_nothing_is_no_evidence_whatever_its_words(
+    store: SqliteSessionStore, fact: str, question: str, replies: tuple[str, ...]
+) -> None:
+    """It often repeats the words of the question; it is not shown even if there is nothing else."""
+    for number, reply in enumerate(replies):
+        say(store, f"q{number}", (2 + number) * DAY, question, reply)
+    before = find_conversations(store, SearchRequest(question, limit=3))
+    say(store, "fact", DAY, fact, "Noted.")
+
+    after = find_conversations(store, SearchRequest(question, limit=3))
+
+    assert not before.matches
+    assert after.matches[0].message.message.text == fact
+    assert not {*replies} & {match.message.message.text for match in after.matches}
+
+
 def test_an_answer_to_the_question_keeps_its_weight_where_nothing_else_is(store: SqliteSessionStore) -> None:
     """It has none of the words that were asked for, and may be the answer all the same."""
     say(store, "q", DAY, "Which port does the staging database use?", "5433 on heron.")
