@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,8 @@ from kept.core.events import Warned
 from kept.core.ids import SessionId, SourceName
 from kept.core.ports import EventSink
 from kept.core.provenance import Kind, Source, label_recalled
-from kept.core.text import JSON
+from kept.core.text import JSON, dumps
+from kept.core.tools import ToolSchema
 from kept.core.values import dataclass
 from kept.memory.edits import Target
 from kept.memory.history import History
@@ -74,7 +75,9 @@ def _platform_hint(platform: str) -> str:
     return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
 
 
-def list_prompt_sources(parts: Parts, system_message: str | None, platform: str) -> list[tuple[SourceName, str]]:
+def list_prompt_sources(
+    parts: Parts, system_message: str | None, platform: str, tools: Sequence[ToolSchema] = ()
+) -> list[tuple[SourceName, str]]:
     """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
     found: list[tuple[SourceName, str]] = []
     for kind in KINDS:
@@ -88,7 +91,11 @@ def list_prompt_sources(parts: Parts, system_message: str | None, platform: str)
         found.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
     if parts.skills is not None:
         found += parts.skills.list_foreign()
-    return found
+    # a server or a client describes these tools
+    described = (
+        (tool.name, f"{tool.description}\n{dumps(tool.parameters)}") for tool in tools if tool.toolset == "mcp"
+    )
+    return [*found, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
 
 
 @dataclass(slots=True)
