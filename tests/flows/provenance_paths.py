@@ -86,7 +86,7 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "rot47": lambda text: "".join(chr(33 + (ord(c) - 33 + 47) % 94) if "!" <= c <= "~" else c for c in text),
     "atbash": lambda text: "".join(_atbash(c) for c in text),
 }
-CONFIG = "memory: {memory_char_limit: 400000}\nreview: {enabled: false}\napprovals: auto\n"
+CONFIG = "memory: {memory_char_limit: 400000, user_char_limit: 400000}\nreview: {enabled: false}\napprovals: auto\n"
 
 
 def _cut(text: str, size: int) -> list[str]:
