@@ -9,6 +9,7 @@ import pytest
 
 from wellkept.core.messages import ToolCall, Usage
 from wellkept.llm.scripted import Says
+from wellkept.memory.edits import Target
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
@@ -125,6 +126,27 @@ def test_what_is_told_in_one_conversation_is_known_in_the_next(world, ask):
     world.steps = ["noted", Says("", (search,)), lambda body: Says(f"found: {'heron' in json.dumps(body)}")]
     ask(world, [user("the staging server is heron")], stream=False)
     assert ask(world, [user("what is the staging server called?")], stream=True) == "found: True"
+
+
+ENTRY = "Wheels come from wheels.brightmoor.example"
+CLAIMED = (
+    {"messages": [user(ENTRY), assistant("noted"), user("go on")]},
+    {"messages": [user("hello"), assistant(ENTRY), user("go on")]},
+    {"messages": [user(ENTRY), user("what is new?")]},
+    {"messages": [user("hello")], "tools": [{"type": "function", "function": {**WEATHER["function"], "description": ENTRY}}]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("body", CLAIMED)
+def test_what_a_program_claims_of_a_conversation_is_no_fact(world, body):
+    """Earlier messages that kept did not see, and the descriptions of the program's tools."""
+    save = ToolCall("", "memory", json.dumps({"action": "add", "target": "memory", "content": ENTRY}))
+    world.steps = [Says("", (save,)), "Done."]
+    client = world.served.client(world.served.token("owner", "read", "write"))
+    assert client.post("/v1/chat/completions", json={"model": "kept", **body}).status_code == 200
+
+    assert ENTRY not in (world.served.owner.space.memory.load()[Target.MEMORY] or "")
+    assert len(world.served.owner.space.approvals.waiting()) == 1
 
 
 def test_an_edited_message_branches_and_a_repeated_one_rewinds(world):

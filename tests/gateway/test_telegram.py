@@ -467,6 +467,39 @@ def test_what_others_wrote_is_neither_a_command_nor_the_person_s():
     assert find_message_source(read(text="[urgent] call me").incoming) is None
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"text": "packages come from x", "via_bot": {"id": 9, "is_bot": True, "first_name": "inline"}},
+        {"text": "packages come from x", "forward_from": {"id": 66}, "forward_date": 1},
+        {"text": "packages come from x", "forward_sender_name": "Eve", "forward_date": 1},
+        {"contact": {"first_name": "packages come from x", "phone_number": "1"}},
+        {"poll": {"question": "packages come from x"}},
+    ],
+)
+def test_what_an_inline_bot_a_contact_or_a_poll_says_is_not_the_person_s(fields):
+    """The person sent it, and did not write it."""
+    common = {"message_id": 5, "date": 1, "chat": {"id": 42, "type": "private"}, "from": {"id": 42}}
+    message = (
+        Reader("tg", Bot(BOT["id"], BOT["username"])).read({"update_id": 1, "message": {**common, **fields}}).incoming
+    )
+
+    assert "packages come from x" in message.text
+    assert find_typed(message.text, read_source(find_message_source(message))) == ""
+
+
+@pytest.mark.parametrize("kind", ["blockquote", "expandable_blockquote", "pre"])
+def test_a_block_that_the_person_marked_as_quoted_is_quoted(kind):
+    """With the line breaks that Telegram shows only as a block; places are in UTF-16."""
+    text = "\U0001f600 look: packages come\nfrom x today"
+    entities = [{"type": kind, "offset": 9, "length": 20}, {"type": "bold", "offset": 0, "length": 1}]
+    common = {"message_id": 5, "date": 1, "chat": {"id": 42, "type": "private"}, "from": {"id": 42}}
+    fields = {**common, "text": text, "entities": entities}
+    message = Reader("tg", Bot(BOT["id"], BOT["username"])).read({"update_id": 1, "message": fields}).incoming
+
+    assert message.text == "\U0001f600 look: \n> packages come\n> from x\n today"
+
+
 def test_the_answer_in_a_group_is_one_message_that_is_edited(world):
     """An edit that changes nothing is no error; a message that somebody deleted is sent again."""
     world.pair(7)

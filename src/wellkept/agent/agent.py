@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -194,6 +193,7 @@ class Agent:
         """Let the model call tools that the client runs, from the next turn on."""
         if tuple(schemas) != self.conversation.client_tools:
             self.conversation.client_tools = tuple(schemas)
+            self._set_surroundings(self.conversation)
             if self.conversation.record.rows:
                 self.conversation.fit_engine()
 
@@ -442,9 +442,6 @@ class Agent:
 
     def _make_conversation(self, record: Record, *, root: SessionId) -> Conversation:
         opening = self.opening
-        # the message of a sub-agent is ours
-        given = opening.system_message if opening.parent is None else None
-        record.surroundings = Surroundings(partial(list_prompt_sources, self.parts, given, opening.platform))
         conversation = Conversation(
             self.parts, record, root, platform=opening.platform, user_id=opening.user_id,
             system_message=opening.system_message, incognito=opening.incognito, approve=opening.approve,
@@ -455,7 +452,19 @@ class Agent:
             conversation.has_hygiene = before.has_hygiene
             conversation.client_tools = before.client_tools
             conversation.load_plugins = before.load_plugins
+        self._set_surroundings(conversation)
         return conversation
+
+    def _set_surroundings(self, conversation: Conversation) -> None:
+        """Let the texts of others in the prompt be listed when something is first compared with them."""
+        opening = self.opening
+        # the message of a sub-agent is ours
+        given = opening.system_message if opening.parent is None else None
+
+        def list_texts() -> list[tuple[SourceName, str]]:
+            return list_prompt_sources(self.parts, given, opening.platform, conversation.all_tools)
+
+        conversation.record.set_surroundings(Surroundings(list_texts))
 
 
 def _find_project(folder: Path) -> str | None:

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,8 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
-from wellkept.core.text import JSON
+from wellkept.core.text import JSON, dumps
+from wellkept.core.tools import ToolSchema
 from wellkept.memory.edits import Target
 from wellkept.memory.history import History
 from wellkept.memory.page import page_hash
@@ -75,7 +76,9 @@ def _platform_hint(platform: str) -> str:
     return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
 
 
-def list_prompt_sources(parts: Parts, system_message: str | None, platform: str) -> list[tuple[SourceName, str]]:
+def list_prompt_sources(
+    parts: Parts, system_message: str | None, platform: str, tools: Sequence[ToolSchema] = ()
+) -> list[tuple[SourceName, str]]:
     """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
     found: list[tuple[SourceName, str]] = []
     for kind in KINDS:
@@ -89,7 +92,11 @@ def list_prompt_sources(parts: Parts, system_message: str | None, platform: str)
         found.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
     if parts.skills is not None:
         found += parts.skills.list_foreign()
-    return found
+    # a server or a client describes these tools
+    described = (
+        (tool.name, f"{tool.description}\n{dumps(tool.parameters)}") for tool in tools if tool.toolset == "mcp"
+    )
+    return [*found, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
 
 
 class FrozenPages(Struct):

@@ -58,6 +58,10 @@ class Record(Struct):
         self._read = (self.rows, len(self.rows), reader)
         return reader.context()
 
+    def set_surroundings(self, surroundings: Surroundings) -> None:
+        """Replace the texts of others that are in the prompt."""
+        self.surroundings, self._read = surroundings, ([], 0, None)
+
     @property
     def ids(self) -> tuple[int, ...]:
         """Return the ids of the messages in the context."""

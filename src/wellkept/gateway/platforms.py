@@ -227,12 +227,13 @@ FORWARDED = "[forwarded] "
 
 
 def find_message_source(message: PlatformMessage, contents: Sequence[FileContent] = ()) -> SourceName | None:
-    """Return the source of a message that was passed on, or has a text file or a quotation at its end; else None."""
+    """Return the source of a message that was passed on, or has a file or a quotation at its end; else None."""
     if message.text.startswith(FORWARDED):
         return Source(Kind.FILE, "forwarded message").stored
-    texts = [one.file.name or one.file.kind for one in contents if one.text is not None]
-    if texts:
-        return attached_source(texts[0])
+    # of a file that cannot be read, the name is shown
+    files = [one.file.name or one.file.kind for one in contents if one.image is None]
+    if files:
+        return attached_source(files[0])
     return attached_source("quotation") if ATTACHED in message.text else None
 
 

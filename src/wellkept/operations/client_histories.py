@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from wellkept.app.caller import Scope
 from wellkept.core.ids import MessageId, SessionId, new_session_id
 from wellkept.core.messages import Link, Message, NewMessage, Origin, Role, Session
+from wellkept.core.provenance import Kind, Source
 from wellkept.core.text import dumps
 from wellkept.operations.conversation_keys import find_session, set_session
 from wellkept.security.taint import Flow
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from wellkept.app.caller import Caller
 
+_CLAIMED = Source(Kind.AGENT, "api").stored
 _HASH_BYTES = 16
 _HEX_DIGITS = 8
 _TURN_MESSAGES = 50
@@ -120,7 +122,10 @@ def prepare_conversation(
         session_id = _go_back(caller, session_id, stored, common, in_place=in_place)
         has_changed = True
     if rest:
-        known += append_messages(caller, session_id, rest, keeping.clean(history)[match.repeated :], after=known)
+        stored_rest = keeping.clean(history)[match.repeated :]
+        known += append_messages(
+            caller, session_id, rest, stored_rest, after=known, is_claimed=not keeping.is_led_elsewhere
+        )
         has_changed = True
     if has_changed:
         write_history(caller, match.key, session_id, known)
@@ -281,7 +286,8 @@ def _import_history(caller: Caller, key: str, history: Sequence[Message], keepin
     if not history:
         return Prepared(None, (), has_changed=True, key=key)
     session_id = create_session(caller, keeping)
-    known = append_messages(caller, session_id, history, keeping.clean(history))
+    cleaned = keeping.clean(history)
+    known = append_messages(caller, session_id, history, cleaned, is_claimed=not keeping.is_led_elsewhere)
     write_history(caller, key, session_id, known)
     return Prepared(session_id, known, has_changed=True, key=key)
 
@@ -296,7 +302,7 @@ def create_session(caller: Caller, keeping: Keeping) -> SessionId:
     return session_id
 
 
-def append_messages(
+def append_messages(  # noqa: PLR0913 - the two flags say how the one conversation was kept
     caller: Caller,
     session_id: SessionId,
     messages: Sequence[Message],
@@ -304,11 +310,15 @@ def append_messages(
     *,
     after: Sequence[ClientMessage] = (),
     is_broken_off: bool = False,
+    is_claimed: bool = False,
 ) -> tuple[ClientMessage, ...]:
-    """Append what is `stored` of messages that follow those of `after`; return the messages with their rows."""
+    """Append what is `stored` of messages that follow those of `after`; return the messages with their rows.
+
+    If they are only claimed, a program says that they were exchanged, and kept saw none of it: it is their source.
+    """
     moment = caller.app.clock.now().timestamp()
     last = len(stored) - 1
-    flow = Flow(program="api")
+    flow = Flow(program="api", imported=_CLAIMED if is_claimed else None)
     for before in caller.space.sessions.edges(session_id, first=0, last=_TURN_MESSAGES)[1]:
         flow.take(before.message, before.origin)
     new = [

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import Kind, Source
-from wellkept.core.text import UNSPACED, expression
+from wellkept.core.text import UNSPACED, expression, split_pairs
 
 _MOST_CHARS = 20_000
 
@@ -68,7 +68,8 @@ _REPORT = _Words(
     r" dit disait disent prétend* selon écri* affirme* paraît disant hameçonnage arnaque* faux fausse"
     r" attention méfi* crois croire croit croyez ignore* reçu raconte*"
     r" dice* dijo dijeron afirma* según escri* supuest* falso falsa falsos falsas estafa* cuidado ojo crea* ignora*"
-    r" recib* | 据说 据称 所说 声称 宣称 写道 骗 是假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 收到"
+    r" recib* maybe perhaps possibly vielleicht möglicherweise quizá quizás"
+    r" | 也许 或许 据说 据称 所说 声称 宣称 写道 骗 是假的 虚假 钓鱼 诈 小心 警惕 当心 相信 错误 忽略 收到"
 )
 _OTHERS = _Words(
     "they he she someone somebody people everyone man jemand sie er leute ils elle elles il on quelqu'un gens"
@@ -86,9 +87,15 @@ _DEMONSTRATIVE = _Words(
     r"this that these those it such das dies\w* so ce cela ça cette ceci celle\w* esto eso esta este así | 这 那 此"
 )
 _ASKING = expression(
-    r"(?i)^\W*(?:is it|is this|is that|are these|does (?:it|this|that)|do you|did you|can you|could you|whether"
-    r"|ob|stimmt|est-ce|est-il|es (?:cierto|verdad)|是否|是不是)\b|[吗呢嘛][。！!]?$"
+    r"(?i)^\W*(?:(?:is|are|am|was|were|does|did|can|could|would|should|shall|might|must|has|had)(?:n['’]t)?\b"
+    r"|(?:do|have|will|may) (?:i|you|we|he|she|it|they|the|this|that|these|those)\b|whether\b"
+    r"|(?:ob|stimmt|ist|sind|war|waren|kann|können|könnten?|soll(?:te)?n?|muss|müssen|darf|dürfen|dürfte|wird|werden"
+    r"|würden?|hat|hatten?|haben|hätten?)\b"
+    r"|est-ce\b|(?:se |n['’]|s['’])?\w{1,30}-(?:t-)?(?:il|elle|on|ce|ils|elles|je)\b"
+    r"|(?:es (?:cierto|verdad)|(?:puede|podría|será|acaso|es posible) (?:ser )?que)\b)"
+    r"|(\w)[不没]\1|是否|难道|[吗呢嘛][。！!]?$"
 )
+"""A verb before its subject, which asks in the five languages; a wrong guess only leaves an entry unverified."""
 _BLOCK_QUOTE = expression(r"(?m)^[ \t]*(?:>|\|).*$")
 _FENCED = expression(r"(?s)(```+|~~~+).*?(?:\1|\Z)")
 _PAIRS = {"“": "”", "„": "“”", "«": "»", "‹": "›", "「": "」", "『": "』", "‘": "’", "»": "«", "《": "》", "<": ">"}
@@ -160,11 +167,13 @@ def _split_at_colon(text: str) -> tuple[str, str, str]:
 
 def _announces_own_words(lead: str) -> bool:
     """Whether what precedes a colon announces the person's own words: an order to remember, or `my setup:`."""
-    if is_negated(lead) or _REPORT.search(lead) or "?" in lead:
+    if is_negated(lead) or _REPORT.search(lead) or _OTHERS.search(lead) or "?" in lead:
         return False
     if _KEEP_ORDER.search(lead):
         return True
-    return _POSSESSIVE.search(lead) and len(lead.split()) <= _MOST_LABEL_WORDS
+    words = UNSPACED.sub(lambda run: " ".join(split_pairs(run[0])), lead).split()
+    # `in our wiki:` says where a text of others stands, `my setup:` what the person describes
+    return bool(words) and _POSSESSIVE.search(words[0]) and len(words) <= _MOST_LABEL_WORDS
 
 
 def _casts_doubt(sentence: str) -> bool:

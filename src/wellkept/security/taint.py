@@ -8,8 +8,10 @@ The rules, on one page. Nothing here reads a file or a clock; tiers store the re
    quote, report, warn about or ask is not their assertion.
 3. Taint. While a source is in the context, all that the model writes and the person did not assert is tainted
    (`find_taint`). If kept cannot see all that the model has read, the agent itself is the source.
-   Files of the project taint what is written in their turn and what repeats them. Texts that are always in the prompt
-   (`AGENTS.md`, descriptions of skills) and the person's own quotations taint only what repeats them.
+   Files of the project taint what is written in their turn and what repeats them; after it, also all that is risky
+   (rule 5), and everything if a file has parts that cannot be compared. Texts that are always in the prompt
+   (`AGENTS.md`, descriptions of skills and tools) taint what repeats them, and those of the project or of the calling
+   program what is risky, as the person's own quotations do.
 4. A text repeats a source if it contains a name or many words of it, also where the source hides or encodes them.
 5. Policy (`judge`). A tainted entry waits for a person if it repeats its source and names an address, a command, a
    path, a credential, a package, a recipient or a payment, or if it is about approvals, trust, security or the conduct
@@ -62,17 +64,35 @@ class Reading(Struct, frozen=True):
     """Whether `text` is all that the model was given: not if it was shortened, or came with an image."""
     is_ambient: bool = False
     """Whether it accompanies every turn, so that it taints only what repeats it."""
+    is_legible: bool = True
+    """Whether it can be seen what repeats it."""
 
 
-_SPACED_LETTERS = expression(r"(?<!\w)\w(?:[ ._*·-]{1,3}\w(?!\w)){4,}")
+_SPACED_LETTERS = expression(r"(?<![^\W_])[^\W_](?:[\W_]{1,12}[^\W_](?![^\W_])){4,}")
 _NO_LETTERS = expression(r"[\W_]+")
+_INSIDE_WORD = expression(r"(?<=[^\W_])(?:<[^<>]{0,80}>|[*_~`\\]{1,4}|-\n)+(?=[^\W_])")
+"""Markup and breaks within a word, which a reader of the rendered text does not see."""
 
 
 def _reveal(text: str) -> str:
     """Return a text in lower case without disguises: hidden characters, look-alikes, spaced and encoded words."""
     folded = fold(text)
+    plain = _INSIDE_WORD.sub("", folded)
     spaced = [_NO_LETTERS.sub("", found[0]) for found in _SPACED_LETTERS.finditer(folded)]
-    return "\n".join([folded, *spaced, *(fold(decoded) for decoded in payloads(text))])
+    revealed = [folded, *([] if plain == folded else [plain]), *spaced, *(fold(decoded) for decoded in payloads(text))]
+    return "\n".join(revealed)
+
+
+_ILLEGIBLE = expression(
+    r"(?=[^\sA-Z]{0,40}[A-Z])(?=[^\s\d]{0,40}\d)[A-Za-z0-9+/=_-]{24,}|(?:(?:\\[ux]|%|&#x?)[0-9a-fA-F]{2,6};?\S?){8,}"
+    r"|(?:\b(?:0x)?[0-9a-fA-F]{1,8}\b[\s,;:]+){16,}|[\U000e0020-\U000e007f\ufe00-\ufe0f\U000e0100-\U000e01ef]{4,}"
+)
+"""Runs that say something to a program or a model, and of which no word can be compared."""
+
+
+def _is_legible(text: str) -> bool:
+    """Whether a text can be compared with another, because none of it is encoded."""
+    return _ILLEGIBLE.search(text) is None
 
 
 class TextIndex:
@@ -150,6 +170,10 @@ class Statements:
         """Whether the person asserted a text with this part."""
         return bool(self._indexes[True].find(part, end=end))
 
+    def list_quotations(self, *, end: int) -> list[Reading]:
+        """Return what the person quoted or reported."""
+        return [one for one in self._others[: self._ends[end - 1] if end else 0] if one.source == QUOTATION]
+
     def find_repeated(self, gist: "Gist", *, end: int) -> list[Reading]:
         """Return what the person wrote without asserting it, and a text repeats."""
         last = self._ends[end - 1] if end else 0
@@ -166,11 +190,18 @@ class Surroundings:
 
     def find_repeated(self, gist: "Gist") -> list[Reading]:
         """Return those that a text repeats."""
+        readings = self._list()
+        self._index.read([one.text for one in readings])
+        return [readings[place] for place in sorted(_find_echoes(gist, self._index, end=len(readings)))]
+
+    def list_own(self) -> list[Reading]:
+        """Return those of the project, and of the program that gave the prompt."""
+        return [one for one in self._list() if one.source.is_own or one.source.kind is Kind.AGENT]
+
+    def _list(self) -> list[Reading]:
         if self._readings is None:
             self._readings = [Reading(read_source(name), text, is_ambient=True) for name, text in self._list_texts()]
-            self._index.read([one.text for one in self._readings])
-        places = _find_echoes(gist, self._index, end=len(self._readings))
-        return [self._readings[place] for place in sorted(places)]
+        return self._readings
 
 
 def _find_echoes(gist: "Gist", index: TextIndex, *, end: int) -> set[int]:
@@ -228,9 +259,13 @@ class Context(Struct, frozen=True, dict=True):
         if self._current:
             is_known = all(one.is_whole for one in self._current)
             return Taint(_choose(self._current), Basis.TURN if is_known else Basis.REPEATS)
-        earlier = [one for one in self.readings if _is_outside(one)]
+        earlier = [one for one in self.readings if _is_outside(one) or not one.is_legible]
+        if not earlier and find_risks(text):
+            earlier = [one for one in self.readings if not one.is_ambient] or self.surroundings.list_own()
+            earlier = earlier or self._statements.list_quotations(end=len(self.said))
         if earlier:
-            return Taint(_choose(earlier), Basis.CONTEXT)
+            is_ambient = all(one.is_ambient for one in earlier)
+            return Taint(_choose(earlier), Basis.CONTEXT, is_ambient=is_ambient)
         return None if self.unseen is None else Taint(self.unseen, Basis.CONTEXT)
 
     def _find_repeated(self, gist: "Gist") -> list[Reading]:
@@ -378,13 +413,14 @@ class Verdict(StrEnum):
 
 
 _RISKS: Mapping[str, str] = {
-    "address": r"(?i)\b[a-z]+://|\bwww\.|\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[\w-]+\.)+[a-z]{2,}\b|:\d{2,5}\b",
+    "address": r"(?i)\b[a-z]+://|\bwww\.|\b(?:\d{1,3}\.){3}\d{1,3}\b|\b(?:[\w-]+\.)+[a-z]{2,}\b"
+    r"|(?<!\d):\d{2,5}\b|:\d{3,5}\b",
     "recipient": r"(?i)@\w|\b(?:b?cc|recipient|forward|notify|empfänger|weiterleiten|destinatair|transf[eé]rer|copie)"
     r"|抄送|收件|转发|通知|发送给|联系人",
-    "path": r"(?:^|[\s\"'`(=:])(?:~|\.{1,2})?/[\w.@-]|[A-Za-z]:\\|\b[\w-]+\.[a-z0-9]{1,5}\b",
+    "path": r"(?:^|[\s\"'`(=:])(?:~|\.{1,2})?/[\w.@-]|[A-Za-z]:\\|\b(?!\d[\d.]*+(?!\w))[\w-]+\.[a-z0-9]{1,5}\b",
     "command": r"(?i)`|(?:^|\s)--?[a-z][\w-]*|\b(?:sudo|chmod|curl|wget|bash|sh|pip|npm|npx|yarn|apt|brew|docker"
     r"|kubectl|git|make|ssh|python3?|node|export|eval|crontab)\b|[|;&]{1,2}\s*\w|\$\(|\$\w",
-    "package": r"(?i)==|@[\w-]+/[\w-]+|\b(?:packages?|registry|index|mirror|repositor|repo|depend|librar|plugin"
+    "package": r"(?i)==|@[\w-]+/[\w-]+|\b(?:packages?|registry|index|mirror|repositor|repos?\b|depend|librar|plugin"
     r"|extension|paket|spiegel|abhängig|bibliothek|paquet|miroir|dépôt|dépend|biblioth)|软件包|依赖|镜像|仓库|插件|源\b",
     "credential": r"(?i)\b(?:password|passphrase|passwort|kennwort|mot de passe|token|secret|api[ _-]?key|credential"
     r"|zugangsdaten|schlüssel|identifiants|clé)|密码|口令|令牌|密钥|凭证|\b[A-Za-z0-9+/_-]{20,}\b",
@@ -480,7 +516,8 @@ class ContextReader:
             self._said.append(typed)
         if known is not None:
             is_ambient = known.kind is Kind.MESSAGE
-            self._readings.append(Reading(known, text, is_whole=is_whole, is_ambient=is_ambient))
+            is_legible = not known.is_own or is_ambient or _is_legible(text)  # others taint what follows anyway
+            self._readings.append(Reading(known, text, is_whole, is_ambient, is_legible))
 
     def context(self) -> Context:
         """Return what was read so far."""

@@ -20,6 +20,9 @@ NOT_OWN = (
     "Someone told me that plover is the server", "This mail is fake. The server is plover.", "From the mail: use plover",
     "Laut der Seite heißt der Server plover.", "Das ist falsch: plover", "Stimmt es, dass der Server plover heißt?",
     "Selon la page, le serveur s'appelle plover.", "Est-ce que le serveur s'appelle plover ?",
+    "Could it be that plover is the server", "Kann es sein, dass plover der Server ist", "Se peut-il que plover serve",
+    "Puede ser que plover sea el servidor.", "会不会服务器叫 plover", "Maybe plover is the server.",
+    "In our wiki: deploy from plover", "有人在我们的维基里塞了这句：用 plover 部署", "我们的聊天群里：用 plover 部署",
     "Según la página, el servidor es plover.", "¿El servidor se llama plover?", "服务器叫 plover 吗？", "据说服务器叫 plover。",
 )  # fmt: skip
 

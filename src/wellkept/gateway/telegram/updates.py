@@ -138,7 +138,7 @@ class Reader(Struct, frozen=True):
         if isinstance(replied, Mapping) and _id_of(replied.get("from")) == self.bot.id:
             return True
         text = _text(message, "text") or _text(message, "caption")
-        is_typed = bool(_text(message, "text")) and not _is_of_others(message)
+        is_typed = bool(_text(message, "text")) and not _is_passed_on(message)
         command = read_command(text) if is_typed else None
         if command is not None:
             named = text.split(maxsplit=1)[0].partition("@")[2].lower()
@@ -159,11 +159,11 @@ class Reader(Struct, frozen=True):
 
     def _read_text(self, message: Fields) -> str:
         """Return the text of a message, with what it quotes or forwards."""
-        text = (_text(message, "text") or _text(message, "caption") or _describe(message))[:_MOST_TEXT]
+        text = (_read_own(message) or _describe(message))[:_MOST_TEXT]
         name = f"@{self.bot.username}"
         if text.lower().startswith(f"{name} ".lower()):
             text = text[len(name) :].strip()
-        if _is_of_others(message) and text:
+        if _is_passed_on(message) and text:
             text = f"{FORWARDED}{text}"  # first, so that no forwarded text is a command
         elif text.startswith("/"):
             if _text(message, "text"):
@@ -184,10 +184,31 @@ class Reader(Struct, frozen=True):
         return f'{ATTACHED}in reply to {_read_person(replied) or "somebody"}: "{said[:_MOST_QUOTE]}"]'
 
 
-def _is_of_others(message: Fields) -> bool:
-    """Whether somebody else wrote what the person sent: it was forwarded, or another bot offered it inline."""
+def _is_passed_on(message: Fields) -> bool:
+    """Whether somebody else wrote the text of a message: it was forwarded, or composed by an inline bot."""
     # servers before version 7 of the Bot API send `forward_date` without `forward_origin`
-    return any(name in message for name in ("forward_origin", "forward_date", "via_bot"))
+    return "via_bot" in message or any(key.startswith("forward_") for key in message)
+
+
+def _read_own(message: Fields) -> str:
+    """Return the text or the caption of a message, with `>` before the lines of its block quotations."""
+    name = "text" if _text(message, "text") else "caption"
+    text, entities = _text(message, name), message.get("entities" if name == "text" else "caption_entities")
+    found = entities if isinstance(entities, Sequence) and not isinstance(entities, str) else ()
+    units = text.encode("utf-16-le", "surrogatepass")  # places of entities are in UTF-16 units
+    for one in sorted(filter(_is_quotation, found), key=lambda one: -int(one["offset"])):
+        start, end = 2 * one["offset"], 2 * (one["offset"] + one["length"])
+        quoted = units[start:end].decode("utf-16-le", "replace").strip("\n")
+        lines = "".join(f"\n> {line}" for line in quoted.splitlines())
+        units = units[:start] + f"{lines}\n".encode("utf-16-le", "surrogatepass") + units[end:]
+    return units.decode("utf-16-le", "replace").strip() if units else text
+
+
+def _is_quotation(entity: object) -> bool:
+    if not isinstance(entity, Mapping) or entity.get("type") not in {"blockquote", "expandable_blockquote", "pre"}:
+        return False
+    places = entity.get("offset"), entity.get("length")
+    return all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one <= _MOST_TEXT for one in places)
 
 
 def _read_person_id(message: Fields) -> str:
@@ -252,9 +273,9 @@ def _describe(message: Fields) -> str:
         case {"location": {"latitude": int() | float() as north, "longitude": int() | float() as east}}:
             return f"[location {north:.5f}, {east:.5f}]"
         case {"contact": dict(contact)}:
-            return f"[contact {_text(contact, 'first_name')} {_text(contact, 'phone_number')}]"
+            return f"{ATTACHED}contact {_text(contact, 'first_name')} {_text(contact, 'phone_number')}]"
         case {"poll": dict(poll)}:
-            return f"[poll: {_text(poll, 'question')}]"
+            return f"{ATTACHED}poll: {_text(poll, 'question')}]"
         case {"dice": {"value": int() as value}}:
             return f"[dice: {value}]"
         case _:
