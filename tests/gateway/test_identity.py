@@ -69,6 +69,21 @@ def test_a_reading_token_changes_nothing(served):
             assert answer.status_code == 403, (method, path, answer.text)
 
 
+def test_the_tools_over_the_network_are_those_over_the_memory(served, tmp_path):
+    """No token reaches a file or the terminal of the machine, whatever tools the agent has."""
+    written = tmp_path / "written"
+    arguments = {"command": f"touch {written}", "path": str(written), "content": "x", "task": "x", "steps": []}
+    for secret in (served.secret, served.token("ann", "read"), served.token("bob")):
+        with served.client(secret) as client:
+            listed = {one["name"] for one in client.get("/api/tools").json()}
+            others = [name for name in (*served.owner.space.tools(), "toString") if name not in listed]
+            assert {"terminal", "read_file", "write_file"} <= set(others)
+            for name in others:
+                answer = client.post(f"/api/tools/{name}", json={"arguments": arguments})
+                assert answer.status_code == 404, (name, answer.text)
+    assert not written.exists()
+
+
 def test_admin_routes_refuse_users(served):
     """A user's token manages nothing of the home."""
     with served.client(served.token("ann")) as ann:

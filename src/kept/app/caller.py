@@ -345,6 +345,11 @@ class UserSpace:
         """
         from kept.agent.toolbox import TodoList
         from kept.agent.workspace import Workspace
+
+        return [*self.shared_tools(sink), TodoList().tool(), *Workspace(self.app.folder).tools()]
+
+    def shared_tools(self, sink: EventSink | None = None) -> list[Tool]:
+        """Return the tools over the memory, which agents in other programs and over the network are given too."""
         from kept.memory.tool import MemoryTool
         from kept.sessions.tool import session_search
 
@@ -360,8 +365,6 @@ class UserSpace:
             MemoryTool(self.memory, self.approvals).tool(),
             search,
             *(self.skill_tools.tools() if app.settings.skills.enabled else ()),
-            TodoList().tool(),
-            *Workspace(app.folder).tools(),
         ]
 
     def _record_receipt(self, receipt: NewReceipt) -> None:
