@@ -319,6 +319,17 @@ def test_bad_tokens_cost_no_reading_of_the_database(served):
     assert served.client("kept_00000000_x").get("/api/memory").status_code == 401
 
 
+def test_a_token_in_the_wrong_place_stays_good_in_its_own(served):
+    """A browser's is refused as a program's and a program's as a browser's, and neither is signed out by that."""
+    program, page = served.token(), served.browser()
+    cookie = page.cookies["kept_session"]
+    with served.client("", Cookie=f"kept_session={program}") as swapped, served.client(cookie) as other:
+        assert swapped.get("/memory").status_code == 401
+        assert other.get("/api/memory").status_code == 401
+    assert served.client(program).get("/api/memory").status_code == 200
+    assert page.get("/memory").status_code == 200
+
+
 def test_a_short_secret_of_signed_users_is_refused(home):
     """It could be guessed from one signed header."""
     with pytest.raises(ConfigError, match="KEPT_JWT_SECRET"), serve(home, {"KEPT_JWT_SECRET": "short"}):

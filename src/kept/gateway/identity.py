@@ -62,6 +62,16 @@ class Unauthorized(KeptError):
     http_status = 401
 
 
+class SentAsKey(Unauthorized):
+    """A request to the proxy has a token of kept where the endpoint would see it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a kept token was sent in place of the endpoint's key",
+            f"send it in the header {TOKEN_HEADER}, or in the path: /proxy/TOKEN/NAME, and nowhere else",
+        )
+
+
 class TooManyFailures(Unauthorized):
     """Too many bad tokens came from this address."""
 
@@ -181,10 +191,7 @@ class Gate:
     def identify_proxied(self, headers: Mapping[str, str], *, address: str = "") -> Principal:
         """Return the caller of the proxy. A kept token in place of the endpoint's key is refused: it must stay here."""
         if tokens.is_token(_read_secret(headers) or ""):
-            raise Unauthorized(
-                "a kept token was sent in place of the endpoint's key",
-                f"send it in the header {TOKEN_HEADER}, or in the path: /proxy/TOKEN/NAME",
-            )
+            raise SentAsKey
         secret = headers.get(TOKEN_HEADER, "").strip() or None
         ways = f"`{TOKEN_HEADER}: …`, or in the path: /proxy/TOKEN/NAME/v1"
         found = self._act_as(self._identify(secret, headers, address, ways), headers)
@@ -223,10 +230,11 @@ class Gate:
         return self._look_up(tokens.find_token, secret, address)
 
     def _look_up(self, find: Callable[[App, str], Token | None], secret: str, address: str) -> Token | None:
-        if self._failures.knows_bad(address, secret):
+        mark = f"{find.__name__} {secret}"  # a browser's token is bad as a program's, and still good in its cookie
+        if self._failures.knows_bad(address, mark):
             return None
         token = find(self._app, secret)
-        self._failures.note(address, secret, is_good=token is not None)
+        self._failures.note(address, mark, is_good=token is not None)
         return token
 
     def _exists(self, user: UserId) -> bool:

@@ -42,6 +42,7 @@ _LINK = "sign_in:"
 _FORM_KEY = "form_key"
 _READ_KEY = "SELECT value FROM state_meta WHERE key = ?"
 _START_SECRET = re.compile(rf"{_PREFIX}_{START}_[A-Za-z0-9_-]{{43}}")
+_ANY_SECRET = re.compile(rf"{_PREFIX}_[0-9a-z]+_[A-Za-z0-9_-]{{43}}")
 _USED_EVERY_SECONDS = 60.0
 """How often the last use is written, because every request would be too often."""
 
@@ -280,6 +281,11 @@ def read_form_key(app: App) -> bytes:
 def is_token(secret: str) -> bool:
     """Whether a key has the form of our tokens, valid or not."""
     return secret.startswith(f"{_PREFIX}_")
+
+
+def contains_token(text: str) -> bool:
+    """Whether a text contains something that has the form of our tokens, valid or not."""
+    return _ANY_SECRET.search(text) is not None
 
 
 def has_tokens(app: App) -> bool:
