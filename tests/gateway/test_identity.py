@@ -6,11 +6,12 @@ import hmac
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from kept.app import Scope
+from kept.app import Scope, open_app
 from kept.app.caller import TOKEN_SCOPES
 from kept.core.errors import ConfigError, NotAllowed, UsageError
 from kept.gateway.compatible.clients import SESSION_HEADERS
@@ -237,12 +238,26 @@ def test_this_machine_needs_the_start_up_token(home):
         assert served.client(secret).get("/api/memory").status_code == 200
 
 
+def test_servers_that_start_at_once_have_one_start_up_token(home):
+    """The file holds the token that all of them accept."""
+    apps = [open_app(str(home), environ={"HOME": str(home.parent)}) for _ in range(6)]
+    with ThreadPoolExecutor(len(apps)) as pool:
+        secrets = {known.secret for known in pool.map(tokens.ensure_start_token, apps)}
+    for app in apps:
+        app.close()
+    assert secrets == {apps[0].home.serve_token.read_text().strip()}
+
+
 def test_a_home_can_do_without_a_token_but_not_behind_a_proxy(home):
     """With the setting off this machine calls freely; what comes through a reverse proxy does not."""
     with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false"}) as served:
         assert served.client("any-key").get("/api/memory").status_code == 200
         assert not served.app.home.serve_token.exists()
-        for name in ("X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"):
+        for name in (
+            "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP", "X-Original-Forwarded-For",
+            "X-Client-IP", "CF-Connecting-IP", "True-Client-IP", "Fly-Client-IP", "X-Envoy-External-Address", "CDN-Loop",
+            "Tailscale-User-Login",
+        ):  # fmt: skip
             assert served.client("", **{name: "203.0.113.9"}).get("/api/memory").status_code == 401, name
     with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false", "KEPT_SERVE__HOSTS": '["memory.example"]'}) as served:
         for host in ("memory.example", "localhost"):

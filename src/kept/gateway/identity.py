@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,9 +31,10 @@ COOKIE = "kept_session"
 TOKEN_HEADER = "x-kept-token"  # noqa: S105 - the name of a header
 """Our token in a request to the proxy: the usual headers contain the key of the endpoint."""
 START_HINT = "on this machine `kept serve token show` prints one"
-FORWARDED_HEADERS = ("forwarded", "via", "x-real-ip")
-FORWARDED_PREFIX = "x-forwarded-"
-"""A request with such a header comes through a reverse proxy, perhaps from far away."""
+_FORWARDED = re.compile(
+    r"forwarded|(?:real|client|connecting|proxyuser)-?ip$|^via$|^cdn-loop$|^cf-|^tailscale-|-external-addr"
+)
+"""A request with such a header comes through a reverse proxy or a tunnel, perhaps from far away."""
 FAILURES_PER_MINUTE = 30
 """How many bad tokens one address may send in a minute; further ones are not looked up."""
 BAD_SECONDS = 60.0
@@ -302,7 +304,7 @@ def read_jwt_secret(app: App) -> str:
 
 def is_forwarded(headers: Mapping[str, str]) -> bool:
     """Whether a request comes through a reverse proxy."""
-    return any(name in FORWARDED_HEADERS or name.startswith(FORWARDED_PREFIX) for name in headers)
+    return any(_FORWARDED.search(name) for name in headers)
 
 
 def _mark_of(headers: Mapping[str, str]) -> bytes:

@@ -15,7 +15,7 @@ from kept.core.clock import from_epoch, iso
 from kept.core.errors import NotFound, UsageError
 from kept.core.ids import OWNER, UserId, random_hex
 from kept.operations.users import check_user_id, require_user
-from kept.storage.files import make_folder, read_bytes, write_atomically
+from kept.storage.files import hold_lock, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -187,13 +187,14 @@ def read_start_token(app: App) -> StartToken | None:
 
 def ensure_start_token(app: App) -> StartToken:
     """Return the start-up token; creates it if there is none."""
-    known = read_start_token(app)
     path = app.home.serve_token
+    known = read_start_token(app)
     if known is None:
-        made = StartToken(_make_secret(START), is_new=True)
-        make_folder(path.parent)
-        write_atomically(path, f"{made.secret}\n".encode())
-        known = made
+        with hold_lock(path.with_name("locks") / f"{path.name}.lock"):  # two servers may start at the same time
+            known = read_start_token(app)
+            if known is None:
+                known = StartToken(_make_secret(START), is_new=True)
+                write_atomically(path, f"{known.secret}\n".encode())
     if is_exposed(path):
         path.chmod(0o600)
     return known
