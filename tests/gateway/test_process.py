@@ -334,6 +334,18 @@ def test_a_link_is_printed_for_the_person_at_a_terminal_only(home):
     assert httpx2.URL(re.search(rb"http\S+link=\S+", shown)[0].decode()).params["link"]
 
 
+def test_a_token_and_a_link_are_for_the_user_of_the_command(home):
+    """`--as ann` gives Ann no token and no page of the owner."""
+    with opened(home) as owner:
+        users.create_user(owner, "ann")
+    made = json.loads(kept(home, "--as", "ann", "serve", "token", "create", "--json").stdout)
+    link = json.loads(kept(home, "--as", "ann", "serve", "link", "--json").stdout)["url"]
+    with opened(home) as owner:
+        browser = tokens.use_link(owner.app, httpx2.URL(link).params["link"]).token
+    assert (made["user_id"], made["scopes"]) == ("ann", ["read", "write"])
+    assert browser.user == "ann"
+
+
 def test_the_demo_names_the_command_that_prints_its_own_token(home):
     """Its home is a temporary folder, so that the token of the usual home would be refused."""
     command = [sys.executable, "-m", "kept", "serve", "--demo", "--port", "0"]

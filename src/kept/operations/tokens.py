@@ -95,12 +95,12 @@ class NewToken:
 
 
 def create_token(
-    caller: Caller, user_id: str = OWNER, *, name: str = "", scopes: Sequence[str] = (), days: float | None = None
+    caller: Caller, user_id: str | None = None, *, name: str = "", scopes: Sequence[str] = (), days: float | None = None
 ) -> NewToken:
-    """Create a token for a user that exists; raises UsageError for an unknown scope or one beyond the caller's."""
+    """Create a token for a user, or the caller; raises UsageError for an unknown scope or one beyond theirs."""
     caller.require_person("`kept serve token create`")
     caller.require(Scope.ADMIN)
-    user = check_user_id(user_id)
+    user = check_user_id(user_id or caller.user)
     require_user(caller, user)
     granted = _read_scopes(scopes, user)
     if days is not None and not 0 < days <= 36_500:
@@ -206,10 +206,10 @@ def show_start_token(caller: Caller) -> str:
     return ensure_start_token(caller.app).secret
 
 
-def create_link(caller: Caller, user_id: str = OWNER) -> str:
-    """Return the code of a sign-in link for a person: it works once, within a quarter of an hour."""
+def create_link(caller: Caller, user_id: str | None = None) -> str:
+    """Return the code of a sign-in link for a person, or the caller: it works once, within a quarter of an hour."""
     caller.require_person("`kept serve link`")
-    user = check_user_id(user_id)
+    user = check_user_id(user_id or caller.user)
     if user != caller.user:
         caller.require(Scope.ADMIN)
     require_user(caller, user)

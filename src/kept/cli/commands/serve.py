@@ -26,7 +26,6 @@ from kept.cli.terminal import (
     say,
 )
 from kept.core.errors import KeptError, Refused
-from kept.core.ids import OWNER
 
 if TYPE_CHECKING:
     from kept.app import Caller
@@ -168,7 +167,7 @@ def open_demo() -> Iterator["Caller"]:
 
 @serve_app.command("link")
 def link(
-    user: Annotated[str, typer.Option("--user", help="The user who signs in.")] = OWNER,
+    user: Annotated[str | None, typer.Option("--user", help="The user who signs in; default: that of --as.")] = None,
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65_535, help="The port of the server, if it is another one.")
     ] = None,
@@ -226,7 +225,9 @@ def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -
 
 @token_app.command("create")
 def token_create(
-    user: Annotated[str, typer.Option("--user", help="The user whose data the token gives access to.")] = OWNER,
+    user: Annotated[
+        str | None, typer.Option("--user", help="The user whose data the token gives access to; default: that of --as.")
+    ] = None,
     name: Annotated[str, typer.Option("--name", help="A name, to tell tokens apart.")] = "",
     scope: Annotated[
         list[str] | None, typer.Option("--scope", help="read, write, admin or act-as; may be repeated.")
