@@ -101,6 +101,23 @@ def test_many_silent_connections_leave_room(home):
             assert ready(port) == 200
 
 
+def test_clients_that_do_not_read_their_answers_make_room(home):
+    """Their requests run, but others are answered all the same."""
+    asked = b"GET /static/htmx.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 100
+    command = (sys.executable, "-c", HANGING, str(home))
+    with server(home, *command, KEPT_SERVE__CONNECTIONS_PER_ADDRESS="4") as (_, port), ExitStack() as stack:
+        for _ in range(4):
+            unread = socket.socket()
+            unread.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            unread.settimeout(10)
+            stack.enter_context(unread).connect(("127.0.0.1", port))
+            unread.sendall(asked)
+        end = time.monotonic() + 20
+        while ready(port) != 200 and time.monotonic() < end:
+            time.sleep(0.2)
+        assert time.monotonic() < end
+
+
 def test_a_running_request_does_not_make_room(home):
     """Beyond the limit a new connection is refused if every other one has a request that runs."""
     more = {"KEPT_SERVE__CONNECTIONS_PER_ADDRESS": "4", "KEPT_SERVE__DRAIN_SECONDS": "1"}

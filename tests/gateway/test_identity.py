@@ -6,11 +6,12 @@ import hmac
 import json
 import re
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from wellkept.app import Scope
+from wellkept.app import Scope, open_app
 from wellkept.app.caller import TOKEN_SCOPES
 from wellkept.core.errors import ConfigError, NotAllowed, UsageError
 from wellkept.gateway.compatible.clients import SESSION_HEADERS
@@ -69,19 +70,19 @@ def test_a_reading_token_changes_nothing(served):
             assert answer.status_code == 403, (method, path, answer.text)
 
 
-def test_no_token_reads_files_or_runs_commands(served, tmp_path):
-    """The tools over HTTP are those over the memory, also for the owner, whatever the tools of an agent here are."""
-    for token in (served.token("ann", "read"), served.token("owner", "read", "write", "admin")):
-        with served.client(token) as client:
-            for name, arguments in (
-                ("terminal", {"command": f"touch {tmp_path / 'made'}"}), ("read_file", {"path": "/etc/hostname"}),
-                ("write_file", {"path": str(tmp_path / "made"), "content": "x"}), ("search_files", {"pattern": "x"}),
-                ("list_files", {}), ("edit_file", {"path": "x", "old_text": "a", "new_text": "b"}), ("todo", {}),
-            ):  # fmt: skip
+def test_the_tools_over_the_network_are_those_over_the_memory(served, tmp_path):
+    """No token reaches a file or the terminal of the machine, whatever tools the agent has."""
+    written = tmp_path / "written"
+    arguments = {"command": f"touch {written}", "path": str(written), "content": "x", "task": "x", "steps": []}
+    for secret in (served.secret, served.token("ann", "read"), served.token("bob")):
+        with served.client(secret) as client:
+            listed = {one["name"] for one in client.get("/api/tools").json()}
+            others = [name for name in (*served.owner.space.tools(), "toString") if name not in listed]
+            assert {"terminal", "read_file", "write_file"} <= set(others)
+            for name in others:
                 answer = client.post(f"/api/tools/{name}", json={"arguments": arguments})
-                assert answer.status_code == 409, (name, answer.text)
-
-    assert not (tmp_path / "made").exists()
+                assert answer.status_code == 404, (name, answer.text)
+    assert not written.exists()
 
 
 def test_admin_routes_refuse_users(served):
@@ -237,12 +238,26 @@ def test_this_machine_needs_the_start_up_token(home):
         assert served.client(secret).get("/api/memory").status_code == 200
 
 
+def test_servers_that_start_at_once_have_one_start_up_token(home):
+    """The file holds the token that all of them accept."""
+    apps = [open_app(str(home), environ={"HOME": str(home.parent)}) for _ in range(6)]
+    with ThreadPoolExecutor(len(apps)) as pool:
+        secrets = {known.secret for known in pool.map(tokens.ensure_start_token, apps)}
+    for app in apps:
+        app.close()
+    assert secrets == {apps[0].home.serve_token.read_text().strip()}
+
+
 def test_a_home_can_do_without_a_token_but_not_behind_a_proxy(home):
     """With the setting off this machine calls freely; what comes through a reverse proxy does not."""
     with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false"}) as served:
         assert served.client("any-key").get("/api/memory").status_code == 200
         assert not served.app.home.serve_token.exists()
-        for name in ("X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP"):
+        for name in (
+            "X-Forwarded-For", "X-Forwarded-Proto", "Forwarded", "Via", "X-Real-IP", "X-Original-Forwarded-For",
+            "X-Client-IP", "CF-Connecting-IP", "True-Client-IP", "Fly-Client-IP", "X-Envoy-External-Address", "CDN-Loop",
+            "Tailscale-User-Login",
+        ):  # fmt: skip
             assert served.client("", **{name: "203.0.113.9"}).get("/api/memory").status_code == 401, name
     with serve(home, {"KEPT_SERVE__REQUIRE_TOKEN": "false", "KEPT_SERVE__HOSTS": '["memory.example"]'}) as served:
         for host in ("memory.example", "localhost"):
@@ -317,6 +332,17 @@ def test_bad_tokens_cost_no_reading_of_the_database(served):
     assert served.client(good).get("/api/memory").status_code == 200
     assert served.client().get("/api/memory").status_code == 200
     assert served.client("kept_00000000_x").get("/api/memory").status_code == 401
+
+
+def test_a_token_in_the_wrong_place_stays_good_in_its_own(served):
+    """A browser's is refused as a program's and a program's as a browser's, and neither is signed out by that."""
+    program, page = served.token(), served.browser()
+    cookie = page.cookies["kept_session"]
+    with served.client("", Cookie=f"kept_session={program}") as swapped, served.client(cookie) as other:
+        assert swapped.get("/memory").status_code == 401
+        assert other.get("/api/memory").status_code == 401
+    assert served.client(program).get("/api/memory").status_code == 200
+    assert page.get("/memory").status_code == 200
 
 
 def test_a_short_secret_of_signed_users_is_refused(home):

@@ -329,7 +329,40 @@ def test_a_link_is_printed_for_the_person_at_a_terminal_only(home):
         running.send_signal(signal.SIGTERM)
         assert running.wait(30) == 0
     os.close(master)
+    port = re.search(rb"http://127.0.0.1:(\d+)", shown)[1]
+    assert b"kept serve link --port " + port in shown
     assert httpx2.URL(re.search(rb"http\S+link=\S+", shown)[0].decode()).params["link"]
+
+
+def test_a_token_and_a_link_are_for_the_user_of_the_command(home):
+    """`--as ann` gives Ann no token and no page of the owner."""
+    with opened(home) as owner:
+        users.create_user(owner, "ann")
+    made = json.loads(kept(home, "--as", "ann", "serve", "token", "create", "--json").stdout)
+    link = json.loads(kept(home, "--as", "ann", "serve", "link", "--json").stdout)["url"]
+    with opened(home) as owner:
+        browser = tokens.use_link(owner.app, httpx2.URL(link).params["link"]).token
+    assert (made["user_id"], made["scopes"]) == ("ann", ["read", "write"])
+    assert browser.user == "ann"
+
+
+def test_the_demo_names_the_command_that_prints_its_own_token(home):
+    """Its home is a temporary folder, so that the token of the usual home would be refused."""
+    command = [sys.executable, "-m", "wellkept", "serve", "--demo", "--port", "0"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with forks.Popen(command, env=environment(home), **pipes) as running:
+        shown = ""
+        while "prints one" not in shown:
+            line = running.stdout.readline()
+            assert line, shown
+            shown += line
+        _, *arguments = re.search(r"`(kept .*serve token show)`", shown)[1].split()
+        token = kept(home, *arguments).stdout.strip()
+        url = re.search(r"http://\S+", shown)[0]
+        assert httpx2.get(f"{url}/api/memory", headers={"Authorization": f"Bearer {token}"}).status_code == 200
+        running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=60)
+    assert not (home / "serve-token").exists()
 
 
 def test_files_that_others_can_read_are_reported(home):

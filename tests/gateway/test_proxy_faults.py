@@ -1,5 +1,6 @@
 """The proxy when something is wrong: a locked, broken or slow memory, bad input, strangers, and keys that must not stay."""
 
+import base64
 import json
 import logging
 import os
@@ -296,6 +297,33 @@ def test_a_token_goes_in_a_header_of_its_own(world):
     assert world.post(raw(), headers={"x-kept-token": token}).status_code == 200
     assert token not in str(world.endpoint.received)
     assert dict(world.endpoint.received[0][2])["x-api-key"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        ("x-api-key", "{}"), ("api-key", "{}"), ("x-goog-api-key", "{}"), ("referer", "http://127.0.0.1/proxy/{}/x"),
+        ("cookie", "a=b; other={}"), ("authorization", "{}"), ("authorization", "Bearer\t{}"), ("authorization", "Basic {}"),
+    ],
+)  # fmt: skip
+def test_a_token_reaches_the_endpoint_in_no_header(world, name, form):
+    """Also where the endpoint has its key, and the token has come a second time."""
+    token = world.served.token()
+    text = base64.b64encode(f"user:{token}".encode()).decode() if "Basic" in form else token
+    headers = {"authorization": "Bearer sk-endpoint", "x-kept-token": token, name: form.format(text)}
+    refused = world.post(raw(), headers=headers)
+    assert refused.status_code == 401
+    assert token not in refused.text
+    assert world.endpoint.received == []
+
+
+def test_a_token_reaches_the_endpoint_in_no_address(world):
+    """Neither in the query nor in a further part of the path."""
+    token = world.served.token()
+    for path in (f"v1/messages?key={token}", f"v1/messages?key=%6B{token[1:]}", f"v1/{token}/messages"):
+        refused = world.post(raw(), path=path, headers={"x-kept-token": token})
+        assert refused.status_code == 401
+    assert world.endpoint.received == []
 
 
 def test_each_user_has_a_memory_of_their_own(world):

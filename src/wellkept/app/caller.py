@@ -352,6 +352,11 @@ class UserSpace:
         """
         from wellkept.agent.toolbox import TodoList
         from wellkept.agent.workspace import Workspace
+
+        return [*self.shared_tools(sink), TodoList().tool(), *Workspace(self.app.folder).tools()]
+
+    def shared_tools(self, sink: EventSink | None = None) -> list[Tool]:
+        """Return the tools over the memory, which agents in other programs and over the network are given too."""
         from wellkept.memory.tool import MemoryTool
         from wellkept.sessions.tool import session_search
 
@@ -367,8 +372,6 @@ class UserSpace:
             MemoryTool(self.memory, self.approvals).tool(),
             search,
             *(self.skill_tools.tools() if app.settings.skills.enabled else ()),
-            TodoList().tool(),
-            *Workspace(app.folder).tools(),
         ]
 
     def _record_receipt(self, receipt: NewReceipt) -> None:

@@ -24,10 +24,11 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, StoredMessage, Usage
 from wellkept.core.plugins import entry_points, import_package, newer_port, packages, read_name
 from wellkept.core.ports import Completes
+from wellkept.core.provenance import Taint
 from wellkept.core.text import JSON
 from wellkept.core.threads import start_job
 from wellkept.core.tools import ToolContext, ToolSchema
-from wellkept.security.secrets import redact_json
+from wellkept.security.secrets import redact, redact_json
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -85,25 +86,23 @@ class GuardedEngine(ContextEngine):
         memory_context: str = "",
     ) -> Outcome:
         """Return the engine's outcome when it is valid, or else the compressor's."""
-
-        def compress_with(engine: ContextEngine, rows: Sequence[StoredMessage]) -> Outcome:
-            return engine.compress(
-                rows,
-                current_tokens=current_tokens,
-                focus_topic=focus_topic,
-                force=force,
-                memory_context=memory_context,
-            )
-
         safe = _without_credentials(rows)
 
         def compress_and_check() -> Outcome:
-            outcome = compress_with(self._engine, safe)
+            outcome = self._engine.compress(
+                safe,
+                current_tokens=current_tokens,
+                focus_topic=redact(focus_topic),
+                force=force,
+                memory_context=redact(memory_context),
+            )
             if fault := find_fault(safe, outcome):
                 raise TypeError(f"invalid result: {fault}")
             return outcome
 
-        return self._call(compress_and_check, default=None) or compress_with(self._fallback, rows)
+        return self._call(compress_and_check, default=None) or self._fallback.compress(
+            rows, current_tokens=current_tokens, focus_topic=focus_topic, force=force, memory_context=memory_context
+        )
 
     def update_from_response(self, usage: Usage) -> None:
         """Pass the reported usage to both engines."""
@@ -144,10 +143,15 @@ class GuardedEngine(ContextEngine):
         """Return the engine's answer, as an object or as its JSON text, or an error answer."""
         from wellkept.providers.content import failure, tool_answer
 
-        given = redact_json(arguments)
+        given = cast("Mapping[str, JSON]", redact_json(arguments))
+
+        def find_taint(text: str) -> Taint | None:  # the method of the context has with it what the person said
+            return context.find_taint(text)
+
+        safe = replace(context, said=redact(context.said), find_taint=find_taint)
 
         def answer() -> Mapping[str, JSON]:
-            found: object = self._engine.handle_tool_call(name, cast("Mapping[str, JSON]", given), context)
+            found: object = self._engine.handle_tool_call(name, given, safe)
             return tool_answer(self.title, json.dumps(found) if isinstance(found, Mapping) else found)
 
         return self._call(answer, default=None) or failure(f"the tool {name!r} of {self.title!r} failed")

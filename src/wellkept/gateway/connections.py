@@ -20,6 +20,8 @@ _MOST_RESERVED_FILES = 192
 """Files of the process that are not connections: databases, logs, endpoints, and the accepted connections above."""
 WRITE_SECONDS = 60.0
 """How long a client may take to receive a part of its answer."""
+UNREAD_SECONDS = 2.0
+"""After how long a client that does not read makes room for another one."""
 _FULL = (
     b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )  # fmt: skip
@@ -43,7 +45,7 @@ class Connections(Struct):
         return cls(most, min(most, settings.connections_per_address), settings.header_seconds)
 
     def admit(self, new: LimitedProtocol) -> bool:
-        """Add a connection, and close the longest waiting one if there are too many; False if none of them waits."""
+        """Add a connection, and close the longest waiting one if there are too many; False if all are in use."""
         others = [each for each in self._open if each.address == new.address]
         if len(others) >= self.per_address and not self._make_room(others):
             return False
@@ -57,10 +59,10 @@ class Connections(Struct):
         self._open.pop(gone, None)
 
     def _make_room(self, candidates: Iterable[LimitedProtocol]) -> bool:
-        waiting = [each for each in candidates if each.is_waiting]
-        if not waiting:
+        idle = [each for each in candidates if each.is_waiting or each.is_unread]
+        if not idle:
             return False
-        longest = min(waiting, key=lambda each: each.since)
+        longest = min(idle, key=lambda each: (not each.is_waiting, each.since))
         self.remove(longest)
         longest.transport.abort()
         return True
@@ -75,7 +77,7 @@ class LimitedProtocol(H11Protocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.since = self.loop.time()
-        """Since when it waits for a request, if it does."""
+        """Since when it waits for a request, or for its client to read, if it does."""
         self._header_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
@@ -88,6 +90,11 @@ class LimitedProtocol(H11Protocol):
     def is_waiting(self) -> bool:
         """Whether no request runs on it."""
         return self.cycle is None or self.cycle.response_complete
+
+    @property
+    def is_unread(self) -> bool:
+        """Whether a part of an answer has waited for its client, for longer than a slow network explains."""
+        return self._write_timer is not None and self.loop.time() - self.since >= UNREAD_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for a request, or refuse the connection."""
@@ -122,6 +129,7 @@ class LimitedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """Give the client some time to read."""
         super().pause_writing()
+        self.since = self.loop.time()
         self._write_timer = self.loop.call_later(WRITE_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:

@@ -8,6 +8,7 @@ import hmac
 import ipaddress
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -31,9 +32,10 @@ COOKIE = "kept_session"
 TOKEN_HEADER = "x-kept-token"  # noqa: S105 - the name of a header
 """Our token in a request to the proxy: the usual headers contain the key of the endpoint."""
 START_HINT = "on this machine `kept serve token show` prints one"
-FORWARDED_HEADERS = ("forwarded", "via", "x-real-ip")
-FORWARDED_PREFIX = "x-forwarded-"
-"""A request with such a header comes through a reverse proxy, perhaps from far away."""
+_FORWARDED = re.compile(
+    r"forwarded|(?:real|client|connecting|proxyuser)-?ip$|^via$|^cdn-loop$|^cf-|^tailscale-|-external-addr"
+)
+"""A request with such a header comes through a reverse proxy or a tunnel, perhaps from far away."""
 FAILURES_PER_MINUTE = 30
 """How many bad tokens one address may send in a minute; further ones are not looked up."""
 BAD_SECONDS = 60.0
@@ -61,6 +63,16 @@ class Unauthorized(KeptError):
     """The request has no valid token."""
 
     http_status = 401
+
+
+class SentAsKey(Unauthorized):
+    """A request to the proxy has a token of kept where the endpoint would see it."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "a kept token was sent in place of the endpoint's key",
+            f"send it in the header {TOKEN_HEADER}, or in the path: /proxy/TOKEN/NAME, and nowhere else",
+        )
 
 
 class TooManyFailures(Unauthorized):
@@ -181,10 +193,7 @@ class Gate:
     def identify_proxied(self, headers: Mapping[str, str], *, address: str = "") -> Principal:
         """Return the caller of the proxy. A kept token in place of the endpoint's key is refused: it must stay here."""
         if tokens.is_token(_read_secret(headers) or ""):
-            raise Unauthorized(
-                "a kept token was sent in place of the endpoint's key",
-                f"send it in the header {TOKEN_HEADER}, or in the path: /proxy/TOKEN/NAME",
-            )
+            raise SentAsKey
         secret = headers.get(TOKEN_HEADER, "").strip() or None
         ways = f"`{TOKEN_HEADER}: …`, or in the path: /proxy/TOKEN/NAME/v1"
         found = self._act_as(self._identify(secret, headers, address, ways), headers)
@@ -223,10 +232,11 @@ class Gate:
         return self._look_up(tokens.find_token, secret, address)
 
     def _look_up(self, find: Callable[[App, str], Token | None], secret: str, address: str) -> Token | None:
-        if self._failures.knows_bad(address, secret):
+        mark = f"{find.__name__} {secret}"  # a browser's token is bad as a program's, and still good in its cookie
+        if self._failures.knows_bad(address, mark):
             return None
         token = find(self._app, secret)
-        self._failures.note(address, secret, is_good=token is not None)
+        self._failures.note(address, mark, is_good=token is not None)
         return token
 
     def _exists(self, user: UserId) -> bool:
@@ -294,7 +304,7 @@ def read_jwt_secret(app: App) -> str:
 
 def is_forwarded(headers: Mapping[str, str]) -> bool:
     """Whether a request comes through a reverse proxy."""
-    return any(name in FORWARDED_HEADERS or name.startswith(FORWARDED_PREFIX) for name in headers)
+    return any(_FORWARDED.search(name) for name in headers)
 
 
 def _mark_of(headers: Mapping[str, str]) -> bytes:

@@ -85,7 +85,7 @@ def choose_offered(caller: Caller, name: str) -> OfferedModel:
     """Return the model that a client names; raises NotAllowed for any other, whether or not it exists."""
     offered = list_offered(caller)
     for model in offered:
-        if name in {model, model.partition("/")[2]}:
+        if name and name in {model, model.partition("/")[2]}:
             return model
     raise NotAllowed(
         f"this server does not offer the model {name[:100]!r}",

@@ -16,7 +16,7 @@ from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId, random_hex
 from wellkept.operations.users import check_user_id, require_user
-from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.files import hold_lock, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -43,6 +43,7 @@ _LINK = "sign_in:"
 _FORM_KEY = "form_key"
 _READ_KEY = "SELECT value FROM state_meta WHERE key = ?"
 _START_SECRET = re.compile(rf"{_PREFIX}_{START}_[A-Za-z0-9_-]{{43}}")
+_ANY_SECRET = re.compile(rf"{_PREFIX}_[0-9a-z]+_[A-Za-z0-9_-]{{43}}")
 _USED_EVERY_SECONDS = 60.0
 """How often the last use is written, because every request would be too often."""
 
@@ -93,12 +94,12 @@ class NewToken(Struct, frozen=True):
 
 
 def create_token(
-    caller: Caller, user_id: str = OWNER, *, name: str = "", scopes: Sequence[str] = (), days: float | None = None
+    caller: Caller, user_id: str | None = None, *, name: str = "", scopes: Sequence[str] = (), days: float | None = None
 ) -> NewToken:
-    """Create a token for a user that exists; raises UsageError for an unknown scope or one beyond the caller's."""
+    """Create a token for a user, or the caller; raises UsageError for an unknown scope or one beyond theirs."""
     caller.require_person("`kept serve token create`")
     caller.require(Scope.ADMIN)
-    user = check_user_id(user_id)
+    user = check_user_id(user_id or caller.user)
     require_user(caller, user)
     granted = _read_scopes(scopes, user)
     if days is not None and not 0 < days <= 36_500:
@@ -184,13 +185,14 @@ def read_start_token(app: App) -> StartToken | None:
 
 def ensure_start_token(app: App) -> StartToken:
     """Return the start-up token; creates it if there is none."""
-    known = read_start_token(app)
     path = app.home.serve_token
+    known = read_start_token(app)
     if known is None:
-        made = StartToken(_make_secret(START), is_new=True)
-        make_folder(path.parent)
-        write_atomically(path, f"{made.secret}\n".encode())
-        known = made
+        with hold_lock(path.with_name("locks") / f"{path.name}.lock"):  # two servers may start at the same time
+            known = read_start_token(app)
+            if known is None:
+                known = StartToken(_make_secret(START), is_new=True)
+                write_atomically(path, f"{known.secret}\n".encode())
     if is_exposed(path):
         path.chmod(0o600)
     return known
@@ -202,10 +204,10 @@ def show_start_token(caller: Caller) -> str:
     return ensure_start_token(caller.app).secret
 
 
-def create_link(caller: Caller, user_id: str = OWNER) -> str:
-    """Return the code of a sign-in link for a person: it works once, within a quarter of an hour."""
+def create_link(caller: Caller, user_id: str | None = None) -> str:
+    """Return the code of a sign-in link for a person, or the caller: it works once, within a quarter of an hour."""
     caller.require_person("`kept serve link`")
-    user = check_user_id(user_id)
+    user = check_user_id(user_id or caller.user)
     if user != caller.user:
         caller.require(Scope.ADMIN)
     require_user(caller, user)
@@ -278,6 +280,11 @@ def read_form_key(app: App) -> bytes:
 def is_token(secret: str) -> bool:
     """Whether a key has the form of our tokens, valid or not."""
     return secret.startswith(f"{_PREFIX}_")
+
+
+def contains_token(text: str) -> bool:
+    """Whether a text contains something that has the form of our tokens, valid or not."""
+    return _ANY_SECRET.search(text) is not None
 
 
 def has_tokens(app: App) -> bool:

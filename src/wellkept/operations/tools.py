@@ -72,10 +72,14 @@ def run_shared_tool(
 
     Each call counts as a separate turn: only kept's own agent has turns in which failed attempts add up.
     """
+    if name not in SHARED:  # a terminal or a file must not be reachable, whatever the agent itself has
+        shown = name[:_MOST_NAME_CHARS]
+        return Refused(
+            Reason.NO_MATCH, f"there is no tool {shown!r}{nearest(shown, SHARED)}", f"use {', '.join(SHARED)}"
+        )
     if name in _WRITING:
         caller.require(Scope.WRITE)
-    # never those of the workspace: who may use the memory may not read files or run commands
-    tools = {tool.schema.name: tool for tool in caller.space.core_tools() if tool.schema.name in SHARED}
+    tools = {tool.schema.name: tool for tool in caller.space.shared_tools()}
     if name not in tools:
         return Refused(Reason.DISABLED, f"{name} is switched off in this home", "work without it")
     from wellkept.security.taint import Context

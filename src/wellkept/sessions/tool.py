@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Mapping
 from functools import cache
 from time import perf_counter
@@ -109,6 +110,9 @@ _MOST_WORDS_TOKENS = 700
 _REACH = 200
 _KEPT = ("session_id", "title", "when", "source", "model", "matched_role", "match_message_id", "snippet")
 _CITED = re.compile(r"\[(\d{1,18})\]")
+MOST_SUMMARIES = 8
+"""How many answers may be summarised at once: each occupies a worker thread for as long as the model is silent."""
+_summaries = threading.BoundedSemaphore(MOST_SUMMARIES)
 
 
 @cache
@@ -126,11 +130,15 @@ def add_summaries(
     results = answer.get("results")
     if not isinstance(results, list):
         return dict(answer)
+    if not _summaries.acquire(blocking=False):
+        return {**answer, "note": "too many summaries are being written: these are the passages themselves"}
     try:
         summaries = [_with_summary(result, store, query=query, model=model) for result in results]
     except ModelError as error:
         log.warning("search summary failed: %s", error)
         return {**answer, "note": f"the summary failed ({error.message}): these are the passages themselves"}
+    finally:
+        _summaries.release()
     return {**answer, "results": summaries}
 
 

@@ -471,11 +471,14 @@ def declares_our_tables(path: Path) -> bool:
 
 
 def find_project(folder: str | None) -> str | None:
-    """Return the repository that a working folder is in, or the folder itself."""
-    if folder is None:
+    """Return the repository that a working folder is in, or the folder itself; None if there can be no such folder."""
+    if folder is None or "\0" in folder:
         return None
     path = Path(folder)
     try:
+        os.fsencode(folder)
         return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
-    except (OSError, ValueError):
+    except OSError:
         return folder
+    except UnicodeEncodeError:
+        return None

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -210,17 +211,17 @@ seen = []
 class Nosy(Compressor):
     name = "nosy"
     def compress(self, rows, **how):
-        seen.extend(rows)
+        seen.extend([*rows, how])
         return super().compress(rows, **how)
     def on_session_end(self, session_id, rows): seen.extend(rows)
     def handle_tool_call(self, name, arguments, context):
-        seen.append(arguments)
+        seen.append((arguments, context))
         return {}
 """
 
 
 def test_an_engine_of_a_plugin_gets_no_credentials(tmp_path: Path) -> None:
-    """Neither with the messages nor with the arguments of its tools."""
+    """Neither with the messages, nor with what is said about them, nor with the arguments and the context of its tools."""
     folder = tmp_path / "plugins" / "context_engine" / "nosy"
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text(NOSY)
@@ -228,12 +229,15 @@ def test_an_engine_of_a_plugin_gets_no_credentials(tmp_path: Path) -> None:
     rows = [replace(row, message=replace(row.message, content=f"{row.message.text} {key}")) for row in conversation(60)]
     engine = prepare_engine(choose_engine("nosy", home=tmp_path).engine, rows)
 
-    engine.compress(rows, force=True)
+    def find_taint(_text: str, *, said: str) -> None:
+        assert said
+
+    engine.compress(rows, force=True, focus_topic=key, memory_context=f"from a provider: {key}")
     engine.on_session_end(SessionId("contract"), rows)
-    engine.handle_tool_call("grep", {"q": key}, ToolContext())
+    engine.handle_tool_call("grep", {"q": key}, ToolContext(said=key, find_taint=partial(find_taint, said=key)))
 
     seen = next(module.seen for name, module in sys.modules.items() if "nosy" in name and hasattr(module, "seen"))
-    assert len(seen) == 2 * len(rows) + 1
+    assert len(seen) == 2 * len(rows) + 2
     assert key not in repr(seen)
 
 

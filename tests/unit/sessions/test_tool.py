@@ -1,6 +1,8 @@
 """The `session_search` tool over a real store."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
 import pytest
@@ -15,7 +17,7 @@ from wellkept.core.tools import ToolContext, search_schema
 from wellkept.sessions.recall import tokens
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.sessions.tool import session_search
+from wellkept.sessions.tool import MOST_SUMMARIES, session_search
 from wellkept.storage.sqlite import open_state
 from wellkept.testing.session_store_contract import Summarised
 
@@ -361,6 +363,28 @@ def test_without_a_model_the_passages_come_back(filled, model):
 
     assert answer["results"][0]["messages"]
     assert "passages themselves" in answer["note"]
+
+
+def test_a_silent_model_does_not_occupy_all_threads(filled):
+    """Beyond a few summaries at once, others get the passages without waiting."""
+    wake, begun = threading.Event(), threading.Semaphore(0)
+
+    class Silent(Summariser):
+        def complete(self, system, prompt, *, max_output_tokens):
+            begun.release()
+            wake.wait(30)
+            return super().complete(system, prompt, max_output_tokens=max_output_tokens)
+
+    tool = session_search(lambda: filled, filled.file.settings, clock=SystemClock(), auxiliary=lambda: Silent("done"))
+    asked = {"query": "violin lesson", "summarize": True, "limit": 1}
+    with ThreadPoolExecutor(MOST_SUMMARIES) as pool:
+        waiting = [pool.submit(tool.call, asked, ToolContext()) for _ in range(MOST_SUMMARIES)]
+        assert all(begun.acquire(timeout=10) for _ in waiting)
+        answer = tool.call(asked, ToolContext())
+        wake.set()
+
+    assert "passages themselves" in answer["note"]
+    assert all(one.result()["results"][0]["summary"] == "done" for one in waiting)
 
 
 queries = st.text(max_size=60) | st.sampled_from(

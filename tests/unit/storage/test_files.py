@@ -473,6 +473,8 @@ def test_a_file_is_read_with_the_moment_of_its_last_change(tmp_path):
 def test_a_project_in_a_place_that_cannot_be_looked_at_is_the_folder_itself():
     """A name that is too long for the system is not an error here."""
     assert find_project("/" + "x" * 5_000) == "/" + "x" * 5_000
+    assert find_project("/a\0b") is None
+    assert find_project("/\ud800") is None
 
 
 def test_a_temporary_name_is_hidden_and_says_whose_it_is(tmp_path):

@@ -13,7 +13,18 @@ from msgspec.structs import replace
 from typer.core import TyperGroup
 
 from wellkept import operations
-from wellkept.cli.terminal import MOST_DAYS, JsonFlag, fail, note, open_caller, print_json, print_json_line, refuse, say
+from wellkept.cli.terminal import (
+    MOST_DAYS,
+    JsonFlag,
+    fail,
+    invocation,
+    note,
+    open_caller,
+    print_json,
+    print_json_line,
+    refuse,
+    say,
+)
 from wellkept.core.errors import KeptError, Refused
 from wellkept.core.installation import name_install
 
@@ -127,7 +138,9 @@ def _tell_entrance(caller: "Caller", url: str) -> None:
             note(f"there is no link to sign in with: {error}")
             return
         say(f"open it signed in: {url}/sign-in?link={code}")
-        note("this link works once, for 15 minutes; `kept serve link` prints a new one")
+        port = url.rpartition(":")[2]
+        other = "" if port == str(caller.app.settings.serve.port) else f" --port {port}"
+        note(f"this link works once, for 15 minutes; `kept serve link{other}` prints a new one")
     elif caller.app.settings.serve.require_token:
         note("requests need a token: `kept serve token show` prints one")
 
@@ -148,6 +161,7 @@ def open_demo() -> Iterator["Caller"]:
         clock = FixedClock(datetime.now(UTC))
         with closing(open_app(home, environ=environ, clock=clock)) as app:
             operations.demo.fill_home(app.caller(), clock)
+        invocation.home, invocation.profile, invocation.user = home, None, None  # hints name the home that is served
         with closing(open_app(home, environ=environ)) as app:
             yield app.caller()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from wellkept.core.errors import ConfigError
 from wellkept.gateway.identity import COOKIE
 from wellkept.gateway.proxy.replies import Copy
 from wellkept.gateway.streams import finish_or_abandon
+from wellkept.operations import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -104,6 +106,23 @@ def select_request_headers(given: Iterable[tuple[bytes, bytes]]) -> Pairs:
         and not name.decode("latin-1").lower().startswith(_OURS)
         and (value or name.lower() != b"cookie")
     ]
+
+
+def contains_token(target: httpx2.URL, headers: Pairs) -> bool:
+    """Whether a request would take a token of kept to its endpoint, in its address or in any header."""
+    values = [value.decode("latin-1") for _, value in headers]
+    return any(tokens.contains_token(text) for text in (unquote(str(target)), *values, *map(_decode_basic, values)))
+
+
+def _decode_basic(value: str) -> str:
+    """Return user and password of an `Authorization: Basic …`, empty for any other header."""
+    kind, _, encoded = value.partition(" ")
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(encoded).decode("latin-1")
+    except ValueError:
+        return ""
 
 
 def _leave_cookie(value: bytes) -> bytes:

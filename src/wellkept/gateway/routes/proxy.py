@@ -7,7 +7,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from wellkept.gateway.answers import problem
-from wellkept.gateway.proxy.forwarding import find_target
+from wellkept.gateway.identity import SentAsKey
+from wellkept.gateway.proxy.forwarding import contains_token, find_target, select_request_headers
 from wellkept.gateway.proxy.proxy import APIS, Proxy
 from wellkept.gateway.requests import Reader
 from wellkept.gateway.routes.v1 import write_problem
@@ -30,6 +31,9 @@ async def forward_request(request: Request, caller: Reader, name: str, path: str
     target = find_target(upstream, request.scope)
     if target is None:
         return _refuse(request, 404, "only paths below v1 are forwarded", "check the base URL of the client")
+
+    if contains_token(target, select_request_headers(request.headers.raw)):
+        raise SentAsKey
 
     def tell_failure(status: int, message: str) -> Response:
         return _refuse(request, status, message)
