@@ -13,9 +13,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from wellkept.core.values import asdict
 
@@ -84,8 +86,7 @@ class ScriptedSummary:
         return answer
 
 
-@dataclass
-class Result:
+class Result(Struct):
     """What one way of working came to."""
 
     name: str

@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.core.ids import SessionId
@@ -51,8 +52,7 @@ class Said:
     external_id: str
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(Struct, frozen=True):
     """A question and where its answer stands."""
 
     text: str

@@ -67,7 +67,7 @@ class FullForgetPlan(Struct, frozen=True):
     """Parts of forgotten conversations, to recognise copies of them; never shown or stored."""
     other_rows: int = 0
     """Rows of other tables that hold the words: notes, receipts, ids of clients."""
-    projects: tuple[str, ...] = field(default=(), repr=False)
+    projects: tuple[str, ...] = ()
     """Pages of projects whose folder is named with the words; they get a name without it."""
     everything: bool = False
     source: str | None = None
@@ -76,7 +76,7 @@ class FullForgetPlan(Struct, frozen=True):
     origin: str | None = None
     """The source from which everything is forgotten."""
 
-    __repr__ = hide("passages")
+    __repr__ = hide("passages", "projects")
 
     @property
     def is_empty(self) -> bool:
