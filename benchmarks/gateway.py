@@ -17,8 +17,9 @@ import anyio
 import httpx2
 
 from wellkept.app import open_app
+from wellkept.gateway.state import tokens
 from wellkept.llm.scripted import Says
-from wellkept.operations import tokens, users
+from wellkept.operations import users
 from wellkept.testing.loopback import API_KEY
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

@@ -35,10 +35,11 @@ from wellkept.app.caller import Caller
 from wellkept.core.errors import Refused
 from wellkept.core.ids import UserId
 from wellkept.core.messages import Role
+from wellkept.gateway.state import conversation_keys, tokens
 from wellkept.llm.scripted import Says
 from wellkept.memory.edits import Add, Replace, Target, replay
 from wellkept.memory.store import MemoryStore
-from wellkept.operations import conversation_keys, tokens, users
+from wellkept.operations import users
 from wellkept.storage.leases import TURN_SECONDS
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 from wellkept.testing.postgres_server import EmbeddedServer

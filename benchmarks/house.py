@@ -21,17 +21,12 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 SATELLITES = (
-    "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "importers/", "providers/", "testing/",
-    "skills/hub/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py", "storage/evidence.py",
-    "storage/pages.py", "storage/salvage.py", "storage/row_checksums.py", "storage/shapes.py",
-    "storage/write_ahead.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
+    "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "importers/", "importing/", "connect/", "providers/",
+    "testing/", "skills/hub/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py", "salvage/",
+    "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
     "sessions/sqlite/lost_sessions.py", "sessions/sqlite/fts5.py", "sessions/sqlite/fts5_pages.py",
     "sessions/sqlite/checksums.py", "memory/ledger_repair.py", "prompt/",
-    # what only the agent, importing and connecting, the server, plugins or PostgreSQL uses
-    "operations/capture", "operations/connect", "operations/hooks.py", "operations/import",
-    "operations/preview.py", "operations/client_histories.py", "operations/conversation_keys.py",
-    "operations/injections.py", "operations/pairing.py", "operations/platform_messages.py",
-    "operations/proxied_conversations.py", "operations/tokens.py", "operations/service.py",
+    # what only the agent, plugins or PostgreSQL uses
     "operations/skill_hub.py", "operations/storage", "operations/vector_setup.py", "operations/plugins.py",
     "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/spoken_orders.py",
     "operations/curator.py", "operations/models.py",

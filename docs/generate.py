@@ -163,7 +163,7 @@ def attribute_docstrings(kind: type) -> dict[str, str]:
     """Return the text under each attribute of a class; base classes come first."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        if each.__module__ == "builtins":
+        if not each.__module__.startswith("wellkept."):
             continue
         (tree,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
         assert isinstance(tree, ast.ClassDef)

@@ -204,19 +204,21 @@ def test_paths_on_a_page_exist(page):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "CHANGELOG.md"], ids=lambda path: path.name)
 def test_paths_from_the_root_exist(page):
-    """Every path that begins with a folder of the repository or with `kept/` is in the tree, on every page."""
+    """Every path that begins with a folder of the repository or with `wellkept/` is in the tree, on every page."""
     words = {
         word.strip(",:;()")
         for code in _CODE.findall(_FENCE.sub("", page.read_text(encoding="utf-8")))
         for word in code.split()
     }
-    paths = {word for word in words if re.match(r"(?:src|kept|tests|benchmarks)/", word) and _PATH.fullmatch(word)}
+    paths = {
+        word for word in words if re.match(r"(?:src|kept|wellkept|tests|benchmarks)/", word) and _PATH.fullmatch(word)
+    }
 
     paths -= {"kept/plain", "kept/incognito"}  # models of the gateway
     assert sorted(path for path in paths if not (ROOT / path).exists() and not (ROOT / "src" / path).exists()) == []
 
 
-_NAME = re.compile(r"kept(?:\.[A-Za-z_]\w*)+")
+_NAME = re.compile(r"(?:well)?kept(?:\.[A-Za-z_]\w*)+")
 NO_NAMES = {"kept.db", "kept.yaml", "kept.log", "wellkept.memory_providers", "wellkept.context_engines"}
 """Files in a home, and groups of entry points."""
 

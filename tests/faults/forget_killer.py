@@ -6,7 +6,7 @@ import sys
 from contextlib import contextmanager
 
 from wellkept.app import open_app
-from wellkept.operations import forget
+from wellkept.forgetting import forget
 from wellkept.storage.sqlite import Database
 
 WRITES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate"}

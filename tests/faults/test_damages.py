@@ -26,17 +26,18 @@ from wellkept.core.clock import SystemClock
 from wellkept.core.errors import KeptError
 from wellkept.core.ids import SessionId, SourceName, UserId
 from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, Usage
-from wellkept.operations import forget, pages, search, sessions, upkeep
+from wellkept.forgetting import forget
+from wellkept.operations import pages, search, sessions, upkeep
+from wellkept.salvage.pages import HEADER_BYTES, PageFile
+from wellkept.salvage.rows import Salvage
+from wellkept.salvage.shapes import describe_shapes
 from wellkept.sessions.records import source_id
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file
 from wellkept.sessions.sqlite.recovery import DERIVED
 from wellkept.sessions.sqlite.repair import Repair
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.storage.pages import HEADER_BYTES, PageFile
 from wellkept.storage.row_checksums import describe_key
-from wellkept.storage.salvage import Salvage
-from wellkept.storage.shapes import describe_shapes
 from wellkept.storage.sqlite import open_state
 
 WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("nder", "lock", "stem", "rive")]

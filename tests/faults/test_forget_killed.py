@@ -10,8 +10,8 @@ from tests import forks
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.forgetting import forget
 from wellkept.memory.edits import Add, Author, Remove, Target
-from wellkept.operations import forget
 from wellkept.providers.base import StartContext
 from wellkept.providers.holographic import HolographicProvider
 from wellkept.skills.changes import Author as SkillAuthor

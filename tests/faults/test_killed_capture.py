@@ -11,7 +11,7 @@ import pytest
 from tests import forks
 
 from wellkept.app import open_app
-from wellkept.operations.capture import capture_transcript
+from wellkept.connect.capture import capture_transcript
 
 ROUNDS = 3
 MANY_ROUNDS = 25
@@ -19,7 +19,7 @@ CAPTURE = """
 import sys
 from pathlib import Path
 from wellkept.app import open_app
-from wellkept.operations.capture import capture_transcript, drain_spool
+from wellkept.connect.capture import capture_transcript, drain_spool
 app = open_app(sys.argv[1], None)
 print("ready", flush=True)
 sys.stdin.readline()

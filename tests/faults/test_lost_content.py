@@ -13,14 +13,14 @@ from wellkept.core.errors import DamagedLog
 from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.salvage.pages import PageFile
+from wellkept.salvage.rows import Salvage
+from wellkept.salvage.shapes import describe_shapes
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file
 from wellkept.sessions.sqlite.repair import Repair
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.storage.pages import PageFile
-from wellkept.storage.salvage import Salvage
-from wellkept.storage.shapes import describe_shapes
 from wellkept.storage.sqlite import open_state
 
 TALKS = 30

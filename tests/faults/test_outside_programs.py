@@ -15,7 +15,7 @@ import pytest
 from tests import forks
 
 from wellkept.app import open_app
-from wellkept.operations import tokens
+from wellkept.gateway.state import tokens
 
 OUTSIDE = """
 import random, sqlite3, sys, time

@@ -809,7 +809,7 @@ CLAUDE_CODE: dict[str, Callable[[str, str], list[dict[str, Any]]]] = {
 def add_claude_code(name: str, rows: Callable[[str, str], list[dict[str, Any]]]) -> None:
     @path(f"Claude Code: {name}")
     def _(home, number, language, entry, text):
-        from wellkept.importers.connect.record import Connection, Record, save_record
+        from wellkept.connect.record import Connection, Record, save_record
 
         save_record(home.app.owner.home.connections, Record().with_connection(Connection("claude-code", ("kept",))))
         session = CLAUDE_SESSION.format(number)
@@ -1151,8 +1151,8 @@ def _(one, number, entry, text):
 def _(one, number, entry, text):
     import time
 
+    from wellkept.gateway.state import pairing
     from wellkept.gateway.webhook import sign
-    from wellkept.operations import pairing
 
     if number == 0:
         pairing.issue_code(one.world.served.owner, "desk", "ann", "Ann")

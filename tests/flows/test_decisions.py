@@ -12,9 +12,9 @@ import pytest
 
 from wellkept.app import open_app
 from wellkept.app.caller import Scope
+from wellkept.forgetting import requests as forget_requests
 from wellkept.llm.scripted import Says, call
 from wellkept.memory.edits import Add, Author, Target
-from wellkept.operations import forget_requests
 from wellkept.testing.loopback import API_KEY
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from wellkept import operations
+from wellkept import connect
 from wellkept.app import open_app
-from wellkept.importers.connect.events import parse_event
+from wellkept.connect.events import parse_event
 
 CORPUS = Path(__file__).parent.parent / "corpora" / "hooks"
 THREAD = "01a1e79d-d3ae-7a62-8df5-39d2f3ab445e"
@@ -80,7 +80,7 @@ def log_of(home):
 
 def set_paused(*, paused):
     app = open_app()
-    operations.connect.set_paused(app.caller(), paused=paused)
+    connect.connect.set_paused(app.caller(), paused=paused)
     app.close()
 
 

@@ -16,11 +16,11 @@ import pytest
 from wellkept.agent.agent import Opening
 from wellkept.agent.record import Record as ConversationRecord
 from wellkept.app import open_app
+from wellkept.connect.record import Connection, Record, save_record
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.provenance import UNSTATED, attached_source
 from wellkept.core.tools import Tool, ToolSchema
-from wellkept.importers.connect.record import Connection, Record, save_record
 from wellkept.llm.scripted import Says, ScriptedModel, call
 from wellkept.memory.edits import Add, Target
 from wellkept.memory.rewrite import reset_pages

@@ -13,8 +13,9 @@ import uvicorn
 from wellkept.app import open_app
 from wellkept.gateway.connections import limit
 from wellkept.gateway.server import build_application
+from wellkept.gateway.state import tokens
 from wellkept.mcp_server.server import answer_body
-from wellkept.operations import tokens, users
+from wellkept.operations import users
 
 
 class Served:

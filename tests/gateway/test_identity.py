@@ -14,11 +14,12 @@ import pytest
 from wellkept.app import Scope, open_app
 from wellkept.app.caller import TOKEN_SCOPES
 from wellkept.core.errors import ConfigError, NotAllowed, UsageError
+from wellkept.forgetting.forget import forget, plan_forget_user
 from wellkept.gateway.compatible.clients import SESSION_HEADERS
 from wellkept.gateway.identity import COOKIE, FAILURES_PER_MINUTE, FRONT_END_HEADERS, JWT_HEADER, Gate, read_jwt
 from wellkept.gateway.server import refuse_open_address
-from wellkept.operations import tokens, users
-from wellkept.operations.forget import forget, plan_forget_user
+from wellkept.gateway.state import tokens
+from wellkept.operations import users
 
 from .conftest import serve
 

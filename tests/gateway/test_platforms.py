@@ -12,14 +12,15 @@ from msgspec.structs import replace
 
 from wellkept.app import open_app
 from wellkept.core.errors import ConfigError, NotFound
+from wellkept.forgetting.forget import forget, plan_forget_user
 from wellkept.gateway import switchboard
 from wellkept.gateway.slash import read_command
+from wellkept.gateway.state import conversation_keys, pairing, platform_messages
+from wellkept.gateway.state.conversation_keys import Chat
+from wellkept.gateway.state.platform_messages import PlatformMessage, State
 from wellkept.gateway.webhook import check_signature, load_platforms, sign
 from wellkept.memory.edits import Add, Author, Target
-from wellkept.operations import conversation_keys, pairing, platform_messages, users
-from wellkept.operations.conversation_keys import Chat
-from wellkept.operations.forget import forget, plan_forget_user
-from wellkept.operations.platform_messages import PlatformMessage, State
+from wellkept.operations import users
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

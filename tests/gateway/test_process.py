@@ -21,7 +21,8 @@ from tests import forks
 
 from wellkept.app import open_app
 from wellkept.gateway.server import bind
-from wellkept.operations import tokens, users
+from wellkept.gateway.state import tokens
+from wellkept.operations import users
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 ROOT = Path(__file__).parent.parent.parent

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from wellkept.operations import forget, receipts
+from wellkept.forgetting import forget
+from wellkept.operations import receipts
 
 from .proxied import FACT, QUESTION, proxied, reply_json
 

@@ -16,10 +16,11 @@ import pytest
 from tests import forks
 
 from wellkept.agent.offload import MAX_THREADS
+from wellkept.connect.record import Connection, Record, save_record
 from wellkept.core.errors import ConfigError
 from wellkept.gateway.proxy.forwarding import load_upstreams
-from wellkept.importers.connect.record import Connection, Record, save_record
-from wellkept.operations import injections, recall
+from wellkept.gateway.state import injections
+from wellkept.operations import recall
 
 from .conftest import serve
 from .proxied import FACT, KEY, QUESTION, Endpoint, proxied

@@ -15,12 +15,13 @@ from wellkept.core.errors import ConfigError, StorageError
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.gateway.platforms import find_message_source
 from wellkept.gateway.slash import read_command
+from wellkept.gateway.state import conversation_keys, pairing, platform_messages
+from wellkept.gateway.state.conversation_keys import Chat
 from wellkept.gateway.telegram import bot
 from wellkept.gateway.telegram.updates import Bot, NotAnUpdate, Reader, Update
 from wellkept.gateway.webhook import load_platforms
 from wellkept.llm.scripted import Says
-from wellkept.operations import conversation_keys, pairing, platform_messages, sessions, users
-from wellkept.operations.conversation_keys import Chat
+from wellkept.operations import sessions, users
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .bot_api import BOT, DROP, NOT_PARSED, TOKEN, BotApi

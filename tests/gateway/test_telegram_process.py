@@ -13,7 +13,8 @@ import pytest
 from tests import forks
 
 from wellkept.app import open_app
-from wellkept.operations import conversation_keys, pairing, sessions, users
+from wellkept.gateway.state import conversation_keys, pairing
+from wellkept.operations import sessions, users
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .bot_api import TOKEN, BotApi, Fault

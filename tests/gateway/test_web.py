@@ -10,12 +10,13 @@ from html import unescape
 import pytest
 
 from wellkept.app import Scope
+from wellkept.connect import hooks
+from wellkept.connect.events import parse_event
 from wellkept.core.text import dumps
 from wellkept.gateway.web.rendering import write_exactly
-from wellkept.importers.connect.events import parse_event
 from wellkept.llm.scripted import Says
 from wellkept.memory.edits import Add, Author, Target
-from wellkept.operations import hooks, pages, receipts, sessions
+from wellkept.operations import pages, receipts, sessions
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 from .conftest import serve

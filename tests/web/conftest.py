@@ -15,7 +15,8 @@ from wellkept.app import open_app
 from wellkept.core.clock import FixedClock
 from wellkept.gateway.identity import COOKIE
 from wellkept.gateway.server import build_application
-from wellkept.operations import demo, tokens
+from wellkept.gateway.state import tokens
+from wellkept.operations import demo
 
 CHROMIUM = os.environ.get("KEPT_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 AXE = os.environ.get("KEPT_AXE", "")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from wellkept.app import App, Caller
-    from wellkept.importers.connect.events import HookEvent
+    from wellkept.connect.events import HookEvent
 
 _START_UP_SECONDS = 2.0
 """The deadline until the event is known: the longest of all events."""
@@ -89,7 +89,7 @@ def run(options: dict[str, str], words: list[str]) -> NoReturn:
 
 def _handle(options: dict[str, str], words: list[str], watchdog: Watchdog) -> None:
     from wellkept.config.home import find_home
-    from wellkept.importers.connect.events import NOTIFY, BadEvent, parse_event
+    from wellkept.connect.events import NOTIFY, BadEvent, parse_event
 
     client, *rest = words
     home = find_home(options.get("--home"), options.get("--profile") or options.get("-p"), os.environ)
@@ -101,7 +101,7 @@ def _handle(options: dict[str, str], words: list[str], watchdog: Watchdog) -> No
     try:
         event = parse_event(client, text)
     except BadEvent as error:
-        from wellkept.operations.hooks import report_bad_event
+        from wellkept.connect.hooks import report_bad_event
 
         report_bad_event(caller, client, str(error))
     else:
@@ -117,14 +117,14 @@ def _open(options: dict[str, str]) -> "tuple[App, Caller]":
 
     app = open_app(options.get("--home"), options.get("--profile") or options.get("-p"))
     if app.home.unfinished_forgets.is_dir():  # never recall what a killed process was about to remove
-        from wellkept.operations.forget import finish_interrupted
+        from wellkept.forgetting.forget import finish_interrupted
 
         finish_interrupted(app.caller())
     return app, app.caller(UserId(options["--as"]) if options.get("--as") else OWNER).without_decisions()
 
 
 def _read_input() -> bytes:
-    from wellkept.importers.connect.events import MOST_BYTES
+    from wellkept.connect.events import MOST_BYTES
 
     return sys.stdin.buffer.read(MOST_BYTES) if sys.stdin is not None else b""
 
@@ -154,7 +154,7 @@ def start_detached(command: list[str]) -> None:
 
 
 def _seconds(app: "App", event: "HookEvent") -> float:
-    from wellkept.importers.connect.events import Kind
+    from wellkept.connect.events import Kind
 
     settings = app.settings.connect
     limits = {Kind.START: settings.start_seconds, Kind.PROMPT: settings.prompt_seconds}
@@ -162,7 +162,7 @@ def _seconds(app: "App", event: "HookEvent") -> float:
 
 
 def _answer(caller: "Caller", event: "HookEvent", watchdog: Watchdog) -> None:
-    from wellkept.operations.hooks import handle_event, is_repairing, needs_catching_up, put_off
+    from wellkept.connect.hooks import handle_event, is_repairing, needs_catching_up, put_off
 
     def give_up() -> None:
         put_off(caller, event)
@@ -187,20 +187,20 @@ def _start_catch_up(client: str) -> None:
 
 def _catch_up(options: dict[str, str], words: list[str]) -> NoReturn:
     """Store what earlier events left, in a separate process that the client does not wait for."""
-    from wellkept.operations.hooks import catch_up, complete_repair
+    from wellkept.connect.hooks import catch_up, complete_repair
 
     with suppress(OSError):
         os.nice(10)
     app, caller = _open(options)
     complete_repair(caller)
     if app.home.restoring.is_dir():
-        from wellkept.operations.restore import finish_interrupted
+        from wellkept.backup.restore import finish_interrupted
 
         finish_interrupted(app.caller())
     for client in words:
         catch_up(caller, client)
     if app.settings.backup.every != "off":
-        from wellkept.operations.backup import take_scheduled_backup
+        from wellkept.backup.backup import take_scheduled_backup
 
         take_scheduled_backup(app.caller())
     app.close()

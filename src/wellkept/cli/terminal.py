@@ -75,11 +75,11 @@ def open_caller(user: str | None = None) -> Iterator[Caller]:
     with _open_app() as app:
         owner = app.caller()
         if app.home.unfinished_forgets.is_dir():
-            from wellkept.operations.forget import finish_interrupted
+            from wellkept.forgetting.forget import finish_interrupted
 
             finish_interrupted(app.caller(sink=app.report))
         if app.home.restoring.is_dir():
-            from wellkept.operations.restore import finish_interrupted as finish_restore
+            from wellkept.backup.restore import finish_interrupted as finish_restore
 
             finish_restore(app.caller(sink=app.report))
         chosen = user or invocation.user

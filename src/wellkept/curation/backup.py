@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from wellkept.core.errors import NotFound, Unreadable
+from wellkept.core.errors import NotFound, Unreadable, explain_errors
 from wellkept.core.ports import Clock
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
@@ -19,7 +19,7 @@ from wellkept.skills.forgetting import rewrite
 from wellkept.skills.paths import ROLLBACK_JOURNAL, files_of, read_regular
 from wellkept.skills.usage import USAGE_FILE, parse_usage
 from wellkept.skills.versions import state_of
-from wellkept.storage.files import explain_errors, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
 from wellkept.storage.texts import Texts
 
 CURATOR_FOLDER = ".curator"

@@ -19,11 +19,12 @@ from msgspec import Struct
 from wellkept.app import Scope
 from wellkept.core.errors import ConfigError, KeptError, NotFound
 from wellkept.core.ids import OWNER, UserId
-from wellkept.operations import tokens, users
+from wellkept.gateway.state import tokens
+from wellkept.operations import users
 
 if TYPE_CHECKING:
     from wellkept.app import App, Caller
-    from wellkept.operations.tokens import StartToken, Token
+    from wellkept.gateway.state.tokens import StartToken, Token
 
 log = logging.getLogger(__name__)
 

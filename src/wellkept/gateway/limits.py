@@ -20,8 +20,8 @@ from wellkept.core.errors import KeptError, StorageError
 from wellkept.gateway.answers import failure, problem
 from wellkept.gateway.identity import TOKEN_HEADER, deliverer
 from wellkept.gateway.routes.v1 import PROXY, write_problem
+from wellkept.gateway.state import tokens
 from wellkept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
-from wellkept.operations import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, MutableMapping

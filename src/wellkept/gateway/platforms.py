@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from wellkept.core.errors import ConfigError, KeptError
 from wellkept.core.provenance import ATTACHED, Kind, Source, attached_source
-from wellkept.operations.platform_messages import PlatformMessage
+from wellkept.gateway.state.platform_messages import PlatformMessage
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SessionId, SourceName
     from wellkept.core.messages import ImagePart
     from wellkept.core.text import JSON
-    from wellkept.operations.conversation_keys import Chat
-    from wellkept.operations.platform_messages import File
+    from wellkept.gateway.state.conversation_keys import Chat
+    from wellkept.gateway.state.platform_messages import File
     from wellkept.providers.base import ChatContext
 
 log = logging.getLogger(__name__)

@@ -34,6 +34,7 @@ from wellkept.gateway.metrics import MEDIA_TYPE, Metrics
 from wellkept.gateway.proxy.proxy import Proxy
 from wellkept.gateway.requests import Admin, Reader
 from wellkept.gateway.routes import chat, conversations, home, memory, proxy, skills, v1
+from wellkept.gateway.state import platform_messages, tokens
 from wellkept.gateway.streams import run_guarded
 from wellkept.gateway.switchboard import Switchboard
 from wellkept.gateway.turns import INTERRUPT_SECONDS, Turns
@@ -41,7 +42,7 @@ from wellkept.gateway.web import frame
 from wellkept.gateway.web.screens import SCREENS
 from wellkept.gateway.webhook import load_platforms
 from wellkept.gateway.webhook import router as hooks
-from wellkept.operations import platform_messages, providers, tokens, upkeep
+from wellkept.operations import providers, upkeep
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -12,7 +12,8 @@ from wellkept.agent.offload import offload
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Refused, UsageError
 from wellkept.core.ids import OWNER
-from wellkept.operations import forget_requests, pages, sessions
+from wellkept.forgetting import requests as forget_requests
+from wellkept.operations import pages, sessions
 from wellkept.operations.conversations import use_model
 from wellkept.operations.models import choose_offered
 

@@ -31,10 +31,10 @@ from wellkept.gateway.platforms import (
     name_speaker,
 )
 from wellkept.gateway.slash import read_command, run_command
+from wellkept.gateway.state import conversation_keys, pairing, platform_messages
+from wellkept.gateway.state.platform_messages import Entry, PlatformMessage, State
 from wellkept.gateway.streams import run_guarded
 from wellkept.gateway.turns import Stopping, Wanted
-from wellkept.operations import conversation_keys, pairing, platform_messages
-from wellkept.operations.platform_messages import Entry, PlatformMessage, State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from wellkept.app import App, Caller
     from wellkept.core.ids import UserId
     from wellkept.gateway.platforms import Incoming, Platform, Receive
+    from wellkept.gateway.state.conversation_keys import Chat
     from wellkept.gateway.turns import RunningTurn, Slot, Turns
-    from wellkept.operations.conversation_keys import Chat
 
 log = logging.getLogger(__name__)
 

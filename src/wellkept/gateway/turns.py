@@ -17,8 +17,9 @@ from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import deny
 from wellkept.core.errors import Busy, KeptError, StorageError
 from wellkept.core.ids import random_hex
+from wellkept.gateway.state import conversation_keys
 from wellkept.gateway.streams import EventQueue, run_guarded
-from wellkept.operations import conversation_keys, conversations
+from wellkept.operations import conversations
 from wellkept.storage.leases import TURN_SECONDS
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SessionId, UserId
     from wellkept.core.provenance import Stated
     from wellkept.gateway.metrics import Metrics
-    from wellkept.operations.conversation_keys import TurnLease
+    from wellkept.gateway.state.conversation_keys import TurnLease
     from wellkept.operations.models import OfferedModel
     from wellkept.providers.base import ChatContext
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Request
 from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from starlette.responses import Response
 
 from wellkept.core.errors import ConfigError
@@ -25,8 +25,8 @@ from wellkept.core.values import hide
 from wellkept.gateway.answers import json_response
 from wellkept.gateway.identity import Unauthorized
 from wellkept.gateway.platforms import HookAnswer, HookRequest, Undelivered, check_fields, read_secret
-from wellkept.operations.conversation_keys import Chat
-from wellkept.operations.platform_messages import PlatformMessage
+from wellkept.gateway.state.conversation_keys import Chat
+from wellkept.gateway.state.platform_messages import PlatformMessage
 
 if TYPE_CHECKING:
     import httpx2
@@ -52,7 +52,7 @@ _SETTINGS: Known = {
 }  # fmt: skip
 
 
-class HookMessage(Struct):
+class HookMessage(BaseModel):
     """The body of a delivery."""
 
     id: Annotated[str, Field(min_length=1, max_length=200)]

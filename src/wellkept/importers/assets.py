@@ -1,6 +1,6 @@
 """What a source has besides conversations: memory files, skills, settings, documents, and leftovers.
 
-A source yields these values from `Source.list_assets`; it never writes. The engine (`operations/imports.py`) shows
+A source yields these values from `Source.list_assets`; it never writes. The engine (`importing/run.py`) shows
 them in the preview, applies them through the tiers' own operations, remembers what it applied, and can undo it.
 """
 

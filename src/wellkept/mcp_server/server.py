@@ -151,7 +151,7 @@ class Server:
             wait = IDLE_SECONDS if is_quiet else QUIET_SECONDS
             if not is_quiet:
                 continue
-            from wellkept.operations import capture
+            from wellkept.connect import capture
 
             try:
                 capture.drain_spool(self._home.caller(), deadline=monotonic() + DRAIN_SECONDS)

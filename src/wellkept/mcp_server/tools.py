@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 
 from msgspec import Struct
 
-from wellkept import operations
+from wellkept import connect, forgetting, operations
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.text import JSON, dumps, one_line, resource_text
 
@@ -201,7 +201,7 @@ def _remember_turn(caller: Caller, arguments: Arguments, client: str) -> Answer:
         texts[name] = (value or "").strip()
     if not texts["session"] or not texts["user"]:
         return Refused(Reason.INVALID, "session and user must not be empty", "give the conversation's id and the text")
-    done = operations.capture.capture_turn(
+    done = connect.capture.capture_turn(
         caller,
         client,
         session=texts["session"],
@@ -223,9 +223,7 @@ def _forget(caller: Caller, arguments: Arguments, client: str) -> Answer:
         if value is not None and not isinstance(value, str):
             return Refused(Reason.INVALID, f"{name} must be a text", f"give {name} as one string")
         texts[name] = value.strip() or None if isinstance(value, str) else None
-    done = operations.forget_requests.request_forget(
-        caller, session=texts["session_id"], query=texts["query"], origin=client
-    )
+    done = forgetting.requests.request_forget(caller, session=texts["session_id"], query=texts["query"], origin=client)
     return done if isinstance(done, Refused) else done.as_json()
 
 

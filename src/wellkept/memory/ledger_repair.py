@@ -10,11 +10,11 @@ from wellkept.core.ids import LedgerId
 from wellkept.core.ports import UnitOfWork
 from wellkept.memory.edits import LedgerRepair, Target, page_of
 from wellkept.memory.ledger import LedgerRow, Values
+from wellkept.salvage.evidence import insert_row
+from wellkept.salvage.shapes import describe_shapes
 from wellkept.storage.connections import sql_migrations
-from wellkept.storage.evidence import insert_row
 from wellkept.storage.files import APPLICATION_ID, resolve_link
 from wellkept.storage.foreign import open_copy
-from wellkept.storage.shapes import describe_shapes
 from wellkept.storage.sqlite import Database
 from wellkept.storage.swap import Replacement, hold_alone
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from wellkept.core.errors import Busy, Reason, Refused, StorageError, UsageError
+from wellkept.core.errors import Busy, Reason, Refused, StorageError, UsageError, explain_errors
 from wellkept.core.ids import LedgerId, SourceName
 from wellkept.core.provenance import Kind, Source
 from wellkept.memory.edits import Author, Change, Target, replay, steps_between
 from wellkept.memory.page import Page, StoredPage, find_drift, page_hash
 from wellkept.storage.files import (
-    explain_errors,
     hold_lock,
     make_folder,
     move,

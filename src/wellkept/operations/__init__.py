@@ -7,56 +7,34 @@ A module is imported when it is first used (`operations.pages.undo`): building t
 a tenth of a second of every command.
 """
 
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from wellkept.core.lazy import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.operations import (
-        backup,
-        capture,
-        capture_limits,
         changes,
-        claw,
-        client_histories,
-        connect,
-        connect_status,
-        conversation_keys,
         conversations,
         curator,
         demo,
         doctor,
         entries,
         evaluation,
-        forget,
-        forget_confirmation,
-        forget_requests,
-        hooks,
-        import_sources,
-        import_undo,
-        imports,
-        injections,
         models,
         pages,
-        pairing,
-        platform_messages,
         plugins,
-        preview,
         profiles,
         proposals,
         providers,
-        proxied_conversations,
         reading,
         recall,
         receipts,
-        restore,
         search,
-        service,
         sessions,
         skill_hub,
         skills,
         storage,
-        tokens,
+        systemd,
         tools,
         upkeep,
         usage,
@@ -65,50 +43,28 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "backup",
-    "capture",
-    "capture_limits",
     "changes",
-    "claw",
-    "client_histories",
-    "connect",
-    "connect_status",
-    "conversation_keys",
     "conversations",
     "curator",
     "demo",
     "doctor",
     "entries",
     "evaluation",
-    "forget",
-    "forget_confirmation",
-    "forget_requests",
-    "hooks",
-    "import_sources",
-    "import_undo",
-    "imports",
-    "injections",
     "models",
     "pages",
-    "pairing",
-    "platform_messages",
     "plugins",
-    "preview",
     "profiles",
     "proposals",
     "providers",
-    "proxied_conversations",
     "reading",
     "recall",
     "receipts",
-    "restore",
     "search",
-    "service",
     "sessions",
     "skill_hub",
     "skills",
     "storage",
-    "tokens",
+    "systemd",
     "tools",
     "upkeep",
     "usage",
@@ -116,8 +72,4 @@ __all__ = [
     "vector_setup",
 ]
 
-
-def __getattr__(name: str) -> ModuleType:
-    if name in __all__:
-        return import_module(f"wellkept.operations.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_on_use(__name__, __all__)

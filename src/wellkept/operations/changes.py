@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from wellkept.app.caller import Caller
+    from wellkept.connect.status import ClientStatus
     from wellkept.core.errors import Refused
     from wellkept.core.text import JSON
+    from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
     from wellkept.memory.edits import EditRecord, Target
     from wellkept.memory.store import Outcome
-    from wellkept.operations.connect_status import ClientStatus
-    from wellkept.operations.forget_requests import ForgetRequest
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
@@ -254,8 +254,8 @@ class Needs(Struct, frozen=True):
 
 def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
     """Return what needs a decision or a repair; `agents` is the state of the connected agents, if known."""
+    from wellkept.forgetting.requests import list_requests
     from wellkept.operations import skills
-    from wellkept.operations.forget_requests import list_requests
 
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
     return Needs(
@@ -323,6 +323,6 @@ def read_pulse(caller: Caller) -> Pulse:
 
 def count_waiting(caller: Caller) -> int:
     """Return how many writes are pending; counts file names, because every screen shows the number."""
-    from wellkept.operations.forget_requests import count_requests
+    from wellkept.forgetting.requests import count_requests
 
     return caller.space.approvals.count() + caller.space.skill_tools.pending.count() + count_requests(caller)

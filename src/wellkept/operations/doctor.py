@@ -341,8 +341,8 @@ def _check_providers(caller: Caller) -> Iterator[Check]:
 
 
 def _check_backups(caller: Caller) -> Check:
+    from wellkept.backup.backup import is_due, read_history
     from wellkept.core.clock import from_epoch, iso
-    from wellkept.operations.backup import is_due, read_history
 
     history, every = read_history(caller), caller.app.settings.backup.every
     failed, taken = history.get("failed"), history.get("taken")

@@ -19,17 +19,9 @@ from wellkept.config.home import (
     choose_profile,
     settle_active_profile,
 )
-from wellkept.core.errors import NotFound, StorageError, UsageError
+from wellkept.core.errors import NotFound, StorageError, UsageError, explain_errors
 from wellkept.core.values import asdict
-from wellkept.storage.files import (
-    SCRATCH_FOLDER,
-    explain_errors,
-    make_folder,
-    move,
-    open_replacement,
-    publish,
-    remove_stale_temps,
-)
+from wellkept.storage.files import SCRATCH_FOLDER, make_folder, move, open_replacement, publish, remove_stale_temps
 from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.maintenance import copy_file
 from wellkept.storage.scratch import open_scratch, remove_unfinished

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from wellkept.agent.dialogue import Forgettable
     from wellkept.app.caller import Caller
     from wellkept.core.errors import Refused
+    from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
     from wellkept.memory.store import Outcome
     from wellkept.memory.undo import Undone
-    from wellkept.operations.forget import ForgetProposal
 
 
 class SpokenOrders(Struct, frozen=True):
@@ -64,7 +64,7 @@ class SpokenOrders(Struct, frozen=True):
         from msgspec.structs import replace
 
         from wellkept.core.errors import Refused
-        from wellkept.operations.forget import forget
+        from wellkept.forgetting.forget import forget
 
         plans, is_complete = [], True
         for text in [None] if texts is None else texts:
@@ -78,7 +78,7 @@ class SpokenOrders(Struct, frozen=True):
         return replace(_count(plans), is_complete=is_complete)
 
     def _plan(self, texts: Sequence[str] | None) -> list[ForgetProposal | Refused]:
-        from wellkept.operations.forget import plan_forget_user, plan_forget_words
+        from wellkept.forgetting.forget import plan_forget_user, plan_forget_words
 
         if texts is None:
             return [plan_forget_user(self.caller)]

@@ -86,7 +86,7 @@ def run_shared_tool(
 
     before = Context()
     if name in _WRITING:
-        from wellkept.operations.capture import read_running_turn
+        from wellkept.connect.capture import read_running_turn
 
         before = read_running_turn(caller, client)
     context = ToolContext(

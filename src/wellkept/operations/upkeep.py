@@ -97,8 +97,8 @@ def sweep_trash(caller: Caller) -> None:
 
 def run_idle_work(caller: Caller) -> None:
     """Do idle-time work: spooled turns, the trash, unused skills, proposals, a backup that is due."""
-    from wellkept.operations.backup import take_scheduled_backup
-    from wellkept.operations.capture import drain_spool
+    from wellkept.backup.backup import take_scheduled_backup
+    from wellkept.connect.capture import drain_spool
     from wellkept.operations.conversations import run_due_curator
     from wellkept.operations.proposals import propose_recent_facts
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from wellkept.core.agency import refuse_decision
 from wellkept.core.clock import iso
-from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.core.errors import Reason, Refused, StorageError, explain_errors
 from wellkept.skills.changes import (
     Author,
     Change,
@@ -36,7 +36,7 @@ from wellkept.skills.paths import MAIN, support_file
 from wellkept.skills.roots import Kind
 from wellkept.skills.usage import Status, usage_error
 from wellkept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from wellkept.storage.files import explain_errors, hold_lock, move
+from wellkept.storage.files import hold_lock, move
 
 ARCHIVE_FOLDER = ".archive"
 PlaceAction: TypeAlias = Literal["install", "update", "rollback", "restore"]

@@ -16,13 +16,12 @@ import apsw
 from msgspec import Struct
 
 from wellkept.core import regular_files
-from wellkept.core.errors import REMEDY, StorageError
+from wellkept.core.errors import REMEDY, StorageError, explain_errors
 from wellkept.core.text import resource_path, resource_text
 from wellkept.storage.files import (
     APPLICATION_MARK,
     POLL_SECONDS,
     create_empty,
-    explain_errors,
     read_header,
     resolve_link,
     temporary_name,
@@ -309,7 +308,7 @@ def use_wal(connection: apsw.Connection, path: Path) -> None:
     with suppress(apsw.BusyError):  # another process is switching or recovering it at this moment
         connection.pragma("journal_mode", "wal")
         if has_log(path):
-            from wellkept.storage.write_ahead import check_log  # a log is left by a process that died
+            from wellkept.salvage.write_ahead import check_log  # a log is left by a process that died
 
             check_log(connection, path)
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
@@ -336,7 +335,7 @@ def leave_wal(path: Path) -> None:
 
 
 def _switch_alone(path: Path) -> None:
-    from wellkept.storage.write_ahead import check_log
+    from wellkept.salvage.write_ahead import check_log
 
     connection = open_connection(path, apsw.SQLITE_OPEN_READWRITE)
     try:

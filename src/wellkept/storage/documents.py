@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wellkept.storage.files import explain_errors, hold_lock, make_folder, move, read_bytes, write_atomically
+from wellkept.core.errors import explain_errors
+from wellkept.storage.files import hold_lock, make_folder, move, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from wellkept.core.ports import Database

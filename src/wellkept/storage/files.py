@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from wellkept.core.errors import REMEDY, Busy, StorageError, Unreadable
+from wellkept.core.errors import REMEDIES, REMEDY, Busy, StorageError, Unreadable, explain_errors
 from wellkept.core.ids import random_hex
 from wellkept.core.regular_files import close_descriptor, open_for_update, open_regular
 from wellkept.storage.os_locks import NoLocks, try_lock
@@ -25,35 +25,10 @@ APPLICATION_MARK = b"KEPT"
 """Application id in the header of each of our databases; here because `config.home` must not load SQLite."""
 APPLICATION_ID = int.from_bytes(APPLICATION_MARK, "big")
 
-_REMEDIES = {
-    errno.ENOSPC: "the disk is full: free some space, then try again",
-    errno.EDQUOT: "the disk quota is used up: free some space, then try again",
-    errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
-    errno.EACCES: "check the owner and the permissions of the file and its folder",
-    errno.EPERM: "check the owner and the permissions of the file and its folder",
-    errno.EISDIR: "there is a folder in the file's place: move it away",
-    errno.ENOTDIR: "there is a file in a folder's place: move it away, or choose another folder with --home",
-    errno.EEXIST: "there is a file in a folder's place: move it away, or choose another folder with --home",
-    errno.ELOOP: "the symbolic links form a loop: repair or remove them",
-    errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
-    errno.ENOTSUP: "there is a pipe, a socket or a device in the file's place: move it away",
-    errno.ENXIO: "there is a pipe, a socket or a device in the file's place: move it away",
-    errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
-}
 SCRATCH_FOLDER = ".unfinished"
 """Where `storage.scratch` makes folders below a root."""
 _RENAME_FORBIDDEN = {errno.EBUSY, errno.EXDEV}
 _TEMP_MARK = ".kept-tmp-"
-
-
-@contextmanager
-def explain_errors(action: str, path: Path) -> Iterator[None]:
-    """Turn an OSError on `path` into a StorageError that says what to do next."""
-    try:
-        yield
-    except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "check the path and try again")
-        raise StorageError(f"cannot {action} {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
 def make_folder(path: Path, *, mode: int = 0o700) -> None:
@@ -92,7 +67,7 @@ def read_with_stamp(path: Path) -> tuple[bytes, int] | None:
     except ValueError as error:  # a name with a zero byte, or not in UTF-8
         raise Unreadable(f"cannot read {str(path)!r}: {error}", "check the name") from error
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "check the file")
+        remedy = REMEDIES.get(error.errno or 0, "check the file")
         raise Unreadable(f"cannot read {str(path)!r}: {error.strerror or error}", remedy) from error
 
 
@@ -109,7 +84,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
             existing = target.stat().st_mode
             if stat.S_ISDIR(existing):
                 what = f"cannot write {str(path)!r}: there is a folder in its place"
-                raise StorageError(what, _REMEDIES[errno.EISDIR])
+                raise StorageError(what, REMEDIES[errno.EISDIR])
             mode = stat.S_IMODE(existing)
         remove_stale_temps(target)
         temp = temporary_name(target)

@@ -10,22 +10,13 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from wellkept.core.errors import Busy, DamagedLog
+from wellkept.core.errors import Busy, DamagedLog, explain_errors
 from wellkept.core.regular_files import FileBytes, open_regular
+from wellkept.salvage.write_ahead import FORMAT_VERSION, Log, companion_log, read_log, use_newer, write_log
 from wellkept.storage.connections import EXCHANGED, has_log
-from wellkept.storage.files import (
-    MAGIC,
-    copy_bytes,
-    explain_errors,
-    lock_folder,
-    open_replacement,
-    read_header,
-    sync_file,
-    sync_folder,
-)
+from wellkept.storage.files import MAGIC, copy_bytes, lock_folder, open_replacement, read_header, sync_file, sync_folder
 from wellkept.storage.os_locks import is_range_locked
 from wellkept.storage.swap import companion, hold_alone
-from wellkept.storage.write_ahead import FORMAT_VERSION, Log, companion_log, read_log, use_newer, write_log
 
 _MEMORY_LOCKS = (120, 9)
 """The bytes of the file of shared memory on which every process holds a lock that has the log open."""

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import apsw
 
-from wellkept.core.errors import Busy, DamagedLog, Unreadable
+from wellkept.core.errors import Busy, DamagedLog, Unreadable, explain_errors
 from wellkept.core.regular_files import open_regular
+from wellkept.salvage.write_ahead import check_log, companion_log
 from wellkept.storage.connections import connect_read_only, explain_sql_errors, has_log, open_connection
-from wellkept.storage.files import copy_bytes, create_empty, explain_errors
+from wellkept.storage.files import copy_bytes, create_empty
 from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.sqlite import Connection
-from wellkept.storage.write_ahead import check_log, companion_log
 
 _SPARE = "kept_spare_index"
 _PAGES_PER_STEP = 4_096

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import apsw
 
-from wellkept.core.errors import Busy, StorageError, Unreadable
-from wellkept.storage.files import explain_errors
+from wellkept.core.errors import Busy, StorageError, Unreadable, explain_errors
 
 _ROOM_BYTES = 64 * 1024
 """Twice the space that SQLite needs next to the file before it can read with a write-ahead log."""

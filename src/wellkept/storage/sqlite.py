@@ -12,7 +12,16 @@ from weakref import WeakSet
 
 import apsw
 
-from wellkept.core.errors import REMEDY, Busy, DamagedLog, ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from wellkept.core.errors import (
+    REMEDY,
+    Busy,
+    DamagedLog,
+    ForeignDatabase,
+    NewerDatabase,
+    StorageError,
+    Unreadable,
+    explain_errors,
+)
 from wellkept.core.regular_files import check_regular, open_regular
 from wellkept.storage.connections import (
     CHECKPOINT_PAGES,
@@ -31,15 +40,7 @@ from wellkept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from wellkept.storage.files import (
-    APPLICATION_ID,
-    explain_errors,
-    lock_folder,
-    make_folder,
-    resolve_link,
-    sync_file,
-    sync_folder,
-)
+from wellkept.storage.files import APPLICATION_ID, lock_folder, make_folder, resolve_link, sync_file, sync_folder
 
 if TYPE_CHECKING:
     from wellkept.core.ports import EventSink  # `core.ports` imports every value that it mentions

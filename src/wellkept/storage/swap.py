@@ -24,7 +24,7 @@ import apsw
 from msgspec import Struct
 
 from wellkept.core import regular_files
-from wellkept.core.errors import Busy, StorageError
+from wellkept.core.errors import Busy, StorageError, explain_errors
 from wellkept.core.regular_files import load_bytes
 from wellkept.storage.connections import Migration, migrate
 from wellkept.storage.files import (
@@ -32,7 +32,6 @@ from wellkept.storage.files import (
     POLL_SECONDS,
     copy_bytes,
     create_empty,
-    explain_errors,
     is_alive,
     lock_folder,
     make_folder,

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from wellkept.core.errors import UsageError
+from wellkept.core.errors import UsageError, explain_errors
 from wellkept.core.regular_files import close_descriptor
-from wellkept.storage.files import explain_errors, is_stale_temp, make_folder, temporary_name
+from wellkept.storage.files import is_stale_temp, make_folder, temporary_name
 
 Parts: TypeAlias = tuple[str, ...]
 """The components of a path below the root, none of them empty, `.` or `..`; the root itself has none."""

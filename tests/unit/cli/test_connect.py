@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wellkept.importers.connect.clients import CLIENTS
+from wellkept.connect.clients import CLIENTS
 
 CODEX_SETTINGS = '# mine\nmodel = "gpt"\nnotify = [\n  "notify-send", # note\n]\n\n[mcp_servers.other]\ncommand = "o"\n'
 VSCODE_SETTINGS = '{\n\t"servers": {\n\t\t"a": {"type": "http"} // keep\n\t},\n\t"inputs": [],\n}\n'

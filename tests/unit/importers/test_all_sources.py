@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept import operations
+from wellkept import importing
 from wellkept.core.errors import Refused
 from wellkept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
 from wellkept.importers.wording import as_blocks
-from wellkept.operations.import_sources import ImportChoices
+from wellkept.importing.sources import ImportChoices
 
 WORDS = [
     "the",
@@ -321,9 +321,9 @@ def test_a_history_is_read_once(name, caller, tmp_path):
     MAKERS[name](root, 20, 60)
 
     def run():
-        found = operations.import_sources.find_sources(caller, name, root)
+        found = importing.sources.find_sources(caller, name, root)
         assert not isinstance(found, Refused), found
-        report = operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+        report = importing.run.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
         assert not isinstance(report, Refused), report
         return report
 
@@ -331,7 +331,7 @@ def test_a_history_is_read_once(name, caller, tmp_path):
     store = caller.space.sessions
     (session,) = store.recent(limit=5)
     stored = [message.message.text for message in store.messages(session.id)]
-    undone = operations.import_undo.undo_import(caller, first.import_id)
+    undone = importing.undo.undo_import(caller, first.import_id)
 
     assert stored == [say(number) for number in range(20)]
     assert (first.sessions["new"], second.sessions["new"], second.sessions["updated"]) == (1, 0, 0)
@@ -372,8 +372,8 @@ def test_older_copies_of_a_transcript_change_nothing(name, caller, tmp_path, mon
         os.utime(one, (moment, moment))
 
     def run():
-        found = operations.import_sources.find_sources(caller, name, root)
-        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+        found = importing.sources.find_sources(caller, name, root)
+        return importing.run.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
 
     first, second = run(), run()
     store = caller.space.sessions
@@ -481,8 +481,8 @@ MEASURE = """
 import json, resource, sys, time
 from pathlib import Path
 from wellkept.app import open_app
-from wellkept.operations.import_sources import ImportChoices, find_sources
-from wellkept.operations.imports import run_import
+from wellkept.importing.sources import ImportChoices, find_sources
+from wellkept.importing.run import run_import
 
 name, root, home = sys.argv[1:]
 app = open_app(home, None)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept import operations
+from wellkept import importing
+from wellkept.connect.capture import capture_transcript
 from wellkept.core.errors import Refused
 from wellkept.importers import archives, json_stream
 from wellkept.importers.archives import open_export
 from wellkept.importers.port import Unusable
-from wellkept.operations.capture import capture_transcript
 
 GOOD = json.dumps([{"uuid": "1", "chat_messages": [{"uuid": "m", "sender": "human", "text": "Hello"}]}])
 
@@ -251,8 +251,8 @@ def test_a_long_export_needs_little_memory(tmp_path):
 
 def test_an_import_of_which_nothing_could_be_read_is_refused(caller, tmp_path):
     """The report says so, and the command ends with 1."""
-    found = operations.import_sources.find_sources(caller, "chatgpt", put(tmp_path / "export.zip", b"hello"))
-    report = operations.imports.run_import(caller, found.sources[0])
+    found = importing.sources.find_sources(caller, "chatgpt", put(tmp_path / "export.zip", b"hello"))
+    report = importing.run.run_import(caller, found.sources[0])
 
     assert report.is_refused
     assert "is not an archive" in report.problems[0][1]

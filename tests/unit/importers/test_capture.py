@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from wellkept import operations
+from wellkept import importing, operations
 from wellkept.app import open_app
+from wellkept.connect.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
+from wellkept.connect.capture_limits import prune_captures, report_captures
+from wellkept.connect.status import read_status
 from wellkept.core.errors import Refused
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Session
 from wellkept.core.search import SearchRequest
-from wellkept.operations.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
-from wellkept.operations.capture_limits import prune_captures, report_captures
-from wellkept.operations.connect_status import read_status
 
 KEY = "sk-ant-" + "a1B2c3D4" * 4
 
@@ -548,9 +548,9 @@ def write_history(folder, sessions, turns):
 def test_a_hundred_thousand_messages_take_a_minute(caller, tmp_path):
     """The target of the specification."""
     write_history(tmp_path / "history", sessions=100, turns=250)
-    found = operations.import_sources.find_sources(caller, "claude-code", tmp_path / "history").sources[0]
+    found = importing.sources.find_sources(caller, "claude-code", tmp_path / "history").sources[0]
     start = time.monotonic()
-    report = operations.imports.run_import(caller, found)
+    report = importing.run.run_import(caller, found)
     seconds = time.monotonic() - start
 
     assert sum(report.messages.values()) - report.messages["tool_calls"] == 100_000
@@ -561,7 +561,7 @@ LARGE = """
 import resource, sys
 from pathlib import Path
 from wellkept.app import open_app
-from wellkept.operations.capture import capture_transcript
+from wellkept.connect.capture import capture_transcript
 app = open_app(sys.argv[1], None)
 print(capture_transcript(app.caller(), "claude-code", Path(sys.argv[2])).added)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

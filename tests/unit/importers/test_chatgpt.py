@@ -5,8 +5,8 @@ import zipfile
 
 import pytest
 
+from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.core.messages import Link
-from wellkept.operations.capture import Captured, capture_transcript
 
 CONVERSATION = "c0ffee00-0000-4000-8000-000000000001"
 

@@ -3,11 +3,11 @@
 import json
 from pathlib import Path
 
-from wellkept import operations
+from wellkept import importing
 from wellkept.core.messages import Origin
 from wellkept.importers.cline import Cline
 from wellkept.importers.port import START, Conversation, Kind, Left, Said, Spent
-from wellkept.operations.import_sources import ImportChoices
+from wellkept.importing.sources import ImportChoices
 
 REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "cline"
 
@@ -112,8 +112,8 @@ def test_a_task_that_grows_and_is_taken_back_is_stored_once(caller, tmp_path):
         path = tmp_path / "tasks" / "1790000000000" / "api_conversation_history.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(messages))
-        found = operations.import_sources.find_sources(caller, "cline", tmp_path)
-        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+        found = importing.sources.find_sources(caller, "cline", tmp_path)
+        return importing.run.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
 
     store = caller.space.sessions
     run(question, reply)

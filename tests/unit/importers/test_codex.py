@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wellkept.connect.capture import Captured, capture_transcript, capture_turn
 from wellkept.core.errors import Refused
 from wellkept.core.messages import Origin
 from wellkept.importers.codex import Codex
 from wellkept.importers.port import START, Conversation, Kind, Said, Spent, Unusable, Withdrawn
-from wellkept.operations.capture import Captured, capture_transcript, capture_turn
 
 REAL = Path(__file__).parents[2] / "corpora" / "transcripts" / "codex"
 

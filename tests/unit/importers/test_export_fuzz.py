@@ -5,8 +5,8 @@ import random
 
 import pytest
 
+from wellkept.connect.capture import capture_transcript
 from wellkept.core.errors import Refused
-from wellkept.operations.capture import capture_transcript
 
 
 def chatgpt():

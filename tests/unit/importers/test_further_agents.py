@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from wellkept import operations
+from wellkept import importing
 from wellkept.core.messages import Origin
 from wellkept.importers.port import START, Conversation, Kind, Left, Said, Spent, find_source
-from wellkept.operations.import_sources import ImportChoices
+from wellkept.importing.sources import ImportChoices
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "transcripts"
 
@@ -48,8 +48,8 @@ def test_a_real_session_is_imported_once(caller, name, folder, session):
     """Two turns with a call and its result, in the folder where they happened; nothing is unknown."""
 
     def run():
-        found = operations.import_sources.find_sources(caller, name, CORPUS / folder)
-        return operations.imports.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
+        found = importing.sources.find_sources(caller, name, CORPUS / folder)
+        return importing.run.run_import(caller, found.sources[0], ImportChoices(with_backup=False))
 
     first, second = run(), run()
     (stored,) = caller.space.sessions.recent(limit=5)

@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 
+from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.gemini import Gemini
 from wellkept.importers.port import Request
 from wellkept.memory.edits import Target
-from wellkept.operations.capture import Captured, capture_transcript
 
 
 @pytest.fixture

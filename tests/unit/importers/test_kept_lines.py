@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from wellkept import operations
+from wellkept import importing
 from wellkept.app import open_app
+from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.kept_lines import KeptLines
 from wellkept.importers.port import Request
 from wellkept.memory.edits import Add, Target
-from wellkept.operations.capture import Captured, capture_transcript
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.sessions import import_sessions
 from wellkept.operations.users import export_user
@@ -102,9 +102,9 @@ def test_an_undo_leaves_what_was_there_before(caller, write):
     with write(*LINES).open("rb") as file:
         import_sessions(caller, file, source="import:jsonl")
     more = {"session_id": "s1", "role": "user", "content": "Thanks", "timestamp": 1_780_000_009}
-    found = operations.import_sources.find_sources(caller, "jsonl", write(*LINES, more, name="newer.jsonl"))
-    report = operations.imports.run_import(caller, found.sources[0])
-    undone = operations.import_undo.undo_import(caller, report.import_id)
+    found = importing.sources.find_sources(caller, "jsonl", write(*LINES, more, name="newer.jsonl"))
+    report = importing.run.run_import(caller, found.sources[0])
+    undone = importing.undo.undo_import(caller, report.import_id)
 
     assert (report.messages["user"], undone.as_json()["messages"]) == (1, 1)
     assert len(caller.space.sessions.messages("s1")) == 3

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.core.errors import Refused
-from wellkept.operations.capture import Captured, capture_transcript
 
 
 @pytest.fixture

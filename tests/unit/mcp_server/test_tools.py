@@ -6,8 +6,8 @@ import pytest
 
 from wellkept.app import open_app
 from wellkept.core.errors import StorageError
+from wellkept.forgetting import requests as forget_requests
 from wellkept.mcp_server.tools import MOST_TEXT_CHARS, describe, known_client
-from wellkept.operations import forget_requests
 from wellkept.sessions.recall import tokens
 
 NAMES = [

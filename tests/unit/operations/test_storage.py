@@ -12,11 +12,11 @@ from wellkept.config.file import set_value
 from wellkept.core.errors import ConfigError, Refused, StorageError, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
+from wellkept.forgetting.forget import forget, plan_forget_user, plan_forget_words
+from wellkept.gateway.state.platform_messages import Chat, PlatformMessage, accept_message, find_entry
 from wellkept.memory.edits import Add, Author, Remove, Target, replay
 from wellkept.operations import storage
 from wellkept.operations.doctor import Health, check_everything
-from wellkept.operations.forget import forget, plan_forget_user, plan_forget_words
-from wellkept.operations.platform_messages import Chat, PlatformMessage, accept_message, find_entry
 from wellkept.operations.profiles import show_settings
 from wellkept.operations.users import create_user, list_users
 from wellkept.sessions.rows import vectors
@@ -458,7 +458,7 @@ def test_any_user_id_has_rows_of_its_own(tmp_path, url, user):
 
 
 def restore_into(root, environ, file):
-    from wellkept.operations.restore import apply_restore, open_restore
+    from wellkept.backup.restore import apply_restore, open_restore
 
     app = open_app(str(root), environ=environ)
     with open_restore(app.caller(), file) as restore:
@@ -469,7 +469,7 @@ def restore_into(root, environ, file):
 
 def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
     """It restores the same conversations, pages and ledgers into files, and into an empty server."""
-    from wellkept.operations.backup import create_backup
+    from wellkept.backup.backup import create_backup
 
     set_value(
         open_app(str(tmp_path / "home"), environ={}).home, "storage.url", url["KEPT_STORAGE__URL"], why_no_person=""
@@ -504,7 +504,7 @@ def test_a_backup_holds_what_the_server_has(tmp_path, url, postgres_server):
 
 def test_a_backup_is_merged_into_a_server_that_is_in_use(tmp_path, url):
     """What is gone comes back, what is new stays, and a second restore changes nothing."""
-    from wellkept.operations.backup import create_backup
+    from wellkept.backup.backup import create_backup
 
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)
@@ -527,7 +527,7 @@ def test_a_user_backs_up_own_rows_only(tmp_path, url):
     """The archive of another user names neither the owner nor what the owner said."""
     import tarfile
 
-    from wellkept.operations.backup import create_backup
+    from wellkept.backup.backup import create_backup
 
     app = open_app(str(tmp_path / "home"), environ=url)
     fill(app)

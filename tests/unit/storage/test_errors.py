@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from wellkept.core.errors import Busy, StorageError, Unreadable
+from wellkept.core.errors import Busy, StorageError, Unreadable, explain_errors
 from wellkept.storage import files, os_locks
 from wellkept.storage.connections import explain_sql_errors, is_absent
-from wellkept.storage.files import explain_errors, hold_lock, read_bytes, sync_folder
+from wellkept.storage.files import hold_lock, read_bytes, sync_folder
 
 GIB = 1024**3
 

@@ -5,10 +5,10 @@ from contextlib import closing
 import apsw
 import pytest
 
+from wellkept.salvage.pages import PageFile
+from wellkept.salvage.rows import Salvage
+from wellkept.salvage.shapes import SCHEMA, Shape, describe_shapes
 from wellkept.storage.connections import Migration
-from wellkept.storage.pages import PageFile
-from wellkept.storage.salvage import Salvage
-from wellkept.storage.shapes import SCHEMA, Shape, describe_shapes
 from wellkept.storage.versions import (
     build_reference,
     find_version,

@@ -14,8 +14,9 @@ from wellkept.cli.terminal import indent_lines, note, say
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Refused, StorageError, UsageError
 from wellkept.core.messages import Usage
+from wellkept.forgetting import requests as forget_requests
 from wellkept.memory.edits import Target
-from wellkept.operations import forget_requests, pages, sessions
+from wellkept.operations import pages, sessions
 from wellkept.operations.conversations import use_model
 
 if TYPE_CHECKING:

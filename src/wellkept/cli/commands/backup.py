@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wellkept import operations
 from wellkept.app import App
+from wellkept.backup import backup as backups
+from wellkept.backup import restore as restores
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -26,8 +27,8 @@ from wellkept.core.errors import Refused, UsageError
 from wellkept.core.ids import OWNER
 
 if TYPE_CHECKING:
-    from wellkept.operations.backup import BackupReport
-    from wellkept.operations.restore import RestoreReport
+    from wellkept.backup.backup import BackupReport
+    from wellkept.backup.restore import RestoreReport
 
 PassphraseFlag = Annotated[
     str | None,
@@ -70,13 +71,13 @@ def backup(
     passphrase = read_passphrase(passphrase_env, twice=True) if encrypt or passphrase_env is not None else None
     with open_caller() as caller:
         if if_due:
-            made: BackupReport | Refused | None = operations.backup.take_scheduled_backup(caller)
+            made: BackupReport | Refused | None = backups.take_scheduled_backup(caller)
         elif file is None:
-            made = operations.backup.take_backup(caller)
+            made = backups.take_backup(caller)
         else:
-            made = operations.backup.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
+            made = backups.create_backup(caller, file, overwrite=overwrite, passphrase=passphrase)
         if verify and not isinstance(made, Refused) and made is not None:
-            made = operations.backup.verify_backup(caller, made.file, passphrase=passphrase)
+            made = backups.verify_backup(caller, made.file, passphrase=passphrase)
     _show_made(made, verified=verify, as_json=as_json)
 
 
@@ -96,7 +97,7 @@ def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json
 
 def start_if_due(app: App) -> None:
     """Start a scheduled backup that is due in a separate process, so that no command waits for it."""
-    if "KEPT_BACKGROUND" in os.environ or not operations.backup.is_due(app):
+    if "KEPT_BACKGROUND" in os.environ or not backups.is_due(app):
         return
     from wellkept.cli.hook import start_detached
 
@@ -143,13 +144,13 @@ def restore(
     something, both versions are kept and listed.
     """
     with open_caller() as caller:
-        passphrase = read_passphrase(passphrase_env) if operations.backup.needs_passphrase(file) else None
+        passphrase = read_passphrase(passphrase_env) if backups.needs_passphrase(file) else None
         if verify:
-            found = operations.backup.verify_backup(caller, file, passphrase=passphrase)
+            found = backups.verify_backup(caller, file, passphrase=passphrase)
             _show_verified(found, as_json=as_json)
             return
-        options = operations.restore.RestoreOptions(settings, include_forgotten)
-        with operations.restore.open_restore(caller, file, options, passphrase=passphrase) as opened:
+        options = restores.RestoreOptions(settings, include_forgotten)
+        with restores.open_restore(caller, file, options, passphrase=passphrase) as opened:
             if isinstance(opened, Refused):
                 refuse(opened, as_json=as_json)
             assert opened.preview is not None
@@ -159,7 +160,7 @@ def restore(
                 return
             if not opened.preview.changes_nothing and not confirm("restore this?", yes=yes):
                 fail("nothing was restored")
-            _show_done(operations.restore.apply_restore(caller, opened, backup=not no_backup), as_json=as_json)
+            _show_done(restores.apply_restore(caller, opened, backup=not no_backup), as_json=as_json)
 
 
 def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:

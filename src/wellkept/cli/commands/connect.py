@@ -9,7 +9,7 @@ import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept import operations
+from wellkept import importing
 from wellkept.app import Caller
 from wellkept.cli.commands.imports import show_report
 from wellkept.cli.terminal import (
@@ -26,15 +26,17 @@ from wellkept.cli.terminal import (
     refuse,
     say,
 )
+from wellkept.connect import connect as connections
+from wellkept.connect import status as connection_status
+from wellkept.connect.record import RECALLS, Recall
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import JSON
-from wellkept.importers.connect.record import RECALLS, Recall
 
 if TYPE_CHECKING:
-    from wellkept.operations.connect import ConnectOptions, ConnectPlan
-    from wellkept.operations.connect_status import ClientStatus
-    from wellkept.operations.import_report import ImportReport
-    from wellkept.operations.import_sources import FoundSource
+    from wellkept.connect.connect import ConnectOptions, ConnectPlan
+    from wellkept.connect.status import ClientStatus
+    from wellkept.importing.report import ImportReport
+    from wellkept.importing.sources import FoundSource
 
 _ACTIONS = ("status", "pause", "resume")
 
@@ -52,7 +54,7 @@ def _refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
 
 
 def _complete(incomplete: str) -> list[str]:
-    return [name for name in (*operations.connect.client_names(), *_ACTIONS) if name.startswith(incomplete)]
+    return [name for name in (*connections.client_names(), *_ACTIONS) if name.startswith(incomplete)]
 
 
 def connect(
@@ -101,12 +103,12 @@ def connect(
             _act(caller, names, as_json=as_json)
             return
         if repair:
-            plan = operations.connect.plan_repair(caller)
+            plan = connections.plan_repair(caller)
             _write(caller, plan, None, None, _How(dry_run=dry_run, yes=yes, as_json=as_json))
             return
         options = _options(project=project, recall=recall, capture=capture, as_json=as_json)
         names = names or _find(caller, as_json=as_json)
-        plan = operations.connect.plan_connect(caller, names, options)
+        plan = connections.plan_connect(caller, names, options)
         if print_only:
             _print_files(plan, as_json=as_json)
         else:
@@ -134,13 +136,13 @@ def disconnect(
     `kept forget --source CLIENT` removes the stored conversations.
     """
     with open_caller() as caller:
-        place = operations.connect.project_of(Path.cwd()) if project else None
-        names = clients or operations.connect.connected_clients(caller, place)
-        plan = operations.connect.plan_disconnect(caller, names, project=place)
+        place = connections.project_of(Path.cwd()) if project else None
+        names = clients or connections.connected_clients(caller, place)
+        plan = connections.plan_disconnect(caller, names, project=place)
         if not dry_run and not isinstance(plan, Refused):
             is_named = bool(clients) and not sys.stdin.isatty()  # a script that names the clients has decided
             _ask(plan, "remove this?", yes=yes or is_named)
-            plan = operations.connect.disconnect(caller, names, project=place)
+            plan = connections.disconnect(caller, names, project=place)
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
     if as_json:
@@ -159,13 +161,13 @@ def _options(*, project: bool, recall: str | None, capture: bool | None, as_json
             code=2,
         )
     mode: Recall | None = next((one for one in get_args(Recall) if one == recall), None)
-    place = operations.connect.project_of(Path.cwd()) if project else None
-    return operations.connect.ConnectOptions(place, mode, capture)
+    place = connections.project_of(Path.cwd()) if project else None
+    return connections.ConnectOptions(place, mode, capture)
 
 
 def _find(caller: Caller, *, as_json: bool) -> list[str]:
     """Return the clients that are installed; exit when there is none."""
-    found = operations.connect.find_clients(caller)
+    found = connections.find_clients(caller)
     names = [one.client.name for one in found if one.is_installed]
     if not names:
         looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in found)
@@ -215,7 +217,7 @@ def _write_files(
         note(_explain(caller, plan, asked[1]))
     what = "write these files" if asked is None else "write these files, and do so from now on"
     _ask(plan, f"{what}?", yes=how.yes)
-    done = operations.connect.repair(caller) if asked is None else operations.connect.connect(caller, *asked)
+    done = connections.repair(caller) if asked is None else connections.connect(caller, *asked)
     if isinstance(done, Refused):
         _refuse(done, as_json=how.as_json, code=2)
     return done
@@ -231,7 +233,7 @@ class _History(Struct, frozen=True):
     def offer(self, caller: Caller, plan: "ConnectPlan", *, as_json: bool) -> dict[str, JSON]:
         """Import them if the person wants that; else say how. Return what was found and the reports."""
         names = [one.connection.client for one in plan.clients if one.is_changed or self.wanted]
-        found = operations.connect.find_history(caller, names) if self.wanted is not False else []
+        found = connections.find_history(caller, names) if self.wanted is not False else []
         reports = [report for one in found if self._is_wanted(one, as_json=as_json) for report in _import(caller, one)]
         if not as_json:
             for report in reports:
@@ -261,7 +263,7 @@ def _count(found: "FoundSource") -> str:
 
 
 def _import(caller: Caller, found: "FoundSource") -> "list[ImportReport]":
-    report = operations.imports.run_import(caller, found)
+    report = importing.run.run_import(caller, found)
     if isinstance(report, Refused):
         note(f"{found.source}: {report.error}")
         return []
@@ -273,7 +275,7 @@ def _explain(caller: Caller, plan: "ConnectPlan", options: "ConnectOptions") -> 
     settings = caller.app.settings.connect
     recall = options.recall or settings.recall
     stores = settings.capture if options.capture is None else options.capture
-    has_hooks = operations.connect.any_sends_events([one.connection.client for one in plan.clients])
+    has_hooks = connections.any_sends_events([one.connection.client for one in plan.clients])
     stored = (
         f"What you and these agents say, and their tool calls and results, is stored in {caller.app.home.path} "
         "on this machine; credentials are redacted, and <private>…</private> is left out."
@@ -346,7 +348,7 @@ def _act(caller: Caller, words: list[str], *, as_json: bool) -> None:
         _show_status(caller, as_json=as_json)
         return
     is_paused = words[0] == "pause"
-    changed = operations.connect.set_paused(caller, paused=is_paused)
+    changed = connections.set_paused(caller, paused=is_paused)
     if as_json:
         print_json({"paused": is_paused, "changed": changed})
     else:
@@ -354,7 +356,7 @@ def _act(caller: Caller, words: list[str], *, as_json: bool) -> None:
 
 
 def _show_status(caller: Caller, *, as_json: bool) -> None:
-    status = operations.connect_status.read_status(caller)
+    status = connection_status.read_status(caller)
     if as_json:
         print_json(status.as_json())
         return

@@ -28,8 +28,9 @@ from wellkept.cli.terminal import (
 from wellkept.config.settings import nearest
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.forgetting import requests as forget_requests
 from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
-from wellkept.operations import forget_requests, pages, reading
+from wellkept.operations import pages, reading
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected

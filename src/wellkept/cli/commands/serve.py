@@ -27,6 +27,7 @@ from wellkept.cli.terminal import (
 )
 from wellkept.core.errors import KeptError, Refused
 from wellkept.core.installation import name_install
+from wellkept.gateway import state
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -110,7 +111,7 @@ def serve(
         if has_proxy:
             enabled = replace(settings, proxy=replace(settings.proxy, enabled=True))
             caller.app.settings = replace(caller.app.settings, serve=enabled)
-        if settings.require_token and operations.tokens.ensure_start_token(caller.app).is_new and not demo:
+        if settings.require_token and state.tokens.ensure_start_token(caller.app).is_new and not demo:
             _tell_change(caller)
         serve(
             caller.app, address, chosen, is_exact=port is not None, is_demo=demo, when_ready=tell,
@@ -120,7 +121,7 @@ def serve(
 
 def _tell_change(caller: "Caller") -> None:
     """Tell the owner of a home that was served without a token what its clients need now."""
-    if caller.app.has_database and not operations.tokens.has_tokens(caller.app):
+    if caller.app.has_database and not state.tokens.has_tokens(caller.app):
         note(
             "requests from this machine now need a token: send `Authorization: Bearer TOKEN` with the token that "
             "`kept serve token show` prints, or allow them without one: kept config set serve.require_token false"
@@ -133,7 +134,7 @@ def _tell_entrance(caller: "Caller", url: str) -> None:
 
     if sys.stdin.isatty() and sys.stdout.isatty() and Scope.DECIDE in caller.scopes:
         try:
-            code = operations.tokens.create_link(caller)
+            code = state.tokens.create_link(caller)
         except KeptError as error:  # a home that cannot be written can still be read
             note(f"there is no link to sign in with: {error}")
             return
@@ -178,7 +179,7 @@ def link(
     from wellkept.gateway.server import Address
 
     with open_caller() as caller:
-        code = operations.tokens.create_link(caller, user or caller.user)
+        code = state.tokens.create_link(caller, user or caller.user)
         settings = caller.app.settings.serve
     address = Address(settings.host, settings.port if port is None else port)
     url = f"{address.url}/sign-in?link={code}"
@@ -193,7 +194,7 @@ def link(
 def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, as_json: JsonFlag = False) -> None:
     """Write a systemd unit that runs this server, and print the commands that start it."""
     with open_caller() as caller:
-        made = operations.service.install_service(caller, is_system=not is_user, dry_run=dry_run)
+        made = operations.systemd.install_service(caller, is_system=not is_user, dry_run=dry_run)
         env = caller.app.home.path / ".env"
     if isinstance(made, Refused):
         refuse(made, as_json=as_json)
@@ -213,7 +214,7 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
 def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -> None:
     """Remove the systemd unit, and print the commands that stop the running server."""
     with open_caller() as caller:
-        gone = operations.service.uninstall_service(caller, is_system=not is_user)
+        gone = operations.systemd.uninstall_service(caller, is_system=not is_user)
     if isinstance(gone, Refused):
         refuse(gone, as_json=as_json)
     if as_json:
@@ -240,7 +241,7 @@ def token_create(
 ) -> None:
     """Create a token; it is shown once and stored only as a hash."""
     with open_caller() as caller:
-        made = operations.tokens.create_token(caller, user or caller.user, name=name, scopes=scope or (), days=days)
+        made = state.tokens.create_token(caller, user or caller.user, name=name, scopes=scope or (), days=days)
     if as_json:
         print_json(made.as_json())
         return
@@ -252,7 +253,7 @@ def token_create(
 def token_show(as_json: JsonFlag = False) -> None:
     """Print the start-up token of this home: the owner's, for programs on this machine."""
     with open_caller() as caller:
-        secret = operations.tokens.show_start_token(caller)
+        secret = state.tokens.show_start_token(caller)
     if as_json:
         print_json({"token": secret})
         return
@@ -263,7 +264,7 @@ def token_show(as_json: JsonFlag = False) -> None:
 def token_list(as_json: JsonFlag = False) -> None:
     """List the tokens."""
     with open_caller() as caller:
-        found = operations.tokens.list_tokens(caller)
+        found = state.tokens.list_tokens(caller)
     if as_json:
         print_json([token.as_json() for token in found])
         return
@@ -282,7 +283,7 @@ def token_revoke(
 ) -> None:
     """Revoke a token; requests with it fail from now on."""
     with open_caller() as caller:
-        gone = operations.tokens.revoke_token(caller, token)
+        gone = state.tokens.revoke_token(caller, token)
     if as_json:
         print_json(gone.as_json())
         return
@@ -297,7 +298,7 @@ def pair_accept(
 ) -> None:
     """Pair a person on a chat platform; same as: kept serve pair CODE."""
     with open_caller() as caller:
-        found = operations.pairing.accept_code(caller, code, user)
+        found = state.pairing.accept_code(caller, code, user)
     if as_json:
         print_json(found.as_json())
         return
@@ -310,7 +311,7 @@ def pair_accept(
 def pair_list(as_json: JsonFlag = False) -> None:
     """List paired people, and those with a code."""
     with open_caller() as caller:
-        found = operations.pairing.list_pairings(caller)
+        found = state.pairing.list_pairings(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -330,7 +331,7 @@ def pair_remove(
 ) -> None:
     """Remove a pairing; the conversations stay."""
     with open_caller() as caller:
-        gone = operations.pairing.remove_person(caller, platform, person)
+        gone = state.pairing.remove_person(caller, platform, person)
     if as_json:
         print_json(gone.as_json())
         return

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wellkept import operations
+from wellkept import forgetting, operations
 from wellkept.app import Caller
 from wellkept.cli.terminal import (
     JsonFlag,
@@ -26,7 +26,7 @@ from wellkept.core.ids import OWNER
 from wellkept.core.text import JSON, dumps
 
 if TYPE_CHECKING:
-    from wellkept.operations.forget import ForgetOutcome, ForgetProposal
+    from wellkept.forgetting.forget import ForgetOutcome, ForgetProposal
     from wellkept.operations.users import UserExport
 
 
@@ -86,7 +86,7 @@ def user_forget(
 ) -> None:
     """Permanently remove everything of one user; same as `kept forget --user`."""
     with open_caller(user) as caller:
-        ask_and_forget(caller, operations.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
+        ask_and_forget(caller, forgetting.forget.plan_forget_user(caller), dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 _KINDS = {
@@ -172,15 +172,15 @@ def forget(
         refuse(Refused(Reason.INVALID, "--project needs --source", "name the client too"), as_json=as_json, code=2)
     with open_caller(user) as caller:
         if session is not None:
-            proposal = operations.forget.plan_forget_session(caller, session)
+            proposal = forgetting.forget.plan_forget_session(caller, session)
         elif query is not None:
-            proposal = operations.forget.plan_forget_words(caller, query)
+            proposal = forgetting.forget.plan_forget_words(caller, query)
         elif source is not None:
-            proposal = operations.forget.plan_forget_source(caller, source, project=project)
+            proposal = forgetting.forget.plan_forget_source(caller, source, project=project)
         elif origin is not None:
-            proposal = operations.forget.plan_forget_origin(caller, origin)
+            proposal = forgetting.forget.plan_forget_origin(caller, origin)
         else:
-            proposal = operations.forget.plan_forget_user(caller)
+            proposal = forgetting.forget.plan_forget_user(caller)
         ask_and_forget(caller, proposal, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
@@ -196,7 +196,7 @@ def ask_and_forget(
         return
     if not confirm("permanently forget this?", yes=yes):
         fail("nothing was forgotten")
-    _show_outcome(operations.forget.forget(caller, proposal), as_json=as_json)
+    _show_outcome(forgetting.forget.forget(caller, proposal), as_json=as_json)
 
 
 def _show_proposal(proposal: "ForgetProposal", *, as_json: bool) -> None:

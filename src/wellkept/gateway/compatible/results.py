@@ -22,9 +22,10 @@ from wellkept.core.messages import (
     Usage,
 )
 from wellkept.core.provenance import UNSTATED
+from wellkept.gateway.state import client_histories
+from wellkept.gateway.state.client_histories import ClientMessage, hash_message
 from wellkept.gateway.turns import Slot, Turns, Wanted
-from wellkept.operations import client_histories, models
-from wellkept.operations.client_histories import ClientMessage, hash_message
+from wellkept.operations import models
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -18,8 +18,8 @@ from starlette.responses import Response
 from wellkept.core.errors import ConfigError
 from wellkept.gateway.identity import COOKIE
 from wellkept.gateway.proxy.replies import Copy
+from wellkept.gateway.state import tokens
 from wellkept.gateway.streams import finish_or_abandon
-from wellkept.operations import tokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

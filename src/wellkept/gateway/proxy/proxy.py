@@ -31,10 +31,11 @@ from wellkept.gateway.proxy.forwarding import (
     open_client,
     select_request_headers,
 )
+from wellkept.gateway.state import injections, proxied_conversations
+from wellkept.gateway.state.injections import Additions, ProxiedConversation
+from wellkept.gateway.state.proxied_conversations import ProxiedAnswer
 from wellkept.gateway.streams import run_guarded
-from wellkept.operations import injections, proxied_conversations, recall
-from wellkept.operations.injections import Additions, ProxiedConversation
-from wellkept.operations.proxied_conversations import ProxiedAnswer
+from wellkept.operations import recall
 from wellkept.operations.recall import Recipient
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from wellkept.core.messages import Message, Role, ToolCall, Usage
 from wellkept.gateway.compatible import anthropic, openai_chat, openai_responses
 from wellkept.gateway.compatible.clients import InvalidRequest
-from wellkept.operations.proxied_conversations import ProxiedAnswer
+from wellkept.gateway.state.proxied_conversations import ProxiedAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

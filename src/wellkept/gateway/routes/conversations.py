@@ -7,10 +7,11 @@ from fastapi import APIRouter, Body, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response, StreamingResponse
 
+from wellkept.connect import preview
 from wellkept.core.text import dumps
 from wellkept.gateway.answers import answer
 from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
-from wellkept.operations import preview, reading, receipts, search, sessions
+from wellkept.operations import reading, receipts, search, sessions
 from wellkept.sessions.receipts import Mark
 
 router = APIRouter(prefix="/api", tags=["conversations"])

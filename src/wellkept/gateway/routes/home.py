@@ -6,27 +6,16 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
+from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.core.values import asdict
+from wellkept.forgetting import confirmation as forget_confirmation
+from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, refusal
 from wellkept.gateway.requests import Admin, Reader, Writer
-from wellkept.operations import (
-    connect_status,
-    conversations,
-    doctor,
-    forget_confirmation,
-    forget_requests,
-    import_sources,
-    models,
-    pairing,
-    profiles,
-    providers,
-    tokens,
-    tools,
-    upkeep,
-    usage,
-    users,
-)
+from wellkept.gateway.state import pairing, tokens
+from wellkept.importing import sources as import_sources
+from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users
 
 router = APIRouter(prefix="/api", tags=["home"])
 

@@ -7,10 +7,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Reason, Refused
+from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
 from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
 from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
-from wellkept.operations import changes, entries, forget_requests, pages
+from wellkept.operations import changes, entries, pages
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 

@@ -18,11 +18,11 @@ from wellkept.core.values import hide
 from wellkept.gateway.identity import Unauthorized, is_loopback_address
 from wellkept.gateway.platforms import HookAnswer, Moved, Stopped, Undelivered, check_fields, read_secret
 from wellkept.gateway.slash import COMMANDS
+from wellkept.gateway.state.platform_messages import PlatformMessage
 from wellkept.gateway.streams import run_guarded
 from wellkept.gateway.telegram.api import ApiError, BotApi, Unreachable
 from wellkept.gateway.telegram.replies import Replies
 from wellkept.gateway.telegram.updates import ALLOWED, Bot, NotAnUpdate, Reader, StoppedDraft
-from wellkept.operations.platform_messages import PlatformMessage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence

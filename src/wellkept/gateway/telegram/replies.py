@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from wellkept.core.text import JSON
     from wellkept.gateway.platforms import Reply
+    from wellkept.gateway.state.platform_messages import File, PlatformMessage
     from wellkept.gateway.telegram.api import BotApi
-    from wellkept.operations.platform_messages import File, PlatformMessage
 
 _MOST_PARTS = 8
 """A longer answer is sent as a file: nobody reads that many messages, and a group may get 20 in a minute."""

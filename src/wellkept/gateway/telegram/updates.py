@@ -13,8 +13,8 @@ from wellkept.core.provenance import ATTACHED
 from wellkept.core.values import hide
 from wellkept.gateway.platforms import FORWARDED, Moved
 from wellkept.gateway.slash import COMMANDS, read_command
-from wellkept.operations.conversation_keys import Chat
-from wellkept.operations.platform_messages import File, PlatformMessage
+from wellkept.gateway.state.conversation_keys import Chat
+from wellkept.gateway.state.platform_messages import File, PlatformMessage
 
 if TYPE_CHECKING:
     from wellkept.gateway.platforms import Incoming

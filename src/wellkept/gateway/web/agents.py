@@ -7,11 +7,12 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Request
 from starlette.responses import Response
 
+from wellkept.connect import capture_limits, connect, preview
+from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.gateway.requests import Admin
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
 from wellkept.gateway.web.home import find_condition
-from wellkept.operations import capture_limits, connect, connect_status, preview
 
 router = APIRouter(prefix="/agents", include_in_schema=False, dependencies=[Checked])
 

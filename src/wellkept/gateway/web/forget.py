@@ -8,9 +8,11 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import Response
 
 from wellkept.core.errors import KeptError, Refused
+from wellkept.forgetting import confirmation as forget_confirmation
+from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.frame import Checked, Toast, go, show
-from wellkept.operations import forget_confirmation, forget_requests, reading
+from wellkept.operations import reading
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -22,8 +22,9 @@ from wellkept.app import Scope
 from wellkept.core.text import dumps, resource_path
 from wellkept.gateway.identity import COOKIE
 from wellkept.gateway.requests import get_caller
+from wellkept.gateway.state import tokens
 from wellkept.gateway.web.rendering import name_asset, templates
-from wellkept.operations import changes, tokens
+from wellkept.operations import changes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

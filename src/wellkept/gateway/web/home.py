@@ -13,19 +13,21 @@ from starlette.responses import Response
 
 from wellkept.agent.offload import offload
 from wellkept.app import Scope
+from wellkept.connect import status as connect_status
 from wellkept.core.errors import KeptError, Refused
 from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, sse
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.operations import changes, connect_status, import_sources, pages, reading, receipts
+from wellkept.importing import sources as import_sources
+from wellkept.operations import changes, pages, reading, receipts
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
+    from wellkept.connect.status import ClientStatus
     from wellkept.gateway.turns import Turns
+    from wellkept.importing.sources import FoundSource
     from wellkept.operations.changes import Pulse
-    from wellkept.operations.connect_status import ClientStatus
-    from wellkept.operations.import_sources import FoundSource
     from wellkept.sessions.receipts import Receipt
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import Response
 
+from wellkept.connect import connect, preview
 from wellkept.core.errors import Refused
 from wellkept.gateway.requests import Admin, Reader
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.operations import connect, pages, preview, reading
+from wellkept.operations import pages, reading
 
 router = APIRouter(prefix="/preview", include_in_schema=False, dependencies=[Checked])
 

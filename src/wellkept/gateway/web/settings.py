@@ -8,10 +8,12 @@ from fastapi import APIRouter, Form, Path, Query, Request
 from starlette.responses import Response
 
 from wellkept.app import Scope
+from wellkept.backup import backup, restore
 from wellkept.core.errors import KeptError, Refused
 from wellkept.gateway.requests import Admin, Reader
+from wellkept.gateway.state import tokens
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
-from wellkept.operations import backup, profiles, reading, restore, tokens, upkeep, users
+from wellkept.operations import profiles, reading, upkeep, users
 
 router = APIRouter(prefix="/settings", include_in_schema=False, dependencies=[Checked])
 

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from wellkept.salvage.evidence import Evidence, Key, gather_evidence
+from wellkept.salvage.pages import Value
+from wellkept.salvage.rows import Salvage
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.rows.session_rows import NOBODY
 from wellkept.storage.connections import statements
-from wellkept.storage.evidence import Evidence, Key, gather_evidence
-from wellkept.storage.pages import Value
-from wellkept.storage.salvage import Salvage
 from wellkept.storage.sqlite import Connection
 
 SQL = statements("wellkept.sessions.sqlite", "recovery.sql")

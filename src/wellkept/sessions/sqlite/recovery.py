@@ -12,6 +12,10 @@ from wellkept.core.errors import ForeignDatabase
 from wellkept.core.events import Progressed
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import EventSink
+from wellkept.salvage.evidence import Key, gather_evidence, insert_row, key_of
+from wellkept.salvage.pages import PageFile, Value
+from wellkept.salvage.rows import Row, Salvage
+from wellkept.salvage.shapes import Shape, describe_shapes
 from wellkept.sessions.damage import checksum, is_damaged
 from wellkept.sessions.records import MessageRow, hash_blob, source_id
 from wellkept.sessions.reports import Salvaged
@@ -19,12 +23,8 @@ from wellkept.sessions.rows import vectors
 from wellkept.sessions.sqlite import checksums, index
 from wellkept.sessions.sqlite.lost_sessions import LostSessions
 from wellkept.storage.connections import statements
-from wellkept.storage.evidence import Key, gather_evidence, insert_row, key_of
 from wellkept.storage.files import APPLICATION_ID
-from wellkept.storage.pages import PageFile, Value
 from wellkept.storage.row_checksums import contradicts, describe_key
-from wellkept.storage.salvage import Row, Salvage
-from wellkept.storage.shapes import Shape, describe_shapes
 from wellkept.storage.sqlite import Connection, Database, state_migrations
 from wellkept.storage.versions import build_reference, find_version, is_of_another_program
 

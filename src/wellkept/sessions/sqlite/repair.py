@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from wellkept.core.errors import Busy, DamagedLog, ForeignDatabase, StorageError, Unreadable
+from wellkept.core.errors import Busy, DamagedLog, ForeignDatabase, StorageError, Unreadable, explain_errors
 from wellkept.core.events import Warned
 from wellkept.core.ports import Clock, EventSink
 from wellkept.sessions.reports import Finding, Repaired, Salvaged
@@ -17,7 +17,7 @@ from wellkept.sessions.sqlite.check import check_file, has_unread_log
 from wellkept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.connections import statements
-from wellkept.storage.files import create_empty, explain_errors, hold_lock, is_foreign, resolve_link
+from wellkept.storage.files import create_empty, hold_lock, is_foreign, resolve_link
 from wellkept.storage.log_recovery import recover_log, settle_names
 from wellkept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum
 from wellkept.storage.sqlite import Connection, Database, open_state

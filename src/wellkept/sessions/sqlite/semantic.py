@@ -6,14 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from wellkept.core.errors import StorageError
+from wellkept.core.errors import StorageError, explain_errors
 from wellkept.core.ids import random_hex
 from wellkept.core.regular_files import open_regular
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.database import Connection
 from wellkept.sessions.rows.semantic import SemanticSearch
 from wellkept.sessions.rows.vector_cache import QuantisedVectors
-from wellkept.storage.files import explain_errors
 
 log = logging.getLogger(__name__)
 

@@ -97,11 +97,11 @@ def hermes(make_hermes):
 @pytest.fixture
 def run(caller):
     """Imports a home; returns the report."""
-    from wellkept import operations
+    from wellkept import importing
 
     def run(place, name="hermes"):
-        found = operations.import_sources.find_sources(caller, name, place)
-        return operations.imports.run_import(caller, found.sources[0])
+        found = importing.sources.find_sources(caller, name, place)
+        return importing.run.run_import(caller, found.sources[0])
 
     return run
 

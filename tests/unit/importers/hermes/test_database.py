@@ -291,7 +291,7 @@ def test_a_damaged_database_gives_what_can_be_read(hermes, run, spoken):
 
 def test_what_is_no_database_of_hermes_is_a_problem(tmp_path, caller, run):
     """Garbage and the tables of another program."""
-    from wellkept.operations.capture import capture_transcript
+    from wellkept.connect.capture import capture_transcript
 
     garbage = tmp_path / "hermes" / "state.db"
     garbage.parent.mkdir()

@@ -161,11 +161,11 @@ def pack():
 @pytest.fixture
 def run(caller, openclaw):
     """Imports the home; returns the report."""
-    from wellkept import operations
+    from wellkept import importing
 
     def run(place=None):
-        found = operations.import_sources.find_sources(caller, "openclaw", place or openclaw.path)
-        return operations.imports.run_import(caller, found.sources[0])
+        found = importing.sources.find_sources(caller, "openclaw", place or openclaw.path)
+        return importing.run.run_import(caller, found.sources[0])
 
     return run
 

@@ -354,11 +354,11 @@ def test_a_damaged_database_gives_what_can_be_read(openclaw, entries, run, spoke
 
 def test_a_database_is_followed_while_it_grows(openclaw, entries, caller, spoken):
     """As a file is."""
-    from wellkept import operations
+    from wellkept import importing
 
     made = talk(entries)
     openclaw.database(made).close()
-    watch = operations.imports.Watch(caller, ["openclaw"], openclaw.path)
+    watch = importing.run.Watch(caller, ["openclaw"], openclaw.path)
     first, idle = watch.step(), watch.step()
     made.user("And back?")
     openclaw.database(made).close()

@@ -1,0 +1,11 @@
+"""Backups: what goes into an archive, its check, and how a home comes back from one."""
+
+from typing import TYPE_CHECKING
+
+from wellkept.core.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from wellkept.backup import backup, check, files, parts, restore
+
+__all__ = ["backup", "check", "files", "parts", "restore"]
+__getattr__ = load_on_use(__name__, __all__)

@@ -1,0 +1,41 @@
+"""Connected agents: what is written into their settings, the hooks that they call, and what is captured from them."""
+
+from typing import TYPE_CHECKING
+
+from wellkept.core.lazy import load_on_use
+
+if TYPE_CHECKING:
+    from wellkept.connect import (
+        capture,
+        capture_limits,
+        clients,
+        connect,
+        events,
+        files,
+        health,
+        hooks,
+        jsonc,
+        parts,
+        preview,
+        record,
+        status,
+        toml_text,
+    )
+
+__all__ = [
+    "capture",
+    "capture_limits",
+    "clients",
+    "connect",
+    "events",
+    "files",
+    "health",
+    "hooks",
+    "jsonc",
+    "parts",
+    "preview",
+    "record",
+    "status",
+    "toml_text",
+]
+__getattr__ = load_on_use(__name__, __all__)

@@ -1,0 +1,154 @@
+"""The record of what kept wrote into the files of other programs, so that it can be taken out again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from wellkept.core.text import dumps
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+
+if TYPE_CHECKING:
+    from wellkept.connect.parts import Part
+    from wellkept.core.text import JSON
+
+log = logging.getLogger(__name__)
+
+Recall = Literal["start", "sure", "off"]
+RECALLS = ("start", "sure", "off")
+
+
+class FileRecord(Struct, frozen=True):
+    """One file: its hashes without and with the parts, and the copy of how it was."""
+
+    path: Path
+    before: str | None
+    """The hash of the file before; None where there was none."""
+    after: str
+    backup: str | None
+    """The name of the copy in the folder of backups."""
+    folders: tuple[str, ...]
+    """Folders that were created for the file, the innermost last."""
+    parts: tuple[Part, ...]
+
+
+class Connection(Struct, frozen=True):
+    """One client that is connected, for a person or for one project."""
+
+    client: str
+    command: tuple[str, ...]
+    """How the client starts kept."""
+    project: str | None = None
+    recall: Recall | None = None
+    """What is given to the agent; None follows the settings."""
+    capture: bool | None = None
+    """Whether its conversations are stored; None follows the settings."""
+    since: float = 0.0
+    files: tuple[FileRecord, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Return the name under which the record holds it."""
+        return self.client if self.project is None else f"{self.client} {self.project}"
+
+
+class Record(Struct, frozen=True):
+    """All connections of one user."""
+
+    connections: Mapping[str, Connection] = field(default_factory=dict)
+    is_paused: bool = False
+
+    def of_client(self, client: str) -> list[Connection]:
+        """Return the connections of a client: the person's own first, then those of projects."""
+        found = [one for one in self.connections.values() if one.client == client]
+        return sorted(found, key=lambda one: one.project or "")
+
+    def with_connection(self, connection: Connection) -> Record:
+        """Return the record with a connection, in place of an earlier one."""
+        return replace(self, connections={**self.connections, connection.key: connection})
+
+    def without(self, key: str) -> Record:
+        """Return the record without a connection."""
+        return replace(self, connections={name: one for name, one in self.connections.items() if name != key})
+
+
+def load_record(folder: Path) -> Record:
+    """Return the record in `folder`; one that cannot be read counts as empty and is set aside when it is written."""
+    data = read_bytes(folder / "record.json")
+    if data is None:
+        return Record()
+    try:
+        return _from_json(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        log.warning("the record of connections cannot be read: %s", folder / "record.json")
+        return Record()
+
+
+def save_record(folder: Path, record: Record) -> None:
+    """Write the record."""
+    make_folder(folder)
+    rows = [_connection_json(one) for one in record.connections.values()]
+    value: JSON = {"version": 1, "paused": record.is_paused, "connections": rows}
+    write_atomically(folder / "record.json", f"{dumps(value, indent=1)}\n".encode())
+
+
+def _connection_json(connection: Connection) -> dict[str, JSON]:
+    return {
+        "client": connection.client,
+        "project": connection.project,
+        "command": list(connection.command),
+        "recall": connection.recall,
+        "capture": connection.capture,
+        "since": connection.since,
+        "files": [_file_json(one) for one in connection.files],
+    }
+
+
+def _file_json(file: FileRecord) -> dict[str, JSON]:
+    from wellkept.connect.parts import part_as_json
+
+    return {
+        "path": str(file.path),
+        "before": file.before,
+        "after": file.after,
+        "backup": file.backup,
+        "folders": list(file.folders),
+        "parts": [part_as_json(part) for part in file.parts],
+    }
+
+
+def _from_json(value: Any) -> Record:
+    connections = [_connection(row) for row in value["connections"]]
+    return Record({one.key: one for one in connections}, value.get("paused") is True)
+
+
+def _connection(row: Any) -> Connection:
+    recall = row.get("recall")
+    return Connection(
+        client=row["client"],
+        command=tuple(row["command"]),
+        project=row.get("project"),
+        recall=recall if recall in RECALLS else None,
+        capture=row.get("capture"),
+        since=float(row.get("since", 0)),
+        files=tuple(_file(one) for one in row["files"]),
+    )
+
+
+def _file(row: Any) -> FileRecord:
+    from wellkept.connect.parts import part_from_json
+
+    return FileRecord(
+        Path(row["path"]),
+        row.get("before"),
+        row["after"],
+        row.get("backup"),
+        tuple(row.get("folders", ())),
+        tuple(part_from_json(part) for part in row["parts"]),
+    )
