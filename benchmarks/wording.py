@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from wellkept.security import scan as scanner
-from wellkept.security.scan import Severity, read, scan
-from wellkept.security.table import table
-from wellkept.security.wording import WINDOW, Wording
+from wellkept.security.rules import table
+from wellkept.security.scan import WINDOW, Severity, Wording, read, scan
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "src" / "wellkept" / "security" / "wording.tsv"

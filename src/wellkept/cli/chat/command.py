@@ -177,7 +177,7 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
 
 def _warm_up() -> None:
     from wellkept.core.threads import share_one_heap
-    from wellkept.security.table import table
+    from wellkept.security.rules import table
 
     share_one_heap()
     table()
