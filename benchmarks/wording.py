@@ -158,7 +158,7 @@ def report(name: str, texts: list[Text], wording: Wording | None) -> None:
     """Print the rates of the scanner with other weights than the shipped ones, or with none."""
     allow = ["wording"] if wording is None else []
     if wording is not None:
-        scanner.wording = lambda: wording  # type: ignore[assignment,attr-defined] # the scanner looks its weights up here
+        scanner.wording = lambda: wording  # type: ignore[assignment] # the scanner looks its weights up here
     groups = defaultdict(list)
     for text in texts:
         groups[f"{text.kind}{', explicit' if text.explicit else ''}"].append(scan(text.text, allow=allow))

@@ -19,7 +19,7 @@ from wellkept.core.messages import ChatRequest, ChatResponse, Message, NewMessag
 from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 

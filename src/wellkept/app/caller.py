@@ -214,7 +214,7 @@ class UserSpace:
 
     def _page_folder(self, store: MemoryStore, folder: str | None) -> str | None:
         """Return the folder of a project's page; the person's home folder and the root are not projects."""
-        from wellkept.memory.writer import project_folder
+        from wellkept.memory.store import project_folder
         from wellkept.storage.files import find_project
 
         root = find_project(folder) if self.app.settings.memory.project_pages else None

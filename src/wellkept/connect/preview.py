@@ -13,7 +13,7 @@ from wellkept.app.caller import Scope
 from wellkept.connect.events import parse_event
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import KeptError, Reason, Refused
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
 
 if TYPE_CHECKING:

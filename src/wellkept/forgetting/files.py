@@ -14,7 +14,7 @@ from wellkept.app.caller import Scope
 from wellkept.app.places import OnForget, Place, find_place
 from wellkept.backup.backup import list_outside_backups
 from wellkept.core.errors import KeptError, Unreadable, explain_errors
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.storage.files import hold_lock, read_bytes, remove, update_in_place, write_atomically
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _keeps_passage(file: HeldFile, plan: FullForgetPlan) -> bool:
 
 def _find_page(path: Path) -> Target | None:
     """Return the page that a file holds, None for other files."""
-    from wellkept.memory.writer import FILE_NAMES, PROJECTS
+    from wellkept.memory.store import FILE_NAMES, PROJECTS
 
     pages = {name: target for target, name in FILE_NAMES.items()}
     if path.parent.name == "memories":

@@ -18,7 +18,7 @@ from wellkept.core.ids import SessionId, SourceName, UserId
 from wellkept.core.text import JSON, dumps
 from wellkept.forgetting.files import find_other_copies
 from wellkept.forgetting.removal import Forgetter, FullForgetPlan, FullForgetReport
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.reports import ForgetPlan
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import list_sources

@@ -15,7 +15,7 @@ from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
 from wellkept.forgetting.forget import plan_forget_session, plan_forget_words
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,7 +18,7 @@ from wellkept.importers.exports import find_conversations
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import UNEXPECTED
 from wellkept.importers.port import Unusable
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from wellkept.importers.jsonl import read_row
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:

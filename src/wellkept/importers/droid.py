@@ -15,7 +15,7 @@ from wellkept.importers.jsonl import JsonlReading, modification_time
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from wellkept.importers.port import (
 )
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:

@@ -22,12 +22,10 @@ from wellkept.core.ports import ignore
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import JSON
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Target
-from wellkept.memory.history import History, targets
+from wellkept.memory.history import History, targets, undo
 from wellkept.memory.ledger import REPAIR
-from wellkept.memory.page import find_drift
+from wellkept.memory.page import Add, Target, find_drift
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 from wellkept.security.scan import scan
 from wellkept.sessions.ports import Sessions
 from wellkept.sessions.reports import Finding

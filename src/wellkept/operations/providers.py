@@ -12,7 +12,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.values import asdict
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

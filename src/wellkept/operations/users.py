@@ -18,8 +18,8 @@ from wellkept.core.errors import NotFound, Reason, Refused, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import JSON, dumps, is_encodable
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Target, undone_ids
 from wellkept.memory.history import History
+from wellkept.memory.page import Target, undone_ids
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Sessions
 from wellkept.storage.files import make_folder, read_bytes, write_atomically

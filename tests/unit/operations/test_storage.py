@@ -14,7 +14,7 @@ from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.forgetting.forget import forget, plan_forget_user, plan_forget_words
 from wellkept.gateway.state.platform_messages import Chat, PlatformMessage, accept_message, find_entry
-from wellkept.memory.edits import Add, Author, Remove, Target, replay
+from wellkept.memory.page import Add, Author, Remove, Target, replay
 from wellkept.operations import storage
 from wellkept.operations.doctor import Health, check_everything
 from wellkept.operations.profiles import show_settings

@@ -24,7 +24,7 @@ from wellkept.cli.terminal import (
 from wellkept.core.errors import KeptError, StorageError, Unreadable
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
-from wellkept.memory.writer import FILE_NAMES
+from wellkept.memory.store import FILE_NAMES
 from wellkept.operations import pages
 
 if TYPE_CHECKING:
