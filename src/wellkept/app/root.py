@@ -368,7 +368,7 @@ def open_app(  # noqa: PLR0913 - the public way in; all but home and profile are
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
     if (place.root / SCRATCH_FOLDER).exists():
-        from wellkept.storage.scratch import remove_unfinished  # only after a command that was killed
+        from wellkept.storage.files import remove_unfinished  # only after a command that was killed
 
         remove_unfinished(place.root)
     app_log = open_log(place.logs, debug=debug)

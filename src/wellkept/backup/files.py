@@ -29,7 +29,9 @@ from wellkept.core.events import Progressed, Warned
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.storage.archive import HOME, OUTSIDE
-from wellkept.storage.files import SCRATCH_FOLDER, hold_lock, is_foreign, read_bytes
+from wellkept.storage.files import SCRATCH_FOLDER, read_bytes
+from wellkept.storage.headers import is_foreign
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

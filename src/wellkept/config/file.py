@@ -13,7 +13,8 @@ from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import ConfigError, UsageError
 from wellkept.core.settings import InvalidSetting, build, fields
 from wellkept.core.text import dumps, is_encodable
-from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 
 def set_value(home: Home, key: str, text: str, *, why_no_person: str) -> Any:

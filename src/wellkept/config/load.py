@@ -15,7 +15,8 @@ from wellkept.config.settings import Settings, find_default, find_guard_of, know
 from wellkept.core.agency import find_agent
 from wellkept.core.errors import ConfigError, Unreadable, UsageError
 from wellkept.core.settings import InvalidSetting, build, fields, is_section
-from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 ENV_PREFIX = "KEPT_"
 _WORDS = {"null": None, "none": None, "true": True, "false": False, "yes": True, "no": False}

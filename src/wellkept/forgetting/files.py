@@ -15,7 +15,8 @@ from wellkept.app.places import OnForget, Place, find_place
 from wellkept.backup.backup import list_outside_backups
 from wellkept.core.errors import KeptError, Unreadable, explain_errors
 from wellkept.memory.page import Target
-from wellkept.storage.files import hold_lock, read_bytes, remove, update_in_place, write_atomically
+from wellkept.storage.files import read_bytes, remove, update_in_place, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -22,7 +22,8 @@ from wellkept.memory.page import Target
 from wellkept.sessions.reports import ForgetPlan
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import list_sources
-from wellkept.storage.files import hold_lock, make_folder, remove, sync_folder, write_atomically
+from wellkept.storage.files import make_folder, remove, sync_folder, write_atomically
+from wellkept.storage.locks import hold_lock
 from wellkept.storage.seal import SealedNote
 
 if TYPE_CHECKING:

@@ -30,7 +30,8 @@ from wellkept.memory.page import (
 from wellkept.memory.rewrite import edit_page
 from wellkept.memory.store import MemoryStore, check_text, rules_in
 from wellkept.security.paths import refuse_spelling
-from wellkept.storage.files import hold_lock, make_folder
+from wellkept.storage.files import make_folder
+from wellkept.storage.locks import hold_lock
 from wellkept.storage.tree import FileTree, Parts
 
 ROOT: Final = "/memories"

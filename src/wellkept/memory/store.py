@@ -47,15 +47,8 @@ from wellkept.memory.page import (
     undone_ids,
 )
 from wellkept.memory.settings import MemorySettings
-from wellkept.storage.files import (
-    hold_lock,
-    make_folder,
-    move,
-    read_bytes,
-    read_with_stamp,
-    remove_stale_temps,
-    write_atomically,
-)
+from wellkept.storage.files import make_folder, move, read_bytes, read_with_stamp, remove_stale_temps, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from wellkept.core.ids import SourceName

@@ -36,7 +36,8 @@ from wellkept.skills.paths import MAIN, support_file
 from wellkept.skills.roots import Kind
 from wellkept.skills.usage import Status, usage_error
 from wellkept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from wellkept.storage.files import hold_lock, move
+from wellkept.storage.files import move
+from wellkept.storage.locks import hold_lock
 
 ARCHIVE_FOLDER = ".archive"
 PlaceAction: TypeAlias = Literal["install", "update", "rollback", "restore"]

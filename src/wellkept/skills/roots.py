@@ -13,7 +13,8 @@ from msgspec import Struct
 from wellkept.core.plugins import entry_points, former_group
 from wellkept.core.text import resource_path
 from wellkept.skills.paths import read_regular
-from wellkept.storage.files import hold_lock, read_bytes, write_atomically
+from wellkept.storage.files import read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 ENTRY_POINTS = "wellkept.skills"
 TRUSTED_FILE = ".trusted.json"

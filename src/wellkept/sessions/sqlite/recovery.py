@@ -23,7 +23,7 @@ from wellkept.sessions.rows import vectors
 from wellkept.sessions.sqlite import checksums, index
 from wellkept.sessions.sqlite.lost_sessions import LostSessions
 from wellkept.storage.connections import statements
-from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.headers import APPLICATION_ID
 from wellkept.storage.row_checksums import contradicts, describe_key
 from wellkept.storage.sqlite import Connection, Database, state_migrations
 from wellkept.storage.versions import build_reference, find_version, is_of_another_program

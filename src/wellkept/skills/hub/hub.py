@@ -38,7 +38,7 @@ from wellkept.skills.hub.sources import (
 from wellkept.skills.paths import files_of, read_regular
 from wellkept.skills.search import terms
 from wellkept.skills.versions import digest
-from wellkept.storage.scratch import open_scratch, remove_unfinished
+from wellkept.storage.files import open_scratch, remove_unfinished
 
 
 class Offer(Struct, frozen=True):
