@@ -167,7 +167,7 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
 
 def _drop_address(home: Home, staging: Staging) -> None:
     """Remove the server from the copied settings: a home restored from them must not write to it unasked."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     copy = staging.files.get(f"{HOME}{home.config_file.name}")
     if copy is not None:

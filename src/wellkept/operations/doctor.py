@@ -250,7 +250,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
 
 def _check_modes(home: Home) -> Iterator[Check]:
     """Report what other users of the machine can read: the home, which hides everything in it, and its secrets."""
-    from wellkept.config.load import is_exposed
+    from wellkept.config.settings import is_exposed
 
     if is_exposed(home.path):
         said = f"{home.path} can be entered by other users of this machine"

@@ -9,7 +9,7 @@ import pytest
 
 from wellkept import importing, operations
 from wellkept.app import open_app
-from wellkept.config.load import read_secrets
+from wellkept.config.settings import read_secrets
 from wellkept.core.errors import Refused
 from wellkept.core.ids import UserId
 from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder

@@ -8,7 +8,7 @@ import pytest
 
 from wellkept.app import open_app
 from wellkept.app.store_care import check_store
-from wellkept.config.file import set_value
+from wellkept.config.settings import set_value
 from wellkept.core.errors import ConfigError, Refused, StorageError, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session

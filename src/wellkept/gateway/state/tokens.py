@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.app.caller import OWNER_SCOPES, TOKEN_SCOPES, USER_SCOPES, Scope
-from wellkept.config.load import is_exposed
+from wellkept.config.settings import is_exposed
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId, random_hex
