@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.agent.model_call import StreamedText, build_request, stream_answer
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
+from wellkept.agent.turn import StreamedText, build_request, stream_answer
 from wellkept.context.repair import repair
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed

@@ -300,7 +300,7 @@ class UserSpace:
 
     def _finish_rollback(self, tools: SkillTools) -> None:
         """Complete an interrupted rollback of the skills before anything reads a partial state."""
-        from wellkept.skills.paths import ROLLBACK_JOURNAL
+        from wellkept.skills.roots import ROLLBACK_JOURNAL
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
             return

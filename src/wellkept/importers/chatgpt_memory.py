@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from wellkept.core.clock import from_program
 from wellkept.importers.archives import DAMAGE, open_export
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import find_conversations
@@ -19,7 +20,6 @@ from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import UNEXPECTED
 from wellkept.importers.port import Unusable
 from wellkept.memory.page import Target
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps
 from wellkept.importers.agent_files import list_skills, read_memory
@@ -15,7 +16,6 @@ from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Posi
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -218,7 +218,7 @@ def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:
     from base64 import b64encode
 
     from wellkept.skills.merge import read_skill
-    from wellkept.skills.paths import is_text
+    from wellkept.skills.roots import is_text
 
     for folder in caller.space.skill_tools.library.home_folders():
         files = read_skill(folder)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.values import asdict
-from wellkept.skills.paths import MAIN, read_regular
+from wellkept.skills.roots import MAIN, read_regular
 from wellkept.skills.versions import digest
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
