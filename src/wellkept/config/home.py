@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import is_encodable
@@ -219,7 +220,6 @@ def user_folder(user: UserId) -> str:
     """
     if _PLAIN_USER.fullmatch(user) and not _ENDS_IN_HASH.search(user[-_HASH_DIGITS - 1 :]):
         return user
-    import hashlib  # loads OpenSSL, 5 ms of every start
 
     plain = re.sub(r"[^a-z0-9._-]+", "_", user.lower()).strip("._-")[:48] or "user"
-    return f"{plain}-{hashlib.sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH_DIGITS]}"
+    return f"{plain}-{sha256(user.encode('utf-8', 'surrogatepass')).hexdigest()[:_HASH_DIGITS]}"

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from wellkept.core.digests import blake2b
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
 
@@ -196,7 +197,6 @@ def take_prompt(folder: Path, event: HookEvent) -> KeptPrompt:
 
 
 def _path(folder: Path, event: HookEvent) -> Path:
-    from hashlib import blake2b  # few events keep a prompt
 
     name = blake2b(event.session.encode(), digest_size=8).hexdigest()
     return folder / "prompts" / f"{event.client}-{name}.json"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -14,6 +13,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from wellkept.core.digests import sha256
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import expression
 
@@ -116,7 +116,7 @@ def former_group(group: str) -> str:
 def module_name(package: Path) -> str:
     """Return the name under which a plugin folder is imported; folders of two homes never share one."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", package.name)
-    return f"{PARENT}.{plain}_{hashlib.sha256(str(package).encode()).hexdigest()[:8]}"
+    return f"{PARENT}.{plain}_{sha256(str(package).encode()).hexdigest()[:8]}"
 
 
 def import_package(package: Path) -> ModuleType:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
+from wellkept.core.digests import blake2b
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.text import dumps
 from wellkept.storage.connections import statements
@@ -34,7 +35,6 @@ def mark_of(message: Message) -> int:
 
 
 def _digest(text: str, size: int) -> bytes:
-    from hashlib import blake2b  # loads OpenSSL, which a prompt does not need
 
     return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 

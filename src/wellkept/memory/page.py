@@ -1,6 +1,5 @@
 """A page of curated memory: its entries within a limit, their edits and results, and the page as a model sees it."""
 
-import hashlib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch, iso
+from wellkept.core.digests import blake2b, sha256
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
 from wellkept.core.regular_files import load_bytes
@@ -605,7 +605,7 @@ def refuse_batch(refused: Refused, number: int, total: int, *, reason: Reason) -
 
 def page_hash(entries: Sequence[str]) -> str:
     """Return the sha256 of the page file with these entries."""
-    return hashlib.sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(Page(tuple(entries), 0).text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 DIGEST_BYTES = 16
@@ -619,7 +619,7 @@ _verdicts: dict[bytes, "Verdict | None"] = {}
 @cache
 def _rules_version() -> bytes:
     """Return a hash of everything that a verdict depends on: the rules, tables and code of the scanner."""
-    content = hashlib.blake2b(digest_size=32)
+    content = blake2b(digest_size=32)
     for file in sorted(resource_path("wellkept.security").iterdir()):
         if file.is_file():
             content.update(file.name.encode() + b"\0" + load_bytes(file))
@@ -634,7 +634,7 @@ def digest(text: str) -> bytes:
     could also allow a rule for an entry: in the ledger, never beside a page, which other programs write.
     """
     data = text.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=_rules_version()).digest()
+    return blake2b(data, digest_size=DIGEST_BYTES, key=_rules_version()).digest()
 
 
 def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":

@@ -1,6 +1,5 @@
 """Curated memory of one user: two pages and one per project, frozen for a session and written durably."""
 
-import hashlib
 import logging
 import os
 import re
@@ -14,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import SystemClock
+from wellkept.core.digests import sha256
 from wellkept.core.errors import Busy, Reason, Refused, StorageError, Unreadable, UsageError, explain_errors
 from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId
 from wellkept.core.ports import ignore
@@ -313,7 +313,7 @@ def project_folder(root: Path) -> str:
     """Return the folder of a project's page: its name, and a hash of its path, because names repeat."""
     root = Path(os.path.realpath(root))
     name = re.sub(r"[^\w.-]+", "-", root.name).strip("-.")[:40] or "project"
-    return f"{name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}"
+    return f"{name}-{sha256(os.fsencode(root)).hexdigest()[:8]}"
 
 
 def nameless_folder(project: str) -> str:
@@ -322,7 +322,7 @@ def nameless_folder(project: str) -> str:
 
 
 def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()
+    return sha256(data).digest()
 
 
 def _epoch(path: Path) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
+from wellkept.core.digests import blake2b
 from wellkept.core.text import (
     UNSPACED,
     expression,
@@ -89,8 +90,6 @@ def build_start_block(
 
 def _mark(parts: Sequence[str]) -> str:
     """Return an identifier of the content, without the totals, which grow with every turn."""
-    from hashlib import blake2b
-
     whole = "\0".join(parts).encode("utf-8", "replace")
     return f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
 

@@ -37,7 +37,7 @@ class _Words:
 _WORD = expression(r"[\w'’]+")
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=64)  # a sentence is compared with each list of words; a long one takes some kilobytes
 def _split(text: str) -> frozenset[str]:
     """Return the words of a text in lower case; `don't` is also `not`."""
     words = [word.replace("’", "'") for word in _WORD.findall(text.lower())]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from wellkept.core.digests import blake2b, sha256
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import (
     ImagePart,
@@ -56,7 +57,6 @@ def blob_of(text: str) -> Blob:
 
 
 def _hash(text: str) -> str:
-    from hashlib import sha256  # loads OpenSSL, which reading messages without blobs does not need
 
     return sha256(text.encode()).hexdigest()
 
@@ -205,8 +205,6 @@ def message_row(session_id: SessionId, new: NewMessage) -> tuple[MessageRow, lis
 @lru_cache(maxsize=256)
 def source_id(name: SourceName) -> int:
     """Return the number under which a source is stored: a hash of its name, in six bytes."""
-    from hashlib import blake2b
-
     return int.from_bytes(blake2b(storable(name).encode(), digest_size=6).digest()) >> 1
 
 
@@ -392,7 +390,5 @@ Print: TypeAlias = bytes
 
 def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:
     """Return a hash of a message's role and content."""
-    from hashlib import blake2b
-
     whole = "\0".join((role, content, parts or "", tool_calls or ""))
     return blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=12).digest()

@@ -1,6 +1,5 @@
 """The version log of every skill, written before the files change so that a crash loses nothing."""
 
-import hashlib
 import json
 import logging
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from wellkept.core.digests import sha256
 from wellkept.core.errors import StorageError, explain_errors
 from wellkept.core.values import asdict
 from wellkept.skills.roots import MAIN, files_of, is_text, read_regular
@@ -83,12 +83,12 @@ def fingerprint(files: Mapping[str, str]) -> str:
     if not files:
         return NOTHING
     text = "\n".join(f"{path}\0{checksum}" for path, checksum in sorted(files.items()))
-    return hashlib.sha256(text.encode()).hexdigest()[:_SHORT]
+    return sha256(text.encode()).hexdigest()[:_SHORT]
 
 
 def digest(data: bytes, *, executable: bool = False) -> str:
     """Return the hash of a file's bytes, with a suffix for executables."""
-    return hashlib.sha256(data).hexdigest() + (_EXECUTABLE if executable else "")
+    return sha256(data).hexdigest() + (_EXECUTABLE if executable else "")
 
 
 def state_of(folder: Path) -> State:

@@ -1,6 +1,5 @@
 """Leases: work that one process at a time may do, which ends with its time or with the process that holds it."""
 
-import hashlib
 import logging
 import os
 import threading
@@ -10,6 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from wellkept.core.digests import sha256
 from wellkept.core.errors import Busy, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.storage.files import is_alive
@@ -83,7 +83,7 @@ class FileLease:
     fence = 0
 
     def __init__(self, folder: Path, name: str) -> None:
-        self._path = folder / f"{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.lock"
+        self._path = folder / f"{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.lock"
         self._descriptor: int | None = None
         self._is_released = False
         self._mutex = threading.Lock()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Link, Session, Usage
@@ -161,8 +162,6 @@ def rename(connection: Connection, session_id: SessionId, title: str, *, user: U
 
 def set_prompt(connection: Connection, session_id: SessionId, prompt: str) -> None:
     """Store `prompt` once under its hash, and refer to it from the session."""
-    from hashlib import sha256  # loads OpenSSL, which readers do not need
-
     text = storable(prompt)
     digest = sha256(text.encode()).hexdigest()
     before = connection.execute(SQL.prompt_hash, (session_id,)).fetchone()

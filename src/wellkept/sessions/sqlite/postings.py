@@ -56,7 +56,7 @@ _LONG_LIST = 2_000
 """Length from which on a list takes less time to decode from the pages of the index than to read through SQL."""
 _as_head = tuple.__new__
 """Makes a named tuple of a row, in a third of the time of its own constructor: a search makes dozens."""
-_CACHE_KIB = 32_768
+_CACHE_KIB = 8_192
 """Page cache of a connection that searches; SQLite's default of 2 MiB is smaller than a common word's list."""
 
 
