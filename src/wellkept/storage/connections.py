@@ -465,9 +465,18 @@ class Statements:
         raise AttributeError(f"no statement {name!r} in {self._source}")
 
 
+_packages: set[str] = set()
+
+
+def list_packages() -> frozenset[str]:
+    """Return the packages whose statements were read; a statement that is run came from one of them."""
+    return frozenset(_packages)
+
+
 @cache
 def statements(package: str, file: str) -> Statements:
     """Return the statements of `file` in `package`, each after a line `-- name: NAME`."""
+    _packages.add(package)
     return Statements(f"{package}/{file}", resource_text(package, file))
 
 

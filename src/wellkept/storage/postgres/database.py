@@ -12,7 +12,7 @@
     server.close()
 
 - Statements use the notation of SQLite: `?`, `?1`, `:name`. One that PostgreSQL needs in other words has the same name
-  in `FILE.postgres.sql` beside its `FILE.sql` (listed in `PACKAGES` of `statements.py`), and its caller need not
+  in `FILE.postgres.sql` beside its `FILE.sql`, and its caller need not
   know. Values are inserted by the driver's client-side binding, so that nothing is prepared (PgBouncer in transaction
   mode) and a NULL needs no type. `= ANY(:names)` takes a list.
 - The first statement of every transaction sets `kept.tenant`, `kept.user` and `search_path` for that transaction only;

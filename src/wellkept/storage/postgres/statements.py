@@ -7,28 +7,33 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from wellkept.core.text import is_encodable, resource_path
-from wellkept.storage.connections import statements
+from wellkept.storage.connections import list_packages, statements
 
 _MOST_KEY_BYTES = 256
 """Of a user's or tenant's key: an index row of PostgreSQL holds at most 2,700 bytes."""
 _HASH_MARK = "~sha256:"
-PACKAGES = ("wellkept.sessions.rows", "wellkept.providers", "wellkept.importers")
-"""Where `FILE.postgres.sql` may stand beside `FILE.sql`, with the statements that PostgreSQL needs in other words."""
 _CONFLICT = re.compile(r"ON CONFLICT \((?!tenant)(?:user_id, )?")
-_HOME_CONFLICT = re.compile(r"(INTO (?:platform_people|moved_chats) .*ON CONFLICT \()(?!tenant)", re.DOTALL)
-"""Keys of tables that belong to the home as a whole have no user."""
+_INSERTED = re.compile(r"(INTO (\w+) .*ON CONFLICT \()(?!tenant)", re.DOTALL)
 
 
 @cache
-def list_translations() -> dict[str, str]:
-    """Return the statements that have another text here, by their text for SQLite."""
-    found = {}
-    for package in PACKAGES:
+def _list_translations(packages: frozenset[str]) -> dict[str, str]:
+    """Return the statements that have another text here, by their text for SQLite.
+
+    They are in `FILE.postgres.sql` beside the `FILE.sql` of their package.
+    """
+    translations = {}
+    for package in packages:
         for file in resource_path(package).glob("*.postgres.sql"):
             theirs = statements(package, file.name.replace(".postgres.", "."))
             for name, text in statements(package, file.name).by_name.items():
-                found[getattr(theirs, name)] = text
-    return found
+                translations[getattr(theirs, name)] = text
+    return translations
+
+
+def _add_tenant(inserted: re.Match[str]) -> str:
+    """Return the beginning of an INSERT; keys of tables that belong to the home as a whole have no user."""
+    return f"{inserted[1]}tenant, " if inserted[2] in _list_tables("protect_tenant_table") else inserted[0]
 
 
 class Adapted(NamedTuple):
@@ -48,7 +53,7 @@ def adapt(statement: str, *, filtered: bool = True) -> Adapted:
     are the bindings `kept_tenant` and `kept_user`: row-level security would be enough, but must not be the only
     protection.
     """
-    statement = _HOME_CONFLICT.sub(r"\1tenant, ", list_translations().get(statement, statement))
+    statement = _INSERTED.sub(_add_tenant, _list_translations(list_packages()).get(statement, statement))
     tokens = _Tokens(_CONFLICT.sub("ON CONFLICT (tenant, user_id, ", statement))
     users = tokens.find_users()
     if filtered:
@@ -56,16 +61,20 @@ def adapt(statement: str, *, filtered: bool = True) -> Adapted:
     return Adapted(tokens.text.encode(), users)
 
 
-@cache
 def list_user_tables() -> frozenset[str]:
     """Return the tables whose rows belong to users, as the migrations protect them."""
+    return _list_tables("protect_user_table")
+
+
+@cache
+def _list_tables(protection: str) -> frozenset[str]:
+    """Return the tables that the migrations protect with a function."""
     folder = resource_path("wellkept.storage.postgres", "migrations")
     texts = (file.read_text(encoding="utf-8") for file in folder.glob("*.sql"))
-    calls = (call for text in texts for call in _PROTECTED.findall(text))
+    calls = (call for text in texts for call in re.findall(rf"SELECT {protection}\(([^;]+);", text))
     return frozenset(name for call in calls for name in re.findall(r"'(\w+)'", call))
 
 
-_PROTECTED = re.compile(r"SELECT protect_user_table\(([^;]+);")
 _PARTS = re.compile(r"'[^']*'|--[^\n]*|::|:[a-z_]\w*|\?\d*|%|\w+|\s+|.", re.IGNORECASE | re.DOTALL)
 _BEFORE_TABLES = frozenset({"FROM", "JOIN"})
 _AFTER_TABLES = frozenset((
