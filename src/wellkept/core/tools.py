@@ -3,10 +3,8 @@
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import cast
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.provenance import Taint
@@ -28,33 +26,6 @@ def read_schema(name: str, toolset: Toolset, package: str, *path: str) -> ToolSc
     """Read a schema from a file that ships in `package`: the description, then the parameters as a block of JSON."""
     description, _, parameters = resource_text(package, *path).partition("```json\n")
     return ToolSchema(name, description.strip(), json.loads(parameters.partition("```")[0]), toolset)
-
-
-def memory_schema(*, has_project: bool = False) -> ToolSchema:
-    """Return the schema of the `memory` tool; reading it loads no tier, because servers list tools at their start.
-
-    `has_project` adds the page of the project; without it the bytes are the same everywhere.
-    """
-    plain = read_schema("memory", "memory", "wellkept.memory", "tool.md")
-    if not has_project:
-        return plain
-    properties = cast("Mapping[str, Mapping[str, JSON]]", plain.parameters["properties"])
-    meaning = "'memory' for your own notes, 'user' for who the user is, 'project' for what holds here only."
-    target: JSON = {**properties["target"], "enum": ["memory", "user", "project"], "description": meaning}
-    more = resource_text("wellkept.memory", "tool_project.md").strip()
-    parameters = {**plain.parameters, "properties": {**properties, "target": target}}
-    return replace(plain, description=f"{plain.description}\n\n{more}", parameters=parameters)
-
-
-def search_schema() -> ToolSchema:
-    """Return the schema of the `session_search` tool."""
-    return read_schema("session_search", "session_search", "wellkept.sessions", "prompts", "session_search.md")
-
-
-def skill_schemas() -> tuple[ToolSchema, ...]:
-    """Return the schemas of the skill tools, in the order in which models see them."""
-    names = ("skills_list", "skill_view", "skill_manage")
-    return tuple(read_schema(name, "skills", "wellkept.skills", "texts", f"{name}.md") for name in names)
 
 
 class ToolContext(Struct, frozen=True):

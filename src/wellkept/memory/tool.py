@@ -11,10 +11,11 @@ from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.ids import SourceName, new_group_id
 from wellkept.core.provenance import Basis, Kind, Taint, read_source
 from wellkept.core.text import JSON
-from wellkept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
+from wellkept.core.tools import Tool, ToolContext, ToolSchema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.history import search_archive
 from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
+from wellkept.memory.schema import memory_schema
 from wellkept.memory.store import MemoryStore, Outcome
 
 ACTIONS = ("add", "replace", "remove")

@@ -8,7 +8,10 @@ from wellkept.app.caller import Scope
 from wellkept.config.settings import nearest
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.provenance import COMMAND_SOURCE, Taint
-from wellkept.core.tools import ToolContext, memory_schema, search_schema, skill_schemas
+from wellkept.core.tools import ToolContext
+from wellkept.memory.schema import memory_schema
+from wellkept.sessions.arguments import search_schema
+from wellkept.skills.schema import skill_schemas
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

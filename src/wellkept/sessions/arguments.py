@@ -1,4 +1,4 @@
-"""The arguments of `session_search`, validated: a model may send any JSON."""
+"""The arguments of `session_search`: their schema, and their values validated, because a model may send any JSON."""
 
 from collections.abc import Mapping
 from typing import Literal, TypeAlias, cast
@@ -9,6 +9,7 @@ from wellkept.core.clock import from_program, parse_moment
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SessionId
 from wellkept.core.text import JSON
+from wellkept.core.tools import ToolSchema, read_schema
 from wellkept.sessions.records import storable
 
 Detail: TypeAlias = Literal["index", "window", "full"]
@@ -171,3 +172,8 @@ def _flag(arguments: Mapping[str, JSON], name: str) -> bool:
     if isinstance(value, str):
         return value.strip().lower() in {"true", "yes", "1"}
     return value is True or value == 1
+
+
+def search_schema() -> ToolSchema:
+    """Return the schema of the `session_search` tool."""
+    return read_schema("session_search", "session_search", "wellkept.sessions", "prompts", "session_search.md")

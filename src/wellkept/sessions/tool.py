@@ -14,8 +14,8 @@ from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Passage, Session, StoredMessage
 from wellkept.core.ports import Clock, Completes
 from wellkept.core.text import JSON, dumps, one_line, resource_text
-from wellkept.core.tools import Tool, ToolContext, search_schema
-from wellkept.sessions.arguments import Asked, Asker, read
+from wellkept.core.tools import Tool, ToolContext
+from wellkept.sessions.arguments import Asked, Asker, read, search_schema
 from wellkept.sessions.ports import Readable
 from wellkept.sessions.recall import (
     PREVIEW_CHARS,

@@ -2,7 +2,7 @@
 
 import hashlib
 
-from wellkept.core.tools import search_schema
+from wellkept.sessions.arguments import search_schema
 from wellkept.sessions.tool import instructions, transcript
 from wellkept.testing.session_store_contract import START, said, session
 

@@ -13,7 +13,8 @@ from wellkept.core.clock import SystemClock
 from wellkept.core.errors import ModelBusy, StorageError
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, ToolCall
-from wellkept.core.tools import ToolContext, search_schema
+from wellkept.core.tools import ToolContext
+from wellkept.sessions.arguments import search_schema
 from wellkept.sessions.recall import tokens
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.store import SqliteSessionStore
