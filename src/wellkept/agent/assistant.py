@@ -36,7 +36,8 @@ from wellkept.agent.unwanted import find_unwanted
 from wellkept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
 from wellkept.agent.wording import correct_value, replace_repeated, strip_correction
 from wellkept.core.ids import SessionId, SourceName
-from wellkept.core.text import WORD, quote
+from wellkept.core.provenance import quote
+from wellkept.core.text import WORD
 from wellkept.memory.approval import Approvals, Pending
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore

@@ -15,8 +15,9 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import KeptError, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Role, StoredMessage
+from wellkept.core.provenance import message_source, quote
 from wellkept.core.search import FoundMessage, SearchRequest
-from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
+from wellkept.core.text import UNSPACED, WORD, one_line, split_pairs, stop_words, strip_accents
 from wellkept.memory.history import History
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore

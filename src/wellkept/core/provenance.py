@@ -10,7 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from wellkept.core.ids import SourceName
+from wellkept.core.ids import MessageId, SessionId, SourceName
 from wellkept.core.text import JSON
 
 
@@ -351,3 +351,35 @@ def find_loaded_skill(text: str) -> SourceName | None:
     if found is None:
         return None
     return SourceName(found[2]) if found[2] else Source(Kind.MESSAGE, f"skill {found[1]}").stored
+
+
+# Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
+_SOURCE_PREFIX = "\n  — "
+_MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$"
+_PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
+
+
+def quote(text: str, source: str) -> str:
+    """Return `text` with its source on the next line."""
+    return f"{text}{_SOURCE_PREFIX}{source}"
+
+
+def message_source(who: str, when: str, session_id: SessionId, message_id: MessageId) -> str:
+    """Return the source line of a message from a past conversation; `find_quoted_messages` parses it."""
+    return f"{who}, {when}, session {session_id}, message {message_id}"
+
+
+def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
+    """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
+    found = re.finditer(_MESSAGE_SOURCE, text)
+    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
+
+
+def quotes_a_page(text: str) -> bool:
+    """Whether `text` quotes an entry of a memory page."""
+    return re.search(_PAGE_SOURCE, text) is not None
+
+
+def quotes_memory(text: str) -> bool:
+    """Whether `text` quotes a memory page or a message of a past conversation, with its source."""
+    return _SOURCE_PREFIX in f"\n{text}" and (quotes_a_page(text) or bool(find_quoted_messages(text)))

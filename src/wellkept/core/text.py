@@ -1,7 +1,6 @@
-"""Text: JSON, control characters, resources, quotations, words and stop words; shared by every part."""
+"""Text: JSON, control characters, resources, words and stop words; shared by every part."""
 
 import json
-import marshal
 import re
 import sys
 import unicodedata
@@ -10,9 +9,6 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
-from zlib import crc32
-
-from wellkept.core.ids import MessageId, SessionId
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
 
@@ -33,12 +29,6 @@ class _Expression:
 def expression(source: str, flags: int = 0) -> re.Pattern[str]:
     """Return a regular expression that is compiled when it is first used, so that loading a module costs nothing."""
     return cast("re.Pattern[str]", _Expression(source, flags))
-
-
-# Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
-_SOURCE_PREFIX = "\n  — "
-_MESSAGE_SOURCE = r"(?m)^  — (?:you|assistant), [^,\n]*, session (?P<session>.+), message (?P<message>\d{1,18})$"
-_PAGE_SOURCE = r"(?m)^  — (?:(?:projects/[^/\n]+/)?MEMORY|USER)\.md\b"
 
 
 class Written(dict[str, "JSON"]):
@@ -63,45 +53,12 @@ def dumps(value: JSON, *, indent: int | None = None) -> str:
     return value.text if type(value) is Written else _encode(value)
 
 
-def checksum(values: tuple[Any, ...]) -> int:
-    """Return the checksum of a row of a database, with which damage on the disk is recognised.
-
-    The bytes are those of marshal's second format, which has not changed since Python 2.5 and is three times as fast
-    as joining texts; a test compares it with recorded numbers.
-    """
-    try:
-        return crc32(marshal.dumps(values, 2))
-    except ValueError:  # marshal takes no subclasses of str
-        return crc32(marshal.dumps(tuple(str(one) if isinstance(one, str) else one for one in values), 2))
-
-
 _SPACES = bytes(ord(" ") if chr(code).isspace() and code < 128 else ord("x") for code in range(256))
 
 
 def has_long_word(text: str, length: int) -> bool:
     """Whether a run without spaces of ASCII has at least `length` bytes; takes a sixth of the time of splitting."""
     return b"x" * length in text.encode("utf-8", "surrogatepass").translate(_SPACES)
-
-
-_KINDS = bytes(
-    ord("." if char in "._/\\:@#+-" else "A" if char.isupper() else "a" if char.isalnum() else " ")
-    for char in map(chr, range(256))
-)
-_NO_WORD = (b" ", b"")
-
-
-def has_joint(text: str) -> bool:
-    """Whether a sign of ASCII `text` may join two words: a letter, a digit or another sign follows it."""
-    kinds = text.encode().translate(_KINDS)
-    at = kinds.find(b".")
-    while at >= 0 and kinds[at + 1 : at + 2] in _NO_WORD:
-        at = kinds.find(b".", at + 1)
-    return at >= 0
-
-
-def has_hump(text: str) -> bool:
-    """Whether a capital of ASCII `text` follows a small letter or a digit."""
-    return b"aA" in text.encode().translate(_KINDS)
 
 
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
@@ -137,32 +94,6 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def quote(text: str, source: str) -> str:
-    """Return `text` with its source on the next line."""
-    return f"{text}{_SOURCE_PREFIX}{source}"
-
-
-def message_source(who: str, when: str, session_id: SessionId, message_id: MessageId) -> str:
-    """Return the source line of a message from a past conversation; `find_quoted_messages` parses it."""
-    return f"{who}, {when}, session {session_id}, message {message_id}"
-
-
-def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
-    """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
-    found = re.finditer(_MESSAGE_SOURCE, text)
-    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
-
-
-def quotes_a_page(text: str) -> bool:
-    """Whether `text` quotes an entry of a memory page."""
-    return re.search(_PAGE_SOURCE, text) is not None
-
-
-def quotes_memory(text: str) -> bool:
-    """Whether `text` quotes a memory page or a message of a past conversation, with its source."""
-    return _SOURCE_PREFIX in f"\n{text}" and (quotes_a_page(text) or bool(find_quoted_messages(text)))
 
 
 def resource_path(package: str, *names: str) -> Path:

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from wellkept.core.digests import blake2b
-from wellkept.core.text import (
-    UNSPACED,
-    expression,
-    message_source,
-    one_line,
-    quote,
-    resource_text,
-    split_pairs,
-    split_words,
-    stop_words,
-)
+from wellkept.core.provenance import message_source, quote
+from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words, stop_words
 from wellkept.security.fence import build_memory_context_block, unwrap
 from wellkept.sessions.recall import tokens
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias, TypeGuard
 from zlib import crc32
 
+from wellkept.core.digests import checksum as checksum_of
 from wellkept.core.messages import ImagePart, Origin, Part, Role, State, TextPart
-from wellkept.core.text import checksum as checksum_of
 
 Row: TypeAlias = tuple[Any, ...]
 

@@ -5,15 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.text import (
-    Written,
-    dumps,
-    find_quoted_messages,
-    has_long_word,
-    message_source,
-    quote,
-    quotes_a_page,
-)
+from wellkept.core.provenance import find_quoted_messages, message_source, quote, quotes_a_page
+from wellkept.core.text import Written, dumps, has_long_word
 
 names = st.text(st.characters(exclude_categories=["Cs", "Zl", "Zp", "Cc"]), min_size=1, max_size=30)
 

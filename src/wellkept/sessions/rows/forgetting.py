@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from wellkept.core.errors import Busy
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
+from wellkept.core.provenance import find_quoted_messages, quotes_a_page
 from wellkept.core.search import SearchRequest
-from wellkept.core.text import dumps, find_quoted_messages, quotes_a_page
+from wellkept.core.text import dumps
 from wellkept.sessions.damage import parse
 from wellkept.sessions.records import Row, fingerprint, source_id
 from wellkept.sessions.reports import BLANK, ForgetPlan, ForgetReport

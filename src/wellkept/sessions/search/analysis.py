@@ -14,7 +14,7 @@ from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from wellkept.core.messages import SUMMARY_MARKER, Origin
-from wellkept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path, resource_text
+from wellkept.core.text import STOP_WORDS, WORD, has_long_word, resource_path, resource_text
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -375,3 +375,24 @@ class RelatedWords:
                 first += 1
             best = max(best, total)
         return best / sqrt(min(_WINDOW, len(tokens)) + 1) if best else 0.0
+
+
+_KINDS = bytes(
+    ord("." if char in "._/\\:@#+-" else "A" if char.isupper() else "a" if char.isalnum() else " ")
+    for char in map(chr, range(256))
+)
+_NO_WORD = (b" ", b"")
+
+
+def has_joint(text: str) -> bool:
+    """Whether a sign of ASCII `text` may join two words: a letter, a digit or another sign follows it."""
+    kinds = text.encode().translate(_KINDS)
+    at = kinds.find(b".")
+    while at >= 0 and kinds[at + 1 : at + 2] in _NO_WORD:
+        at = kinds.find(b".", at + 1)
+    return at >= 0
+
+
+def has_hump(text: str) -> bool:
+    """Whether a capital of ASCII `text` follows a small letter or a digit."""
+    return b"aA" in text.encode().translate(_KINDS)
