@@ -20,7 +20,7 @@ from typing import Any
 
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.rows import vectors
-from wellkept.sessions.rows.vector_cache import compare
+from wellkept.sessions.rows.semantic import compare
 from wellkept.sessions.settings import EmbeddingSettings
 from wellkept.sessions.sqlite.semantic import FileVectors
 from wellkept.sessions.sqlite.store import SqliteSessionStore

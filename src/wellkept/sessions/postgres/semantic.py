@@ -11,8 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from wellkept.core.ports import Embeds, EventSink
-from wellkept.sessions.embedding.backfill import Backfill
-from wellkept.sessions.embedding.cooldown import SharedModel
+from wellkept.sessions.embedding.backfill import Backfill, SharedModel
 from wellkept.sessions.postgres.store import PostgresSessionStore, SessionDatabase
 from wellkept.sessions.rows.database import Connection
 from wellkept.sessions.rows.semantic import QuestionVector, SemanticSearch

@@ -11,5 +11,5 @@ removal       rows removed for good, and the marks that keep an import from brin
 forgetting    planned removal of sessions or words, and of what cites them
 receipts      what models were shown, and the marks of people
 transfer      export and import of JSONL
-semantic      search by vectors · vectors: their table · vector_cache: quantised vectors of all messages in memory
+semantic      search by vectors, with quantised vectors of all messages in memory · vectors: their table
 """

@@ -11,8 +11,7 @@ from wellkept.core.ids import random_hex
 from wellkept.core.regular_files import open_regular
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.database import Connection
-from wellkept.sessions.rows.semantic import SemanticSearch
-from wellkept.sessions.rows.vector_cache import QuantisedVectors
+from wellkept.sessions.rows.semantic import QuantisedVectors, SemanticSearch
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import threading
 import time
 
 from wellkept.core.errors import ModelBusy
-from wellkept.sessions.embedding.cooldown import COOLDOWN_SECONDS, CooldownModel
+from wellkept.sessions.embedding.backfill import COOLDOWN_SECONDS, CooldownModel
 
 
 class Model:

@@ -8,8 +8,7 @@ from wellkept.core.errors import ModelBusy, ModelRefused
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.reports import Coverage
 from wellkept.sessions.rows import vectors
-from wellkept.sessions.rows.semantic import LEASE
-from wellkept.sessions.rows.vector_cache import VectorCache, compare
+from wellkept.sessions.rows.semantic import LEASE, VectorCache, compare
 from wellkept.sessions.settings import EmbeddingSettings
 from wellkept.sessions.sqlite.semantic import FileVectors
 from wellkept.testing.vectors_contract import Refusing, Topical, say

@@ -7,7 +7,7 @@ import pytest
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.sessions.rows import vectors
-from wellkept.sessions.rows.vector_cache import VectorCache
+from wellkept.sessions.rows.semantic import VectorCache
 from wellkept.sessions.sqlite.semantic import FEWEST, VectorFile, remove_file
 from wellkept.sessions.sqlite.store import erase
 
