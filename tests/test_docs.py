@@ -180,7 +180,7 @@ def _anchor(heading):
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-PATH_PAGES = ("docs/ARCHITECTURE.md", "docs/changing.md", "AGENTS.md")
+PATH_PAGES = ("docs/contributing/ARCHITECTURE.md", "docs/contributing/changing.md", "AGENTS.md")
 _CODE = re.compile(r"`([^`]+)`")
 _PATH = re.compile(r"[a-z_]+(?:/[\w.]+)+/?|[a-z_]+/|[a-z_]+\.(?:py|sql|toml|tsv|txt)")
 NOT_IN_THE_TREE = {
