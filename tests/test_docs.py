@@ -180,7 +180,7 @@ def _anchor(heading):
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-INDEXES = {DOCS / "README.md": DOCS, DOCS / "contributing/decisions/README.md": DOCS / "contributing/decisions"}
+INDEXES = {DOCS / "README.md": DOCS, DOCS / "decisions/README.md": DOCS / "contributing/decisions"}
 
 
 @pytest.mark.parametrize("index", INDEXES, ids=lambda path: str(path.relative_to(ROOT)))
