@@ -172,7 +172,7 @@ def test_locks_of_the_system_are_taken_in_one_module(trees: dict[Path, ast.Modul
     """Its callers work where `fcntl` or `msvcrt` is missing, and learn what a file system refuses."""
     users = {_ids(path) for path, tree in trees.items() if _imported(tree) & {"fcntl", "msvcrt"}}
 
-    assert users == {"storage/os_locks.py"}
+    assert users == {"storage/locks.py"}
 
 
 def _imported(tree: ast.Module) -> set[str]:
@@ -329,12 +329,12 @@ def test_migrations_are_numbered_one_after_the_other(folder: Path) -> None:
 OPENS_FILES = {
     "core/regular_files.py": "the one way to read a file",
     "core/text.py": "resources of the package",
-    "storage/files.py": "new files, locks and folders",
+    "storage/files.py": "new files and folders",
     "storage/tree.py": "files relative to a folder, closed as every file is",
     "storage/archive.py": "new files of an archive",
     "storage/documents.py": "appends, and locks its own file",
-    "storage/write_lock.py": "locks a folder",
-    "storage/os_locks.py": "new files, to try what a file system supports",
+    "storage/sqlite.py": "marks in a folder who waits for a lock",
+    "storage/locks.py": "locks, and new files to try what a file system supports",
     "sessions/sqlite/semantic.py": "a new cache beside the database",
     "connect/events.py": "a new file for a prompt",
     "importers/openclaw_workspace.py": "resources of the package",
@@ -394,11 +394,12 @@ def _opens_a_file(call: ast.Call) -> bool:
 
 WRITES_FILES = {
     "storage/files.py": "the one way",
+    "storage/sqlite.py": "a new database, which gets its name when it is complete",
     "storage/swap.py": "databases, with its own order of syncs",
     "storage/archive.py": "archives, with its own order of syncs; unpacks into scratch folders",
     "storage/documents.py": "appends and syncs",
     "storage/log_recovery.py": "a log and its database, with its own order of syncs",
-    "storage/os_locks.py": "a file that tells which locks the file system has, and is removed",
+    "storage/locks.py": "a file that tells which locks the file system has, and is removed",
     "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
     "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
-    "Add": "wellkept.memory.edits:Add",
+    "Add": "wellkept.memory.page:Add",
     "Agent": "wellkept.agent.agent:Agent",
     "AnthropicMemoryTool": "wellkept.agent.memory_files:AnthropicMemoryTool",
     "App": "wellkept.app:App",
@@ -22,8 +22,8 @@ _HOMES = {
     "Origin": "wellkept.core.messages:Origin",
     "Outcome": "wellkept.memory.store:Outcome",
     "Refused": "wellkept.core.errors:Refused",
-    "Remove": "wellkept.memory.edits:Remove",
-    "Replace": "wellkept.memory.edits:Replace",
+    "Remove": "wellkept.memory.page:Remove",
+    "Replace": "wellkept.memory.page:Replace",
     "Role": "wellkept.core.messages:Role",
     "SearchRequest": "wellkept.core.search:SearchRequest",
     "Session": "wellkept.core.messages:Session",

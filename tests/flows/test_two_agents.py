@@ -8,7 +8,7 @@ from wellkept.agent.language import language
 from wellkept.app import open_app
 from wellkept.core.ids import OWNER, UserId
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 
 ANN, BEN = UserId("ann"), UserId("ben")
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from wellkept.agent.turn import Turn
     from wellkept.core.errors import Refused
     from wellkept.memory.approval import Approvals, Rejected
+    from wellkept.memory.history import Undone
     from wellkept.memory.store import MemoryStore, Outcome
-    from wellkept.memory.undo import Undone
 
 _MOST_CORRECTED: Final = 400
 """A longer text tells more than one thing; a bare "no, blue" corrects none of them."""
@@ -88,7 +88,7 @@ class PageActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> "Undone | Refused":
         """Undo one change of a page."""
-        from wellkept.memory.undo import undo
+        from wellkept.memory.history import undo
 
         return undo(self.memory, ledger_id=ledger_id)
 

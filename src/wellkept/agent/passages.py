@@ -17,8 +17,8 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
-from wellkept.memory.edits import Target
 from wellkept.memory.history import History
+from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
 from wellkept.sessions.search.correction_words import find_relation, is_about_another_thing

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from wellkept.agent.language import CODES, READ_CHARS, detect, language, split
 from wellkept.agent.wording import correct_value, make_main_clause, name_subject
 from wellkept.core.text import WORD
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 MOST_CHARACTERS: Final = 2_000

@@ -14,7 +14,7 @@ from wellkept.config.home import DEFAULT_PROFILE
 from wellkept.connect.record import Connection, Record, load_record, save_record
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
-from wellkept.storage.files import hold_lock
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
-    from wellkept.memory.edits import EditRecord, Target
+    from wellkept.memory.page import EditRecord, Target
     from wellkept.memory.store import Outcome
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
@@ -88,8 +88,8 @@ class _Seen(Struct, frozen=True):
 
 def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
     """Return what others wrote since the person's last review, without undone edits."""
-    from wellkept.memory.edits import undone_ids
     from wellkept.memory.history import History
+    from wellkept.memory.page import undone_ids
 
     seen = _read_seen(caller)
     rows = History(caller.space.memory).rows()
@@ -188,8 +188,8 @@ class PageStep(Struct, frozen=True):
 
 def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
     """Return a page as it was after the given step of its ledger, by default the newest."""
-    from wellkept.memory.edits import replay
     from wellkept.memory.history import History
+    from wellkept.memory.page import replay
 
     store = caller.space.memory
     rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
@@ -212,7 +212,7 @@ def read_step(caller: Caller, target: Target, number: int | None = None) -> Page
 
 def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
     """Restore a page to its state after a step, as a new edit that can be undone."""
-    from wellkept.memory.edits import Author
+    from wellkept.memory.page import Author
     from wellkept.memory.rewrite import edit_page
 
     caller.require_person("`kept memory edit`")

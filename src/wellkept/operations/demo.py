@@ -15,7 +15,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps, resource_text
-from wellkept.memory.edits import Add, Author, Replace, Target
+from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.storage.files import make_folder
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from wellkept.agent.dialogue import Memo
 from wellkept.agent.language import language
 from wellkept.agent.passages import Passage, relevances
 from wellkept.app import open_app
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.operations.spoken_orders import SpokenOrders
 
 

@@ -13,7 +13,7 @@ from wellkept.agent.statements import (
     statements,
     strip_greeting,
 )
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 ROWS = {
     kind: [{**row, "lang": code} for code in CODES for row in language(code).table[kind]]

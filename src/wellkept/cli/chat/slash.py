@@ -15,7 +15,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Refused, StorageError, UsageError
 from wellkept.core.messages import Usage
 from wellkept.forgetting import requests as forget_requests
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.operations import pages, sessions
 from wellkept.operations.conversations import use_model
 

@@ -29,7 +29,7 @@ from wellkept.config.settings import nearest
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.forgetting import requests as forget_requests
-from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
+from wellkept.memory.page import Add, Edit, Remove, Replace, Target
 from wellkept.operations import pages, reading
 
 if TYPE_CHECKING:

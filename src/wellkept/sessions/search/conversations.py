@@ -1,6 +1,7 @@
-"""The conversations of a time, by day, the time in words, and how near a moment is to it."""
+"""Conversations that are found by their time or their title, and not by the words in them."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import SequenceMatcher
 from math import exp
 from typing import TYPE_CHECKING, Final
 
@@ -10,13 +11,16 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.dates import DAY_SECONDS, Span
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
-from wellkept.sessions.search.filters import HIDDEN_SOURCES
+from wellkept.sessions.records import storable
+from wellkept.sessions.search.candidates import HIDDEN_SOURCES
 from wellkept.sessions.search.postings import Catalog, TimeFilter
+from wellkept.sessions.search.query import parse
 
 if TYPE_CHECKING:
     from datetime import date
 
     from wellkept.sessions.search.discovery import Match
+
 
 _DATE_BEFORE_DAYS: Final = 1.0
 _DATE_AFTER_DAYS: Final = 5.0
@@ -25,17 +29,7 @@ _DATE_AFTER_DAYS: Final = 5.0
 
 def list_conversations(catalog: Catalog, request: SearchRequest, period: Period) -> Found:
     """Return the sessions of a time in its order, each with what the person first said then."""
-    conditions = TimeFilter(
-        after=period.start,
-        before=period.end,
-        project=request.project,
-        sources=request.sources,
-        hidden_sources=() if request.sources else tuple(sorted(HIDDEN_SOURCES)),
-        roles=request.roles,
-        session_id=request.session_id,
-        exclude_sessions=request.exclude_sessions,
-        exclude_messages=request.exclude_messages,
-    )
+    conditions = _filter(request)._replace(after=period.start, before=period.end)
     limit = 1 if period.is_one else request.limit
     total, rows = catalog.timeline(conditions, limit, is_oldest_first=period.order == "oldest")
     heads = catalog.messages([number for _, number in rows])
@@ -107,3 +101,78 @@ def nearness(span: Span, moment: float) -> float:
     if days == 0.0:
         return 1.0
     return exp(-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS))
+
+
+_MOST_CHARACTERS: Final = 160
+"""No title is longer; a longer query is a text."""
+_LEAST_CHARACTERS: Final = 4
+"""Shorter words differ by one letter from too many others."""
+_ALIKE: Final = 0.85
+"""The share of characters in common from which two spellings are one."""
+_MOST_FOUND: Final = 5
+_SCORE: Final = 1.0
+
+
+def add_titled(found: Found, catalog: Catalog, request: SearchRequest) -> Found:
+    """Return `found` led by the conversations with the title that the query is.
+
+    A question is no title: what was asked before in the same words answers nothing.
+    """
+    title = storable(request.query.strip())
+    if not title or len(title) > _MOST_CHARACTERS or request.session_id is not None:
+        return found
+    named = catalog.titled(title)
+    if not named and (found.abstained or not found.sessions) and len(title) >= _LEAST_CHARACTERS:
+        named = _find_similar(catalog, title)
+    first = [hit for name in named[:_MOST_FOUND] for hit in _list_first(catalog, request, name)]
+    heads = catalog.messages([number for _, number in first]) if first else {}
+    hits = [(name, number) for name, number in first if number in heads]
+    if not hits:
+        return found
+    score = max((hit.score for hit in found.sessions[:1]), default=_SCORE) if not found.abstained else _SCORE
+    parts = {"title": score}
+    sessions = [FoundSession(SessionId(name), score, MessageId(number), parts) for name, number in hits]
+    messages = [
+        FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, score, parts)
+        for name, number in hits
+    ]
+    known, shown = {hit.session_id for hit in sessions}, {hit.message_id for hit in messages}
+    others = [] if found.abstained else [hit for hit in found.sessions if hit.session_id not in known]
+    rest = [] if found.abstained else [hit for hit in found.messages if hit.message_id not in shown]
+    return replace(found, sessions=(*sessions, *others), messages=(*messages, *rest), abstained=False, of_time=())
+
+
+def _find_similar(catalog: Catalog, query: str) -> list[str]:
+    """Return the sessions whose title has all words of the query, or is spelled nearly as it is; the likest first."""
+    wanted, folded = {term.text for term in parse(query).terms}, query.casefold()
+    if not wanted:
+        return []
+    alike: list[tuple[float, str]] = []
+    for name, title in catalog.titles():
+        matcher = SequenceMatcher(None, folded, title.casefold(), autojunk=False)
+        share = matcher.ratio() if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE else 0.0
+        if share < _ALIKE and wanted <= {term.text for term in parse(title).terms}:
+            share = _ALIKE
+        if share >= _ALIKE:
+            alike.append((share, name))
+    return [name for _, name in sorted(alike, key=lambda each: -each[0])]
+
+
+def _list_first(catalog: Catalog, request: SearchRequest, session_id: str) -> list[tuple[str, int]]:
+    """Return the session with the first thing that a person said in it; nothing where a filter excludes it."""
+    conditions = _filter(request)._replace(session_id=session_id)
+    return catalog.timeline(conditions, 1)[1]
+
+
+def _filter(request: SearchRequest) -> TimeFilter:
+    return TimeFilter(
+        after=request.after,
+        before=request.before,
+        project=request.project,
+        sources=request.sources,
+        hidden_sources=() if request.sources else tuple(sorted(HIDDEN_SOURCES)),
+        roles=request.roles,
+        session_id=request.session_id,
+        exclude_sessions=request.exclude_sessions,
+        exclude_messages=request.exclude_messages,
+    )

@@ -4,13 +4,18 @@ The only module that imports `fcntl` or `msvcrt`; both are missing somewhere. SQ
 """
 
 import errno
+import logging
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
 from struct import pack, unpack_from
+
+from wellkept.core.errors import REMEDY, Busy, explain_errors
+from wellkept.storage.files import is_alive, make_folder
 
 try:
     import fcntl
@@ -155,3 +160,129 @@ def _can_lock(descriptor: int, start: int, length: int) -> bool:
     except OSError:
         return False
     return True
+
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.005
+_warned: set[int] = set()
+"""The devices without locks that were reported."""
+
+
+@contextmanager
+def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
+    """Hold the lock on `sidecar`, a file that is never deleted; raise Busy with the holder's pid on timeout.
+
+    Where the file system does not support locks, the block runs after one warning: atomic replacement still
+    protects readers.
+    """
+    make_folder(sidecar.parent)
+    with explain_errors("open the lock file", sidecar):
+        descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _acquire(descriptor, sidecar, timeout_seconds)
+        _write_holder(descriptor, str(os.getpid()))
+        try:
+            yield
+        finally:
+            _write_holder(descriptor, "")  # the next holder may be a program that writes no pid
+    finally:
+        os.close(descriptor)
+
+
+def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
+    deadline = time.monotonic() + timeout_seconds
+    while not _try_lock(descriptor, sidecar):
+        if time.monotonic() >= deadline:
+            raise Busy(
+                f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
+                "wait for that process or end it, then try again",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _try_lock(descriptor: int, sidecar: Path) -> bool:
+    """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
+    try:
+        return try_lock(descriptor)
+    except NoLocks as error:
+        _warn_once(sidecar, error)
+        return True
+
+
+def take_lock_file(path: Path) -> int | None:
+    """Create and lock a file that exists only while it is locked; None while another process has it."""
+    make_folder(path.parent)
+    while True:
+        with explain_errors("open the lock file", path):
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        if not _try_lock(descriptor, path):
+            os.close(descriptor)
+            return None
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return descriptor
+        os.close(descriptor)  # its last holder has removed it meanwhile, and others lock a new file
+
+
+def remove_lock_file(path: Path, descriptor: int) -> None:
+    """Remove a file that `take_lock_file` created, while it is locked, and unlock it."""
+    with suppress(OSError):
+        path.unlink()
+    os.close(descriptor)
+
+
+def _warn_once(sidecar: Path, error: NoLocks) -> None:
+    device = sidecar.stat().st_dev
+    if device not in _warned:
+        _warned.add(device)
+        log.warning(
+            "no file locks at %s (%s): two writers at once may undo each other's edit",
+            sidecar.parent, error.strerror, extra={REMEDY: "edit from one process at a time, or use a local disk"},
+        )  # fmt: skip
+
+
+def _write_holder(descriptor: int, pid: str) -> None:
+    with suppress(OSError):  # a full disk must not prevent an edit that makes a page smaller
+        os.ftruncate(descriptor, 0)
+        if pid:
+            os.pwrite(descriptor, pid.encode(), 0)
+
+
+def _holder(descriptor: int) -> str:
+    with suppress(OSError):
+        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
+        if pid.isdecimal() and is_alive(int(pid)):
+            return f"process {pid}"
+    return "another process"
+
+
+FOLDER_WAIT_SECONDS = 30.0
+"""Longer than the ten seconds for which a process that opens a database may hold the folder."""
+
+
+@contextmanager
+def lock_folder(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
+    """Hold a shared or exclusive lock on a folder, so that no process replaces a file while another opens it.
+
+    Where folders cannot be locked, the block runs without a lock.
+    """
+    descriptor = -1
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        if descriptor >= 0:
+            with suppress(NoLocks):
+                _wait_for_folder(descriptor, folder, exclusive=exclusive)
+        yield
+    finally:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _wait_for_folder(descriptor: int, folder: Path, *, exclusive: bool) -> None:
+    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
+    while not try_lock(descriptor, shared=not exclusive):
+        if time.monotonic() > deadline:
+            message = f"another process is opening or replacing a database in {str(folder)!r}"
+            raise Busy(message, "wait until it has ended, then try again")
+        time.sleep(POLL_SECONDS)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from wellkept.sessions.moments import from_program
+from wellkept.core.clock import from_program
 from wellkept.sessions.recall import when
 
 
