@@ -236,6 +236,17 @@ class CompactionPreview(Struct, frozen=True):
             }
         return answer
 
+    def describe(self) -> str:
+        """Return in words what a compaction would do."""
+        if self.preview is None:
+            return f"{self.messages} messages; none between the protected head and tail"
+        covered = self.preview.covered
+        shown = ", ".join(f"#{row.id}" for row in covered[:8]) + (" …" if len(covered) > 8 else "")
+        return (
+            f"{len(covered)} of {self.messages} messages would be summarised: {shown}\n"
+            f"about {self.preview.tokens_before:,} tokens would become at most {self.preview.tokens_at_most:,}"
+        )
+
 
 def preview_session(caller: Caller, name: str) -> CompactionPreview | Refused:
     """Return what a compaction of a stored session would do, without doing it."""
