@@ -44,7 +44,7 @@ class Recorder(MemoryProvider):
 IN_TERMINAL = """
 import fcntl, runpy, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-runpy.run_module("kept", run_name="__main__", alter_sys=True)
+runpy.run_module("wellkept", run_name="__main__", alter_sys=True)
 """
 """Runs kept with its standard input as the terminal that Ctrl-C is pressed in."""
 STORY = Says("once upon a time " * 400, delay_seconds=0.05)

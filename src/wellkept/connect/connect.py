@@ -14,6 +14,7 @@ from wellkept.config.home import DEFAULT_PROFILE
 from wellkept.connect.record import Connection, Record, load_record, save_record
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
+from wellkept.core.values import JsonStruct
 from wellkept.storage.files import hold_lock
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ClientPlan(Struct, frozen=True):
         }
 
 
-class ConnectPlan(Struct, frozen=True):
+class ConnectPlan(JsonStruct, frozen=True):
     """What connecting or disconnecting clients changes."""
 
     clients: tuple[ClientPlan, ...]
@@ -68,10 +69,6 @@ class ConnectPlan(Struct, frozen=True):
     def is_changed(self) -> bool:
         """Whether any file changes."""
         return any(one.is_changed for one in self.clients)
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the clients with their files."""
-        return {"clients": [one.as_json() for one in self.clients]}
 
 
 def client_names() -> list[str]:

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias, assert_never
 
 from msgspec import Struct, field
 
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
 from wellkept.core.text import JSON
 
@@ -221,7 +221,7 @@ class EditRecord(Struct, frozen=True):
         """Return the record as the log prints it."""
         return {
             "id": self.id,
-            "time": iso(from_epoch(self.time)),
+            "time": iso_moment(self.time),
             "target": self.target.value,
             "action": self.step.action,
             "before": self.step.before,

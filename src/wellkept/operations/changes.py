@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,14 +39,14 @@ _QUARTER = 900.0
 """In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 
 
-class ChangeGroup(Struct, frozen=True):
+class ChangeGroup(JsonStruct, frozen=True):
     """Edits that belong together: one review, one batch, one import."""
 
     group_id: str
     origin: str
     session_id: str | None
     time: float
-    records: tuple[EditRecord, ...]
+    records: tuple[EditRecord, ...] = field(name="edits")
     """Oldest first."""
 
     @property
@@ -56,16 +57,10 @@ class ChangeGroup(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the group with its edits."""
-        return {
-            "group_id": self.group_id,
-            "origin": self.origin,
-            "session_id": self.session_id,
-            "time": iso(from_epoch(self.time)),
-            "edits": [record.as_json() for record in self.records],
-        }
+        return {**super().as_json(), "time": iso_moment(self.time)}
 
 
-class Changes(Struct, frozen=True):
+class Changes(JsonStruct, frozen=True):
     """The groups that nobody has reviewed yet, newest first."""
 
     groups: tuple[ChangeGroup, ...]
@@ -73,10 +68,6 @@ class Changes(Struct, frozen=True):
     """How many there are; only the newest are listed."""
     newest: int
     """The newest edit of the ledger: what `keep_all` keeps."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the groups."""
-        return {"groups": [one.as_json() for one in self.groups], "total": self.total, "newest": self.newest}
 
 
 class _Seen(Struct, frozen=True):
@@ -106,15 +97,15 @@ def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
     return Changes(tuple(found[:limit]), len(found), rows[-1].id if rows else 0)
 
 
-class Kept(Struct, frozen=True):
+class Kept(JsonStruct, frozen=True):
     """What a person has reviewed and keeps."""
 
-    ledger_id: int
+    ledger_id: int = field(name="up_to")
     groups: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, JSON]:
         """Return up to which edit everything is kept, and single groups after it."""
-        return {"success": True, "up_to": self.ledger_id, "groups": list(self.groups)}
+        return {"success": True, **super().as_json()}
 
 
 def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
@@ -159,31 +150,19 @@ def _key(caller: Caller) -> str:
     return f"changes_seen:{caller.user}"
 
 
-class PageStep(Struct, frozen=True):
+class PageStep(JsonStruct, frozen=True):
     """A page after one edit of its ledger, beside the page as it is now."""
 
     target: Target
-    number: int
+    number: int = field(name="step")
     """From 0, the empty page before the first edit, to `total`."""
-    total: int
-    record: EditRecord | None
+    total: int = field(name="steps")
+    record: EditRecord | None = field(name="edit")
     """The edit that led here."""
     entries: tuple[str, ...]
     now: tuple[str, ...]
     days: Mapping[str, Mapping[str, int]]
     """Edits by local day and origin."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the page at that step and now."""
-        return {
-            "target": self.target.value,
-            "step": self.number,
-            "steps": self.total,
-            "edit": None if self.record is None else self.record.as_json(),
-            "entries": list(self.entries),
-            "now": list(self.now),
-            "days": {day: dict(found) for day, found in self.days.items()},
-        }
 
 
 def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
@@ -223,7 +202,7 @@ def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refus
     return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
 
 
-class Needs(Struct, frozen=True):
+class Needs(JsonStruct, frozen=True):
     """What needs the person's attention."""
 
     pending: tuple[Pending, ...]
@@ -240,16 +219,6 @@ class Needs(Struct, frozen=True):
     def count(self) -> int:
         """Return how many items need attention."""
         return len(self.pending) + self.skills + len(self.providers) + len(self.agents) + len(self.forgets)
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the items by kind."""
-        return {
-            "pending": [one.as_json() for one in self.pending],
-            "skills": self.skills,
-            "providers": dict(self.providers),
-            "agents": dict(self.agents),
-            "forgets": [one.as_json() for one in self.forgets],
-        }
 
 
 def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
@@ -290,22 +259,13 @@ def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
     return found
 
 
-class Pulse(Struct, frozen=True):
+class Pulse(JsonStruct, frozen=True):
     """Numbers that change when something new is stored; two equal pulses mean that nothing happened."""
 
     ledger_id: int
     receipt_id: int
     last_active: float
     waiting: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the numbers."""
-        return {
-            "ledger_id": self.ledger_id,
-            "receipt_id": self.receipt_id,
-            "last_active": self.last_active,
-            "waiting": self.waiting,
-        }
 
 
 def read_pulse(caller: Caller) -> Pulse:

@@ -143,7 +143,7 @@ class MaskedLog(Struct, frozen=True):
 
 def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
     """Return the newest edits of both pages for a model to read."""
-    from wellkept.core.clock import from_epoch, iso
+    from wellkept.core.clock import iso_moment
 
     store = caller.space.memory
     log = read_log(caller)
@@ -154,7 +154,7 @@ def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
             for name, text in (("before", record.step.before), ("after", record.step.after))
             if text
         }
-        about: dict[str, JSON] = {"id": record.id, "time": iso(from_epoch(record.time)), "page": record.target.value}
+        about: dict[str, JSON] = {"id": record.id, "time": iso_moment(record.time), "page": record.target.value}
         how: dict[str, JSON] = {
             "action": record.step.action, "origin": record.origin, "session_id": record.session_id,
         }  # fmt: skip

@@ -11,6 +11,7 @@ from wellkept.core.errors import UsageError
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Link
 from wellkept.core.text import one_line
+from wellkept.core.values import JsonStruct
 from wellkept.operations.sessions import message_json, session_json
 
 if TYPE_CHECKING:
@@ -30,15 +31,11 @@ _LOOKED_AT = 200
 """How many of the newest sessions are read to find their projects."""
 
 
-class StoredCount(Struct, frozen=True):
+class StoredCount(JsonStruct, frozen=True):
     """How many sessions and messages of the caller are stored."""
 
     sessions: int
     messages: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return both counts."""
-        return {"sessions": self.sessions, "messages": self.messages}
 
 
 def count_stored(caller: Caller) -> StoredCount:

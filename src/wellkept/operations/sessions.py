@@ -5,13 +5,14 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import UsageError
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 from wellkept.sessions.recall import when
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class ProviderCalls(Struct, frozen=True):
             {
                 "provider": call.provider,
                 "call": call.call,
-                "time": iso(from_epoch(call.started)),
+                "time": iso_moment(call.started),
                 "seconds": round(call.seconds, 4),
                 "outcome": call.outcome,
                 "bytes_out": call.bytes_out,
@@ -151,15 +152,11 @@ def scroll(caller: Caller, message_id: int, *, window: int = 5) -> Window:
     return Window(anchor, tuple(caller.space.sessions.window(anchor, before=window, after=window)))
 
 
-class Renamed(Struct, frozen=True):
+class Renamed(JsonStruct, frozen=True):
     """The title that a session got."""
 
     session_id: SessionId
     title: str
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the id and the title."""
-        return {"session_id": self.session_id, "title": self.title}
 
 
 def rename_session(caller: Caller, name: str, title: str) -> Renamed:
@@ -170,15 +167,11 @@ def rename_session(caller: Caller, name: str, title: str) -> Renamed:
     return Renamed(session_id, store.rename(session_id, title))
 
 
-class Archived(Struct, frozen=True):
+class Archived(JsonStruct, frozen=True):
     """The sessions of a conversation that were hidden from lists, or shown again."""
 
     sessions: tuple[SessionId, ...]
     archived: bool
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the ids and whether they are hidden now."""
-        return {"sessions": list(self.sessions), "archived": self.archived}
 
 
 def archive_session(caller: Caller, name: str, *, archived: bool = True) -> Archived:
@@ -188,15 +181,11 @@ def archive_session(caller: Caller, name: str, *, archived: bool = True) -> Arch
     return Archived(tuple(store.upkeep.archive(store.resolve(name), archived=archived)), archived)
 
 
-class Deleted(Struct, frozen=True):
+class Deleted(JsonStruct, frozen=True):
     """The sessions that were moved to the trash."""
 
-    sessions: tuple[SessionId, ...]
+    sessions: tuple[SessionId, ...] = field(name="deleted")
     restorable_days: float
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the ids and how long they can be restored."""
-        return {"deleted": list(self.sessions), "restorable_days": self.restorable_days}
 
 
 def resolve_sessions(caller: Caller, names: Sequence[str]) -> list[SessionId]:
@@ -211,14 +200,10 @@ def delete_sessions(caller: Caller, names: Sequence[str]) -> Deleted:
     return Deleted(tuple(gone), caller.app.settings.sessions.trash_days)
 
 
-class Restored(Struct, frozen=True):
+class Restored(JsonStruct, frozen=True):
     """The sessions that were restored from the trash."""
 
-    sessions: tuple[SessionId, ...]
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the ids."""
-        return {"restored": list(self.sessions)}
+    sessions: tuple[SessionId, ...] = field(name="restored")
 
 
 def restore_session(caller: Caller, name: str) -> Restored:
