@@ -15,7 +15,7 @@ from wellkept.connect.record import Connection, Record, load_record, save_record
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
 from wellkept.core.values import JsonStruct
-from wellkept.storage.files import hold_lock
+from wellkept.storage.files import find_project, hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,9 +80,7 @@ def client_names() -> list[str]:
 
 def project_of(folder: Path) -> Path:
     """Return the project that a folder is in: its repository, or the folder itself."""
-    from wellkept.agent.workspace import project_root
-
-    return project_root(folder.resolve())
+    return Path(find_project(folder.resolve()) or folder)
 
 
 def find_clients(caller: Caller) -> list[Presence]:
