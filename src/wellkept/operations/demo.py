@@ -186,7 +186,7 @@ def _count_usage(caller: Caller, chance: random.Random, lines: list[dict[str, JS
 def _write_entries(
     caller: Caller, clock: FixedClock, plan: Mapping[str, Any], begin: datetime, sessions: list[str]
 ) -> int:
-    from wellkept.operations.changes import list_changes, mark_seen
+    from wellkept.operations.news import list_changes, mark_seen
 
     count = 0
     for place, row in enumerate(plan["entries"]):

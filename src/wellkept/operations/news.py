@@ -1,15 +1,14 @@
-"""Changes to the memory since a person's last visit: groups of edits to keep or undo, and pending decisions."""
+"""What is new since a person's last visit: edits to keep or undo, decisions that wait, and marks of both."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso_moment
+from wellkept.core.clock import iso_moment
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
 
@@ -18,12 +17,10 @@ if TYPE_CHECKING:
 
     from wellkept.app.caller import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.core.errors import Refused
     from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
-    from wellkept.memory.edits import EditRecord, Target
-    from wellkept.memory.store import Outcome
+    from wellkept.memory.edits import EditRecord
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
@@ -35,8 +32,6 @@ _MOST_KEPT = 1_000
 QUIET_DAYS = 3
 """An agent that was captured before and is silent for longer than this is reported."""
 _DAY = 86_400.0
-_QUARTER = 900.0
-"""In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 
 
 class ChangeGroup(JsonStruct, frozen=True):
@@ -148,58 +143,6 @@ def _write_seen(caller: Caller, seen: _Seen) -> Kept:
 
 def _key(caller: Caller) -> str:
     return f"changes_seen:{caller.user}"
-
-
-class PageStep(JsonStruct, frozen=True):
-    """A page after one edit of its ledger, beside the page as it is now."""
-
-    target: Target
-    number: int = field(name="step")
-    """From 0, the empty page before the first edit, to `total`."""
-    total: int = field(name="steps")
-    record: EditRecord | None = field(name="edit")
-    """The edit that led here."""
-    entries: tuple[str, ...]
-    now: tuple[str, ...]
-    days: Mapping[str, Mapping[str, int]]
-    """Edits by local day and origin."""
-
-
-def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
-    """Return a page as it was after the given step of its ledger, by default the newest."""
-    from wellkept.memory.edits import replay
-    from wellkept.memory.history import History
-
-    store = caller.space.memory
-    rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
-    chosen = len(rows) if number is None else max(0, min(number, len(rows)))
-    counts = Counter((row.time // _QUARTER, row.origin) for row in rows)
-    days: dict[str, dict[str, int]] = {}
-    for (quarter, origin), count in counts.items():
-        origins = days.setdefault(f"{from_epoch(quarter * _QUARTER).astimezone():%Y-%m-%d}", {})
-        origins[origin] = origins.get(origin, 0) + count
-    return PageStep(
-        target,
-        chosen,
-        len(rows),
-        rows[chosen - 1] if chosen else None,
-        replay(rows[:chosen]),
-        store.page(target).entries,
-        days,
-    )
-
-
-def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
-    """Restore a page to its state after a step, as a new edit that can be undone."""
-    from wellkept.memory.edits import Author
-    from wellkept.memory.rewrite import edit_page
-
-    caller.require_person("`kept memory edit`")
-    caller.require(Scope.WRITE)
-    step = read_step(caller, target, number)
-    store = caller.space.memory
-    author = Author(reason=f"restored the page of step {step.number}")
-    return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
 
 
 class Needs(JsonStruct, frozen=True):
