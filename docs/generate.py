@@ -119,7 +119,7 @@ def _exits() -> str:
 def _slash() -> str:
     from wellkept.cli.chat.slash import COMMANDS
 
-    rows = [(f"`/{name}`", what) for name, what in COMMANDS.items()]
+    rows = [(f"`/{name}`", command.words) for name, command in COMMANDS.items()]
     return "## Inside a chat\n\n" + _table(("command", "meaning"), rows) + "\n\n`/NAME` of a skill uses that skill."
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic as read_monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from msgspec import Struct
 
@@ -29,6 +29,15 @@ def iso(time: datetime) -> str:
     """Return `time` in UTC as ISO 8601 with milliseconds and a trailing Z."""
     universal = time if time.tzinfo is UTC else time.astimezone(UTC)
     return universal.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
+
+
+@overload
+def iso_moment(moment: float) -> str: ...
+@overload
+def iso_moment(moment: float | None) -> str | None: ...
+def iso_moment(moment: float | None) -> str | None:
+    """Return seconds since the epoch as ISO 8601; None, a moment that never was, stays None."""
+    return None if moment is None else iso(from_epoch(moment))
 
 
 def from_epoch(seconds: float) -> datetime:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
@@ -57,7 +57,7 @@ class ForgetRequest(Struct, frozen=True):
         what = {"session_id": self.session} if self.session else {"query": self.query}
         return {
             "id": self.id,
-            "created": iso(from_epoch(self.created)),
+            "created": iso_moment(self.created),
             "target": "forget",
             "operations": [{"action": "forget", **what}],
             "origin": self.origin,

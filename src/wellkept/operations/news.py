@@ -1,28 +1,26 @@
-"""Changes to the memory since a person's last visit: groups of edits to keep or undo, and pending decisions."""
+"""What is new since a person's last visit: edits to keep or undo, decisions that wait, and marks of both."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from wellkept.app.caller import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.core.errors import Refused
     from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
-    from wellkept.memory.page import EditRecord, Target
-    from wellkept.memory.store import Outcome
+    from wellkept.memory.page import EditRecord
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
@@ -34,18 +32,16 @@ _MOST_KEPT = 1_000
 QUIET_DAYS = 3
 """An agent that was captured before and is silent for longer than this is reported."""
 _DAY = 86_400.0
-_QUARTER = 900.0
-"""In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 
 
-class ChangeGroup(Struct, frozen=True):
+class ChangeGroup(JsonStruct, frozen=True):
     """Edits that belong together: one review, one batch, one import."""
 
     group_id: str
     origin: str
     session_id: str | None
     time: float
-    records: tuple[EditRecord, ...]
+    records: tuple[EditRecord, ...] = field(name="edits")
     """Oldest first."""
 
     @property
@@ -56,16 +52,10 @@ class ChangeGroup(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the group with its edits."""
-        return {
-            "group_id": self.group_id,
-            "origin": self.origin,
-            "session_id": self.session_id,
-            "time": iso(from_epoch(self.time)),
-            "edits": [record.as_json() for record in self.records],
-        }
+        return {**super().as_json(), "time": iso_moment(self.time)}
 
 
-class Changes(Struct, frozen=True):
+class Changes(JsonStruct, frozen=True):
     """The groups that nobody has reviewed yet, newest first."""
 
     groups: tuple[ChangeGroup, ...]
@@ -73,10 +63,6 @@ class Changes(Struct, frozen=True):
     """How many there are; only the newest are listed."""
     newest: int
     """The newest edit of the ledger: what `keep_all` keeps."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the groups."""
-        return {"groups": [one.as_json() for one in self.groups], "total": self.total, "newest": self.newest}
 
 
 class _Seen(Struct, frozen=True):
@@ -106,15 +92,15 @@ def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
     return Changes(tuple(found[:limit]), len(found), rows[-1].id if rows else 0)
 
 
-class Kept(Struct, frozen=True):
+class Kept(JsonStruct, frozen=True):
     """What a person has reviewed and keeps."""
 
-    ledger_id: int
+    ledger_id: int = field(name="up_to")
     groups: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, JSON]:
         """Return up to which edit everything is kept, and single groups after it."""
-        return {"success": True, "up_to": self.ledger_id, "groups": list(self.groups)}
+        return {"success": True, **super().as_json()}
 
 
 def keep_group(caller: Caller, group_id: str, *, kept: bool = True) -> Kept:
@@ -159,71 +145,7 @@ def _key(caller: Caller) -> str:
     return f"changes_seen:{caller.user}"
 
 
-class PageStep(Struct, frozen=True):
-    """A page after one edit of its ledger, beside the page as it is now."""
-
-    target: Target
-    number: int
-    """From 0, the empty page before the first edit, to `total`."""
-    total: int
-    record: EditRecord | None
-    """The edit that led here."""
-    entries: tuple[str, ...]
-    now: tuple[str, ...]
-    days: Mapping[str, Mapping[str, int]]
-    """Edits by local day and origin."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the page at that step and now."""
-        return {
-            "target": self.target.value,
-            "step": self.number,
-            "steps": self.total,
-            "edit": None if self.record is None else self.record.as_json(),
-            "entries": list(self.entries),
-            "now": list(self.now),
-            "days": {day: dict(found) for day, found in self.days.items()},
-        }
-
-
-def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
-    """Return a page as it was after the given step of its ledger, by default the newest."""
-    from wellkept.memory.history import History
-    from wellkept.memory.page import replay
-
-    store = caller.space.memory
-    rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
-    chosen = len(rows) if number is None else max(0, min(number, len(rows)))
-    counts = Counter((row.time // _QUARTER, row.origin) for row in rows)
-    days: dict[str, dict[str, int]] = {}
-    for (quarter, origin), count in counts.items():
-        origins = days.setdefault(f"{from_epoch(quarter * _QUARTER).astimezone():%Y-%m-%d}", {})
-        origins[origin] = origins.get(origin, 0) + count
-    return PageStep(
-        target,
-        chosen,
-        len(rows),
-        rows[chosen - 1] if chosen else None,
-        replay(rows[:chosen]),
-        store.page(target).entries,
-        days,
-    )
-
-
-def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
-    """Restore a page to its state after a step, as a new edit that can be undone."""
-    from wellkept.memory.page import Author
-    from wellkept.memory.rewrite import edit_page
-
-    caller.require_person("`kept memory edit`")
-    caller.require(Scope.WRITE)
-    step = read_step(caller, target, number)
-    store = caller.space.memory
-    author = Author(reason=f"restored the page of step {step.number}")
-    return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
-
-
-class Needs(Struct, frozen=True):
+class Needs(JsonStruct, frozen=True):
     """What needs the person's attention."""
 
     pending: tuple[Pending, ...]
@@ -240,16 +162,6 @@ class Needs(Struct, frozen=True):
     def count(self) -> int:
         """Return how many items need attention."""
         return len(self.pending) + self.skills + len(self.providers) + len(self.agents) + len(self.forgets)
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the items by kind."""
-        return {
-            "pending": [one.as_json() for one in self.pending],
-            "skills": self.skills,
-            "providers": dict(self.providers),
-            "agents": dict(self.agents),
-            "forgets": [one.as_json() for one in self.forgets],
-        }
 
 
 def list_needs(caller: Caller, agents: Sequence[ClientStatus] = ()) -> Needs:
@@ -290,22 +202,13 @@ def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
     return found
 
 
-class Pulse(Struct, frozen=True):
+class Pulse(JsonStruct, frozen=True):
     """Numbers that change when something new is stored; two equal pulses mean that nothing happened."""
 
     ledger_id: int
     receipt_id: int
     last_active: float
     waiting: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the numbers."""
-        return {
-            "ledger_id": self.ledger_id,
-            "receipt_id": self.receipt_id,
-            "last_active": self.last_active,
-            "waiting": self.waiting,
-        }
 
 
 def read_pulse(caller: Caller) -> Pulse:
