@@ -13,8 +13,9 @@ from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch, iso
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
-from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
+from wellkept.core.text import UNSPACED, dumps, split_words
 from wellkept.forgetting.forget import plan_forget_session, plan_forget_words
+from wellkept.languages.stop_words import stop_words
 from wellkept.memory.edits import Target
 
 if TYPE_CHECKING:

@@ -48,7 +48,8 @@ from wellkept.core.provenance import (
     least_trusted,
     read_source,
 )
-from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words, stop_words
+from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words
+from wellkept.languages.stop_words import stop_words
 from wellkept.security.speech import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
 from wellkept.security.unicode import fold, payloads
 

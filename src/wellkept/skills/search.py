@@ -8,7 +8,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from wellkept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
+from wellkept.core.text import UNSPACED, split_pairs, split_words, strip_accents
+from wellkept.languages.stop_words import STOP_WORDS
 from wellkept.skills.index import Facts, Skill
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")

@@ -5,7 +5,7 @@ from functools import cached_property
 from typing import Final, Protocol, cast
 from weakref import WeakKeyDictionary
 
-from wellkept.core.text import STOP_WORDS
+from wellkept.languages.stop_words import STOP_WORDS
 from wellkept.sessions.search.analysis import find_words
 from wellkept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word
 from wellkept.storage.sqlite import Connection
