@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from wellkept.core.text import UNSPACED, WORD, strip_accents
+from wellkept.core.text import UNSPACED, WORD, expression, strip_accents
 
 ROOTS: Final = [Path(__file__).parent]
 """The places of the folders; a folder in a later one adds a language."""
@@ -28,7 +28,7 @@ _LONGEST: Final = 8
 _FLAGS: Final = re.IGNORECASE | re.DOTALL
 _NEVER: Final = "(?!)"
 """The expression that matches nothing, for a language that lacks one."""
-_KANA: Final = re.compile("[\u3040-\u30ff\uac00-\ud7af]")
+_KANA: Final = expression("[\u3040-\u30ff\uac00-\ud7af]")
 """Kana and Hangul: a text with them is Japanese or Korean, although it may have Chinese characters too."""
 _HAN_SHARE: Final = 0.3
 """The share of Chinese characters from which a text is Chinese; names and code in it are not."""
