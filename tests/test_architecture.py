@@ -354,6 +354,7 @@ OPENS_FILES = {
     "storage/postgres/schema.py": "resources of the package",
     "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
+    "languages/language.py": "resources of the package",
     "gateway/web/rendering.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",
 }

@@ -9,26 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept import agent
-from wellkept.agent.language import CODES, detect, language, read, split
+from wellkept.agent.utterance import read
+from wellkept.languages.language import detect, find_language, list_codes, split
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", list_codes())
 def test_every_language_has_every_class_shape_and_reply(code):
     """A language that lacks one would answer in another, or fail."""
-    table, english = language(code).table, language("en").table
+    table, english = find_language(code).table, find_language("en").table
 
     for part in ("words", "facts", "replies", "names"):
         assert set(table[part]) == set(english[part])
     for name in table["facts"]:
-        language(code).pattern(name)
+        find_language(code).pattern(name)
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", list_codes())
 def test_replies_have_the_same_values_in_every_language(code):
     """A value that a translation leaves out would not be said."""
-    for name, text in language(code).table["replies"].items():
+    for name, text in find_language(code).table["replies"].items():
         values = {word for word in ("{text}", "{command}", "{reason}", "{page}", "{count}", "{counts}") if word in text}
-        english = language("en").table["replies"][name]
+        english = find_language("en").table["replies"][name]
         assert values == {
             word for word in ("{text}", "{command}", "{reason}", "{page}", "{count}", "{counts}") if word in english
         }
@@ -39,11 +40,13 @@ def test_every_reply_is_said_somewhere():
     sources = "".join(path.read_text(encoding="utf-8") for path in Path(agent.__path__[0]).glob("*.py"))
 
     assert [
-        name for name in language("en").table["replies"] if f'"{name}"' not in sources and f"'{name}'" not in sources
+        name
+        for name in find_language("en").table["replies"]
+        if f'"{name}"' not in sources and f"'{name}'" not in sources
     ] == []
 
 
-@pytest.mark.parametrize("code", CODES)
+@pytest.mark.parametrize("code", list_codes())
 def test_every_reply_is_recognised_as_its_language(code):
     """The longer replies are a corpus of their own."""
     for name in (
@@ -57,7 +60,7 @@ def test_every_reply_is_recognised_as_its_language(code):
         "forget_all_question",
         "unknown",
     ):
-        assert detect(language(code).say(name)) == code
+        assert detect(find_language(code).say(name)) == code
 
 
 @pytest.mark.parametrize(
@@ -90,7 +93,7 @@ def test_a_word_of_two_languages_is_in_that_of_the_conversation():
 
 def test_the_longest_phrase_counts():
     """“good morning” is a greeting; “good” alone is praise."""
-    tokens = language("en").read("Good morning, that is good")
+    tokens = find_language("en").read("Good morning, that is good")
 
     assert [token.text for token in tokens if "greet" in token.classes] == ["good morning"]
     assert [token.text for token in tokens if "praise" in token.classes] == ["good"]
@@ -116,11 +119,11 @@ def test_a_date_is_said_as_people_say_it(code, words):
     """Day, month and year in their order and language."""
     moment = datetime(2026, 11, 17, 9, 5)  # noqa: DTZ001 - only its numbers are said
 
-    assert words in language(code).describe_moment("date", moment)
-    assert "09:05" in language(code).describe_moment("clock", moment)
+    assert words in find_language(code).describe_moment("date", moment)
+    assert "09:05" in find_language(code).describe_moment("clock", moment)
 
 
-@given(st.text(max_size=200), st.sampled_from(CODES))
+@given(st.text(max_size=200), st.sampled_from(list_codes()))
 def test_no_text_raises(text, code):
     """Whatever a person types is read, and every word of it is a token."""
     detect(text)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.core import dates
-from wellkept.core.dates import find_dates, find_impossible_date, parse_date
+from wellkept.languages import dates
+from wellkept.languages.dates import find_dates, find_impossible_date, parse_date
 
 NOW = datetime(2024, 2, 15, 12, tzinfo=UTC).timestamp()
 

@@ -1,5 +1,6 @@
-"""Natural-language dates ("last week", "in March", "vor 3 Tagen"), parsed to time spans in UTC."""
+"""Dates as people write them ("last week", "in March", "vor 3 Tagen"), and the spans of time that they mean."""
 
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -7,10 +8,12 @@ from functools import cache
 
 from msgspec import Struct
 
-from wellkept.core.date_words import CHINESE, LANGUAGES, MONTHS, WEEKDAYS, Language, find_phrases
 from wellkept.core.text import WORD
+from wellkept.languages.date_words import MONTHS, WEEKDAYS, find_phrases, list_dated_languages, translate_date
+from wellkept.languages.language import Language, join_words
 
 DAY_SECONDS = 86_400.0
+_END = ("until ", "by ")
 
 _MONTH_NUMBERS = {name: number for number, name in enumerate(MONTHS, 1)}
 _MONTH_NUMBERS |= {name[:3]: number for name, number in _MONTH_NUMBERS.items()} | {"sept": 9}
@@ -34,7 +37,7 @@ _MONTH = (
 _YEAR = r"(?P<year>(?:19|20)\d\d)"
 _DAY = r"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?"
 _DAY_AND_MONTH = r"(?P<day>[0-3]?\d)\.(?P<month>[01]?\d)\.(?P<year>(?!))?"
-_DATED = r"(?:on|since|until|by|from|after|before|am|vom|zum|bis|seit|ab|dem|den|le|el|del|du)"
+_BEFORE_DAY = "on since until by from after before"
 _WEEKDAY = rf"(?P<weekday>{'|'.join(WEEKDAYS)})"
 _COUNT = (
     r"(?P<count>\d{1,4}|a couple of|couple of|a few|few|several|an?|"
@@ -207,7 +210,7 @@ _ALWAYS: tuple[tuple[str, _Reader], ...] = (
     (rf"(?P<d>\d\d?)\.(?P<m>\d\d?)\.{_YEAR}(?P<hour>(?!))?", _iso),
     (rf"(?P<first>\d\d?)/(?P<second>\d\d?)/{_YEAR}", _read_slashes),
     # without a year only after a preposition: "3.11." at the end of a sentence is more often a version
-    (rf"{_DATED} {_DAY_AND_MONTH}", _full),
+    (rf"(?:BEFORE) {_DAY_AND_MONTH}", _full),
     (rf"{_DAY}(?: of)? {_MONTH},? {_YEAR}", _full),
     (rf"{_MONTH} {_DAY}(?:,? {_YEAR})?", _full),
     (rf"(?P<day>[0-3]?\d)(?:st|nd|rd|th)?(?: of)? {_MONTH}(?P<year>(?!))?", _full),
@@ -245,13 +248,19 @@ _ANCHORS = frozenset(
 @cache
 def _readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
     """Return the expressions for dates inside a text; compiled for the first text that may contain one."""
-    return tuple((re.compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
+    return tuple((_compile(rf"(?<!\w){pattern}(?!\w)"), reader) for pattern, reader in _ALWAYS)
 
 
 @cache
 def _whole_readers() -> tuple[tuple[re.Pattern[str], _Reader], ...]:
     """Return the expressions for a text that is only a date; compiled when a filter is first parsed."""
-    return tuple((re.compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
+    return tuple((_compile(pattern), reader) for pattern, reader in _ALWAYS + _ALONE)
+
+
+def _compile(pattern: str) -> re.Pattern[str]:
+    """Compile an expression in which BEFORE stands for the words before a day, in any of the languages."""
+    words = [*_BEFORE_DAY.split(), *join_words("before_day")]
+    return re.compile(pattern.replace("BEFORE", "|".join(words)))
 
 
 def _read(match: re.Match[str], reader: _Reader, now: datetime) -> Span | None:
@@ -287,14 +296,15 @@ def _may_hold_english_date(folded: str) -> bool:
 @cache
 def _anchor(language: Language) -> re.Pattern[str]:
     """Return an expression for the anchor words of a language: every date phrase in it contains one."""
-    words = "|".join(f"{language.units} {language.months} {language.weekdays} {language.days}".split())
-    return re.compile(words if language is CHINESE else rf"\b(?:{words})\b")
+    lines = [line for kind in ("units", "months", "weekdays", "days") for line in language.dates.get(kind, ())]
+    words = "|".join(" ".join(lines).split()) or "(?!)"
+    return re.compile(rf"\b(?:{words})\b" if language.is_spaced else words)
 
 
 @cache
 def _any_anchor() -> re.Pattern[str]:
     """Return an expression for a digit or an anchor word of any language that separates words by spaces."""
-    words = [*_ANCHORS, *(_anchor(language).pattern for language in LANGUAGES if language is not CHINESE)]
+    words = [*_ANCHORS, *(_anchor(language).pattern for language in list_dated_languages() if language.is_spaced)]
     return re.compile(rf"\d|\b(?:{'|'.join(words)})\b")
 
 
@@ -302,7 +312,8 @@ def may_hold_date(text: str) -> bool:
     """Return whether a text may name a date in any of the known languages; False is certain."""
     folded = text.lower()
     return _any_anchor().search(folded) is not None or (
-        not folded.isascii() and _anchor(CHINESE).search(folded) is not None
+        not folded.isascii()
+        and any(_anchor(language).search(folded) for language in list_dated_languages() if not language.is_spaced)
     )
 
 
@@ -329,10 +340,76 @@ def find_impossible_date(text: str, now: float) -> str | None:
 
 def _read_phrases(folded: str, now: float) -> list[tuple[int, int, Span | None]]:
     """Return start, end and span of every phrase that looks like a date; the span is None if no such day exists."""
-    codes = [language.code for language in LANGUAGES if _anchor(language).search(folded)]
-    found = find_phrases(folded, codes) if codes else ()
-    read = [(start, end, parse_date(english, now)) for start, end, english in found]
+    languages = [language for language in list_dated_languages() if _anchor(language).search(folded)]
+    read = [(start, end, parse_date(english, now)) for start, end, english in find_phrases(folded, languages)]
     if _may_hold_english_date(folded):
         for pattern, reader in _readers():
             read += [(match.start(), match.end(), _read(match, reader, _at(now))) for match in pattern.finditer(folded)]
     return read
+
+
+def parse_moment(text: str, *, now: float) -> float | None:
+    """Return the epoch seconds that `text` means, or None if it is not a date.
+
+    Accepts epoch seconds, ISO dates and phrases like "last week", which means its start; "until last week" means
+    its end. Dates without a time zone are local, because all dates are shown in local time.
+    """
+    number = _parse_number(text)
+    if number is not None:
+        return number
+    if text.strip().lower() == "now":
+        return now
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError):
+        return _parse_words(text, now)
+
+
+def _parse_number(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    is_year = len(text.strip()) == 4 and text.strip().isdigit()
+    return seconds if math.isfinite(seconds) and "_" not in text and not is_year else None
+
+
+def _parse_words(text: str, now: float) -> float | None:
+    english = translate_date(text)
+    span = parse_span(english, now=now)
+    if span is None:
+        return None
+    return span.end if english.strip().lower().startswith(_END) else span.start
+
+
+def parse_span(text: str, *, now: float) -> Span | None:
+    """Return the time that `text` names as a whole ("last week", "im März"), in the local zone, or None."""
+    try:
+        span = parse_date(translate_date(text), _wall_clock(now))
+        return None if span is None else _localize(span)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def find_spans(text: str, *, now: float) -> tuple[tuple[Span, str], ...]:
+    """Return the times that a question names, in the local zone, each with its words."""
+    if not may_hold_date(text):
+        return ()  # most queries name no time, and reading the local time zone is slow
+    try:
+        return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
+    except (ValueError, OverflowError, OSError):
+        return ()
+
+
+def _wall_clock(epoch: float) -> float:
+    """Return the local wall-clock time at `epoch`, as if it were UTC."""
+    return datetime.fromtimestamp(epoch, UTC).astimezone().replace(tzinfo=UTC).timestamp()
+
+
+def _localize(span: Span) -> Span:
+    """Convert a span of wall-clock times to epoch seconds; the inverse of `_wall_clock`."""
+    return Span(_from_wall_clock(span.start), _from_wall_clock(span.end))
+
+
+def _from_wall_clock(moment: float) -> float:
+    return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None).timestamp()
