@@ -27,7 +27,7 @@ SATELLITES = (
     "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py", "prompt/",
     # what only the agent, plugins or PostgreSQL uses
     "operations/skill_hub.py", "operations/storage", "operations/vector_setup.py", "operations/plugins.py",
-    "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/spoken_orders.py",
+    "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/slash_commands.py",
     "operations/curator.py", "operations/models.py",
 )  # fmt: skip
 """What a change to the tiers, storage or search does not need to know; everything else is the core."""

@@ -119,7 +119,7 @@ def _exits() -> str:
 def _slash() -> str:
     from wellkept.cli.chat.slash import COMMANDS
 
-    rows = [(f"`/{name}`", what) for name, what in COMMANDS.items()]
+    rows = [(f"`/{name}`", command.words) for name, command in COMMANDS.items()]
     return "## Inside a chat\n\n" + _table(("command", "meaning"), rows) + "\n\n`/NAME` of a skill uses that skill."
 
 
@@ -362,7 +362,13 @@ def _head(title: str, intro: str) -> str:
 
 
 def _page(parts: Iterable[str]) -> str:
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    lines = "\n\n".join(part.strip() for part in parts if part.strip()).splitlines()
+    return "\n".join(line if line.startswith(("|", "#", "<!--")) else _wrap(line) for line in lines) + "\n"
+
+
+def _wrap(line: str) -> str:
+    indent = "> " if line.startswith("> ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:

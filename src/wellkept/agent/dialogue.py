@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.language import CODES
 from wellkept.agent.offload import offload
 from wellkept.agent.statements import tidy
 from wellkept.core.agency import refuse_decision
@@ -15,6 +14,8 @@ from wellkept.core.events import TextStreamed
 from wellkept.core.messages import Role
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
+from wellkept.languages.language import list_codes
 from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class PageActions(Struct, frozen=True):
         return self.plan_forgetting(texts)
 
 
-class Memo(Struct, frozen=True):
+class Memo(JsonStruct, frozen=True):
     """What the next message may refer to."""
 
     language: str = "en"
@@ -139,19 +140,8 @@ class Memo(Struct, frozen=True):
         is_whole = len(text) <= _MOST_CORRECTED and not begins_correction(text)
         return replace(self, statement=tidy(text)) if is_whole else self
 
-    def as_json(self) -> dict[str, JSON]:
-        """Return the value to store with the session."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._fields()}
-
-    def _fields(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in _FIELDS]
-
 
 NO_MEMO: Final = Memo()
-_FIELDS: Final = (
-    "language", "message", "asked", "pending", "texts", "done", "done_text", "done_at", "statement", "question",
-    "answered",
-)  # fmt: skip
 
 
 def load_memo(value: JSON, last_message: int) -> Memo:
@@ -159,14 +149,14 @@ def load_memo(value: JSON, last_message: int) -> Memo:
     if not isinstance(value, Mapping):
         return Memo()
     known: dict[str, Any] = {}
-    for name in _FIELDS:
+    for name in Memo.__struct_fields__:
         given, default = value.get(name), getattr(NO_MEMO, name)
         if isinstance(default, tuple) and isinstance(given, list):
             known[name] = tuple(given)
         elif type(given) is type(default):
             known[name] = given
     memo = Memo(**known)
-    memo = memo if memo.language in CODES else replace(memo, language="en")
+    memo = memo if memo.language in list_codes() else replace(memo, language="en")
     return memo if memo.message == last_message else replace(memo.close_question(), answered=(), done_at=0)
 
 
@@ -177,8 +167,9 @@ async def answer_without_model(conversation: "Conversation", turn: "Turn") -> No
     said = [row.id for row in record.rows[: turn.first_row] if row.message.role is Role.USER]
     memo = load_memo(record.read_note(conversation.root, _NOTE), said[-1] if said else 0)
     current = record.rows[turn.first_row].id if turn.first_row < len(record.rows) else 0
-    # it acts on what the person says, not on what they pass on
-    typed = find_typed(turn.text, None if turn.source is None else read_source(turn.source))
+    # it acts on what the person says, not on what they pass on; the assistant itself knows who speaks
+    passed_on = None if turn.source in {None, conversation.parts.speaker} else turn.source
+    typed = find_typed(turn.text, None if passed_on is None else read_source(passed_on))
     reply = await offload(conversation.parts.assistant.reply, typed, record.session.id, is_stored=stored, memo=memo)
     turn.answer = reply.text
     turn.saved += reply.saved

@@ -23,7 +23,7 @@ from wellkept.sessions.search.corrections import Statement as Said
 from wellkept.sessions.search.corrections import corrects
 
 if TYPE_CHECKING:
-    from wellkept.agent.language import Language
+    from wellkept.languages.language import Language
 
 SAID = "said in passing"
 """Why an inferred statement is pending."""

@@ -271,17 +271,17 @@ class UserSpace:
     @cached_property
     def skill_tools(self) -> SkillTools:
         """The library of skills and the tools over it."""
-        from wellkept.agent.workspace import project_root
         from wellkept.skills.library import SkillLibrary
         from wellkept.skills.roots import plugin_roots, standard_roots
         from wellkept.skills.tool import SkillTools
+        from wellkept.storage.files import find_project
 
         app = self.app
         roots = standard_roots(
             self.home.skills,
             owner=None if self.user == OWNER else app.home.skills,
             person=Path(app.environ["HOME"]) if app.environ.get("HOME") else None,
-            project=project_root(app.folder),
+            project=Path(find_project(app.folder) or app.folder),
             external=app.settings.skills.external_dirs,
             bundled=app.settings.skills.bundled,
         )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.connect.events import parse_event
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
@@ -72,7 +72,7 @@ class Preview(Struct, frozen=True):
                 "start": 0 if self.start is None else self.start.token_count,
                 "prompt": 0 if self.recall is None else self.recall.token_count,
             },
-            "last": None if self.last is None else iso(from_epoch(self.last)),
+            "last": iso_moment(self.last),
             "gone": list(self.gone),
             "new": list(self.new),
         }

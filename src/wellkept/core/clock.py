@@ -1,20 +1,14 @@
-"""Clocks, and timestamps as programs and people write them."""
+"""Clocks, and timestamps as programs write them."""
 
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic as read_monotonic
-from typing import TYPE_CHECKING
+from typing import overload
 
 from msgspec import Struct
 
 from wellkept.core.text import JSON
-
-if TYPE_CHECKING:
-    from wellkept.core.dates import Span
-
-
-_END = ("until ", "by ")
 
 
 class SystemClock:
@@ -31,86 +25,18 @@ def iso(time: datetime) -> str:
     return universal.isoformat(timespec="milliseconds")[: -len("+00:00")] + "Z"
 
 
+@overload
+def iso_moment(moment: float) -> str: ...
+@overload
+def iso_moment(moment: float | None) -> str | None: ...
+def iso_moment(moment: float | None) -> str | None:
+    """Return seconds since the epoch as ISO 8601; None, a moment that never was, stays None."""
+    return None if moment is None else iso(from_epoch(moment))
+
+
 def from_epoch(seconds: float) -> datetime:
     """Return the time `seconds` after the epoch."""
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def parse_moment(text: str, *, now: float) -> float | None:
-    """Return the epoch seconds that `text` means, or None if it is not a date.
-
-    Accepts epoch seconds, ISO dates and phrases like "last week", which means its start; "until last week" means
-    its end. Dates without a time zone are local, because all dates are shown in local time.
-    """
-    number = _parse_number(text)
-    if number is not None:
-        return number
-    if text.strip().lower() == "now":
-        return now
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError):
-        return _parse_words(text, now)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    is_year = len(text.strip()) == 4 and text.strip().isdigit()
-    return seconds if math.isfinite(seconds) and "_" not in text and not is_year else None
-
-
-def _parse_words(text: str, now: float) -> float | None:
-    # lazy: compiling the expressions takes longer than most commands that import this module
-    from wellkept.core.date_words import translate_date
-
-    english = translate_date(text)
-    span = parse_span(english, now=now)
-    if span is None:
-        return None
-    return span.end if english.strip().lower().startswith(_END) else span.start
-
-
-def parse_span(text: str, *, now: float) -> "Span | None":
-    """Return the time that `text` names as a whole ("last week", "im März"), in the local zone, or None."""
-    from wellkept.core.date_words import translate_date
-    from wellkept.core.dates import parse_date
-
-    try:
-        span = parse_date(translate_date(text), _wall_clock(now))
-        return None if span is None else _localize(span)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
-    """Return the times that a question names, in the local zone, each with its words."""
-    from wellkept.core.dates import find_dates, may_hold_date
-
-    if not may_hold_date(text):
-        return ()  # most queries name no time, and reading the local time zone is slow
-    try:
-        return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
-    except (ValueError, OverflowError, OSError):
-        return ()
-
-
-def _wall_clock(epoch: float) -> float:
-    """Return the local wall-clock time at `epoch`, as if it were UTC."""
-    return datetime.fromtimestamp(epoch, UTC).astimezone().replace(tzinfo=UTC).timestamp()
-
-
-def _localize(span: "Span") -> "Span":
-    """Convert a span of wall-clock times to epoch seconds; the inverse of `_wall_clock`."""
-    from wellkept.core.dates import Span
-
-    return Span(_from_wall_clock(span.start), _from_wall_clock(span.end))
-
-
-def _from_wall_clock(moment: float) -> float:
-    return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None).timestamp()
 
 
 class FixedClock(Struct):

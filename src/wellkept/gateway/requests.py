@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, cast
 from fastapi import Depends, Query, Request
 
 from wellkept.app import Caller, Scope
-from wellkept.core.clock import parse_moment
 from wellkept.core.errors import UsageError
+from wellkept.languages.dates import parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

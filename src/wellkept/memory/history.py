@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from msgspec import Struct, field
 
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, Unreadable, UsageError
 from wellkept.core.ids import LedgerId, SourceName
 from wellkept.core.text import JSON
@@ -45,8 +45,8 @@ class EntryMetadata(Struct, frozen=True):
     def as_json(self) -> dict[str, JSON]:
         """Return it as `kept memory show --long --json` prints it."""
         return {
-            "created": iso(from_epoch(self.created)),
-            "changed": iso(from_epoch(self.changed)),
+            "created": iso_moment(self.created),
+            "changed": iso_moment(self.changed),
             "origin": self.origin,
             "session_id": self.session_id,
             **({"source": self.source, "verified": self.is_verified} if self.source is not None else {}),

@@ -11,7 +11,7 @@ from unicodedata import normalize
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.digests import blake2b, sha256
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.ids import LedgerId, SessionId, SourceName, UserId, new_group_id
@@ -233,7 +233,7 @@ class EditRecord(Struct, frozen=True):
         """Return the record as the log prints it."""
         return {
             "id": self.id,
-            "time": iso(from_epoch(self.time)),
+            "time": iso_moment(self.time),
             "target": self.target.value,
             "action": self.step.action,
             "before": self.step.before,

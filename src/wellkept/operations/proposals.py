@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -73,24 +74,20 @@ class StandingFact(Struct, frozen=True):
             "replaces": self.replaces,
             "message_id": self.message_id,
             "session_id": self.session_id,
-            "when": iso(from_epoch(self.moment)),
+            "when": iso_moment(self.moment),
             "times": self.times,
             "source": self.source,
             "pending_id": None if self.pending is None else self.pending.id,
         }
 
 
-class Proposed(Struct, frozen=True):
+class Proposed(JsonStruct, frozen=True):
     """What was found in past conversations."""
 
     facts: tuple[StandingFact, ...]
     more: int
     """How many more were found than are proposed."""
     dry_run: bool
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the facts."""
-        return {"facts": [one.as_json() for one in self.facts], "more": self.more, "dry_run": self.dry_run}
 
 
 def propose_facts(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.values import asdict
 from wellkept.memory.page import Target
@@ -226,8 +226,8 @@ def _status_json(one: ChosenStatus) -> dict[str, JSON]:
         "health": one.condition,
         "failures": one.health.failures,
         "last_error": one.health.last_error,
-        "last_error_at": iso_or_none(one.health.last_error_at),
-        "last_success_at": iso_or_none(one.health.last_success_at),
+        "last_error_at": iso_moment(one.health.last_error_at),
+        "last_success_at": iso_moment(one.health.last_success_at),
         "waiting": one.queue.waiting,
         "delivered": one.queue.delivered,
         "dropped": one.queue.dropped,
@@ -237,9 +237,9 @@ def _status_json(one: ChosenStatus) -> dict[str, JSON]:
             {
                 "id": item.id,
                 "hook": item.hook,
-                "since": iso_or_none(item.created),
+                "since": iso_moment(item.created),
                 "attempts": item.attempts,
-                "next_attempt": iso_or_none(item.not_before),
+                "next_attempt": iso_moment(item.not_before),
                 "last_error": item.last_error,
                 "retry": retry_command(item),
                 "drop": drop_command(item),
@@ -257,11 +257,6 @@ def retry_command(item: Item) -> str:
 def drop_command(item: Item) -> str:
     """Return the command that drops a queued write."""
     return f"kept providers outbox drop --id {item.id}"
-
-
-def iso_or_none(seconds: float | None) -> str | None:
-    """Return a time in ISO form, or None."""
-    return None if seconds is None else iso(from_epoch(seconds))
 
 
 class OutboxView(Struct, frozen=True):
@@ -282,7 +277,7 @@ class OutboxView(Struct, frozen=True):
                     "session_id": item.session_id,
                     "hook": item.hook,
                     "idempotency_key": item.idempotency_key,
-                    "created": iso(from_epoch(item.created)),
+                    "created": iso_moment(item.created),
                     "attempts": item.attempts,
                     "due": self._due(item),
                     "refused": item.is_refused,
@@ -295,7 +290,7 @@ class OutboxView(Struct, frozen=True):
     def _due(self, item: Item) -> str | None:
         if item.is_refused:
             return None
-        return "now" if item.not_before <= self.now else iso(from_epoch(item.not_before))
+        return "now" if item.not_before <= self.now else iso_moment(item.not_before)
 
 
 def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:

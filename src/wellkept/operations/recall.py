@@ -10,7 +10,8 @@ from msgspec import Struct, field
 
 from wellkept.core.digests import blake2b
 from wellkept.core.provenance import message_source, quote
-from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words, stop_words
+from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words
+from wellkept.languages.stop_words import stop_words
 from wellkept.security.fence import build_memory_context_block, unwrap
 from wellkept.sessions.recall import tokens
 
@@ -107,13 +108,13 @@ def _list_recent(caller: Caller, project: str | None, current: SessionId | None)
 
 
 def _render_sessions(caller: Caller, sessions: Sequence[Session]) -> str:
-    from wellkept.core.clock import from_epoch, iso
+    from wellkept.core.clock import iso_moment
 
     if not sessions:
         return ""
     lines = ["Last sessions of this project (date, title, id):"]
     for session in sessions:
-        day = iso(from_epoch(session.last_active or session.started))[:10]
+        day = iso_moment(session.last_active or session.started)[:10]
         words = session.title or caller.space.sessions.preview(session.id)
         title = one_line(words, width=_TITLE_CHARS) or "without a title"
         lines.append(f"- {day} {title} ({session.source}, session {session.id})")

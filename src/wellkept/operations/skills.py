@@ -340,10 +340,7 @@ class SkillProblems(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per problem."""
-        return [
-            {"path": str(one.path), "problem": one.problem, "fix": one.fix, "loaded": one.loaded}
-            for one in self.problems
-        ]
+        return [problem.as_json() for problem in self.problems]
 
 
 def check_skills(caller: Caller) -> SkillProblems:

@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
-from wellkept.core.clock import from_program, parse_moment
+from wellkept.core.clock import from_program
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SessionId
 from wellkept.core.text import JSON
@@ -151,6 +151,8 @@ def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | 
     if text is None:
         return None
     number = from_program(value) if isinstance(value, (int, float)) else None
+    from wellkept.languages.dates import parse_moment  # lazy: few searches are given a date
+
     found = number if number is not None else parse_moment(text, now=now)
     if found is None:
         raise _Unreadable(

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from wellkept.core.errors import StorageError
+from wellkept.core.values import JsonStruct
 from wellkept.skills.document import MOST_BYTES, BadFrontmatter, Document, list_items, read_skill
 from wellkept.skills.roots import MAIN, Root
 from wellkept.storage.files import read_bytes, write_atomically
@@ -69,7 +70,7 @@ class Skill(Struct, frozen=True):
         return self.facts.description
 
 
-class Problem(Struct, frozen=True):
+class Problem(JsonStruct, frozen=True):
     """Something in a root that is not loaded or deviates from the format, and how to fix it."""
 
     path: Path

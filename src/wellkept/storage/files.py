@@ -261,16 +261,16 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def find_project(folder: str | None) -> str | None:
+def find_project(folder: str | Path | None) -> str | None:
     """Return the repository that a working folder is in, or the folder itself; None if there can be no such folder."""
-    if folder is None or "\0" in folder:
+    if folder is None or "\0" in str(folder):
         return None
     path = Path(folder)
     try:
-        os.fsencode(folder)
+        os.fsencode(path)
         return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
     except OSError:
-        return folder
+        return str(folder)
     except UnicodeEncodeError:
         return None
 

@@ -7,18 +7,18 @@ from msgspec.structs import replace
 
 from wellkept.agent.assistant import Assistant, Sources
 from wellkept.agent.dialogue import Memo
-from wellkept.agent.language import language
 from wellkept.agent.passages import Passage, relevances
 from wellkept.app import open_app
+from wellkept.languages.language import find_language
 from wellkept.memory.page import Target
-from wellkept.operations.spoken_orders import SpokenOrders
+from wellkept.operations.conversations import AssistantActions
 
 
 class Talk:
     """A conversation with the assistant: each message comes after the one before it."""
 
     def __init__(self, app, *, is_incognito=False, **sources):
-        actions = None if is_incognito else SpokenOrders(app.caller())
+        actions = None if is_incognito else AssistantActions(app.caller())
         self.assistant = Assistant(app.owner.memory, app.owner.approvals, Sources(**sources), actions=actions)
         self.memo = Memo()
         self.number = 0
@@ -116,7 +116,7 @@ def test_what_is_not_known_is_said(assistant, question):
     reply = assistant.reply(question)
 
     assert reply.passages == ()
-    assert reply.text in {language(code).say("nothing") for code in ("en", "zh")}
+    assert reply.text in {find_language(code).say("nothing") for code in ("en", "zh")}
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.forgetting import requests as forget_requests
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import pages, reading
+from wellkept.operations import pages, sessions
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected
@@ -367,7 +367,7 @@ def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *
     if not isinstance(proposal, Refused):
         note(f"{request.origin} asks to {request.summary}")
         messages = proposal.plan.sessions.messages[:_SAMPLES]
-        excerpts = reading.read_excerpts(caller, list(messages))
+        excerpts = sessions.read_excerpts(caller, list(messages))
         for text in (*excerpts, *(entry for _, entry in proposal.plan.entries[:_SAMPLES])):
             note(f"  · {on_one_line(text)}")
     ask_and_forget(caller, proposal, dry_run=False, yes=yes, as_json=as_json)

@@ -25,11 +25,11 @@ from wellkept.cli.terminal import (
     print_json_line,
     say,
 )
-from wellkept.core.clock import from_epoch, parse_span
-from wellkept.core.dates import DAY_SECONDS
+from wellkept.core.clock import from_epoch
 from wellkept.core.errors import UsageError
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import one_line
+from wellkept.languages.dates import DAY_SECONDS, parse_span
 
 if TYPE_CHECKING:
     from wellkept.operations.search import Filters, ProfileHits

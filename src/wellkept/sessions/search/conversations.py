@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch
-from wellkept.core.dates import DAY_SECONDS, Span
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
+from wellkept.languages.dates import DAY_SECONDS, Span
 from wellkept.sessions.records import storable
 from wellkept.sessions.search.candidates import HIDDEN_SOURCES
 from wellkept.sessions.search.postings import Catalog, TimeFilter

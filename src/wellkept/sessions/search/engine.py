@@ -69,9 +69,9 @@ def search(
     Words that name a time, or a title, find the conversations of that time, or with that title.
     """
     query, is_asked = parse(request.query, now), asks(request.query)
-    may_ask_time = bool(query.dates) or not query.terms or is_asked
-    may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query.lower().split())
-    period = read_period(request, now) if may_ask_time else None
+    names_range = not RANGE_STARTS.isdisjoint(request.query.lower().split())
+    may_ask_time = query.dates or not query.terms or is_asked or names_range
+    period = read_period(request, now, query) if may_ask_time else None
     if period is not None:
         listed = list_conversations(catalog, request, period)
         if listed.sessions or is_asked or not request.query.strip():
