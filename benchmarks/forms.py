@@ -29,8 +29,7 @@ from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
 from wellkept.languages.stop_words import stop_words_by_language
 from wellkept.sessions.search.engine import search
-from wellkept.sessions.search.terms import WordForms
-from wellkept.sessions.search.word_forms import STEMMERS
+from wellkept.sessions.search.terms import STEMMERS, WordForms
 from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state

@@ -109,7 +109,7 @@ def correct_spelling(question: str, now: float) -> str | None:
 
 def _list_near_dates(word: str) -> list[str]:
     """Return the words of dates that differ from a word by one letter, or by two that are swapped."""
-    from wellkept.sessions.search.spelling import edit_distance  # most questions are spelled as they should be
+    from wellkept.sessions.search.terms import edit_distance  # most questions are spelled as they should be
 
     if len(word) < _LEAST_CORRECTED or UNSPACED.search(word):
         return []

@@ -1,24 +1,298 @@
-"""The terms of a question as posting lists: looked up, corrected where misspelt, counted."""
+"""The terms of a question as posting lists: looked up, found in other forms and spellings, corrected, counted.
+
+The index knows English stems. Which other words of the store are forms of one that is asked for ("Häuser" of "Haus")
+is decided when it is looked up, by the stemmer of the language. So the index needs no language, and messages that were
+stored earlier are found as well.
+"""
 
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
+from typing import Any, Final, NamedTuple
 
 from msgspec import Struct
 
 from wellkept.core.search import TermMatch
-from wellkept.core.text import strip_accents
+from wellkept.core.text import WORD, strip_accents
+from wellkept.languages.language import list_languages
 from wellkept.languages.stop_words import STOP_WORDS, find_languages, list_markers, stop_words_by_language
-from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words
+from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words, list_related
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term
 from wellkept.sessions.search.ranking import Scored
-from wellkept.sessions.search.spelling import find_spelling
-from wellkept.sessions.search.word_forms import STEMMERS, find_written, join_forms, list_forms
+
+SUBSTRING_LIMIT = 160
+"""Messages that are read for a word which occurs only inside of other words."""
+MISSPELT_WEIGHT = 0.6
+_LEAST_INSIDE = 5
+"""Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
+_SAME_START = 3
+"""Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
+_LEAST_TRANSCRIBED = 5
+"""Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
+_LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
+
+
+class Spelling(NamedTuple):
+    """Another spelling of a word that messages contain."""
+
+    text: str
+    frequency: int
+    factor: float = 1.0
+    """Its weight relative to the word itself."""
+    ids: list[int] | None = None
+    """The messages, where they were read."""
+
+
+def find_spelling(
+    postings: Postings, word: str, stem: str, *, may_be_part: bool, is_date: bool = False
+) -> Spelling | None:
+    """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
+    known = _find_first_known(postings, _list_spellings(word))
+    if known is not None or WHOLE in word or is_date:
+        return known
+    inside = _find_containing(postings, word, may_be_part=may_be_part)
+    if inside:
+        return Spelling(word, len(inside), ids=inside)
+    return _find_first_known(postings, _list_hyphenations(word)) or _correct(postings, stem)
+
+
+def _find_first_known(postings: Postings, spellings: Iterator[str]) -> Spelling | None:
+    counted = ((other, postings.frequency(other)) for other in spellings)
+    return next((Spelling(other, count) for other, count in counted if count), None)
+
+
+def _find_containing(postings: Postings, text: str, *, may_be_part: bool) -> list[int]:
+    """Return the newest messages whose text contains `text` inside of a word, case ignored.
+
+    A short one must begin or end the word: "boot" is in "Hausboot", but not in "reboots". Only what is typed alone may
+    be any part of a word, because nothing else is looked for.
+    """
+    folded = text.lower()
+    ids = postings.newest_containing(folded, SUBSTRING_LIMIT)
+    texts = postings.texts(ids)
+    found = [number for number in ids if folded in texts.get(number, "").lower()]
+    if found and not may_be_part and len(folded) < _LEAST_INSIDE and folded.isascii() and folded.isalpha():
+        at_edge = re.compile(rf"(?<![^\W_]){folded}|{folded}(?![^\W_])")
+        found = [number for number in found if at_edge.search(texts[number].lower())]
+    return sorted(found)
+
+
+def _list_spellings(word: str) -> Iterator[str]:
+    """Yield other ways to write a word: without its hyphen, with ß or ss, with ü or ue."""
+    if WHOLE in word:
+        yield word.replace(WHOLE, "")
+        return
+    for language in list_languages():
+        spellings = language.list_pairs("spellings")
+        yield from (word.replace(written, other) for written, other in spellings if written in word)
+        plain = word
+        for written, letter in language.list_pairs("transcribed"):
+            plain = plain.replace(written, letter)
+        if plain != word and len(word) >= _LEAST_TRANSCRIBED:
+            yield plain
+            yield from (plain.replace(written, other) for written, other in spellings if written in plain)
+
+
+def _list_hyphenations(word: str) -> Iterator[str]:
+    """Yield the word with a hyphen at every place."""
+    if word.isalpha() and _LEAST_HYPHENATED <= len(word) <= _MOST_HYPHENATED:
+        yield from (f"{word[:cut]}{WHOLE}{word[cut:]}" for cut in range(1, len(word) - 1))
+
+
+def _correct(postings: Postings, stem: str) -> Spelling | None:
+    """Return the token that `stem` is most likely a misspelling of.
+
+    A known word is spelled as it should be: "store" is no "story", only another form of it may be meant ("decision"
+    and "decide").
+    """
+    if len(stem) < 5 or not (stem.isascii() and stem.isalpha()):
+        return None
+    close = [
+        (distance, -count, word)
+        for word, count in postings.vocabulary(stem[:_SAME_START])
+        if abs(len(word) - len(stem)) <= 1 and word.isalpha() and (distance := edit_distance(stem, word)) <= 1
+    ]
+    forms = list_related(stem) if close else None
+    if forms is not None:
+        close = [one for one in close if one[2] in forms]
+    if not close:
+        return None
+    _, count, word = min(close)
+    return Spelling(word, -count, MISSPELT_WEIGHT)
+
+
+def edit_distance(left: str, right: str) -> int:
+    """Return how many insertions, deletions, replacements or swaps of neighbours turn one word into the other."""
+    before: list[int] = []
+    row = list(range(len(right) + 1))
+    for i, a in enumerate(left, 1):
+        new = [i]
+        for j, b in enumerate(right, 1):
+            best = min(row[j] + 1, new[-1] + 1, row[j - 1] + (a != b))
+            if i > 1 and j > 1 and a == right[j - 2] and left[i - 2] == b:
+                best = min(best, before[j - 2] + 1)
+            new.append(best)
+        before, row = row, new
+    return row[-1]
+
+
+STEMMERS: Final = {
+    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "eo": "esperanto",
+    "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish",
+    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
+    "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian",
+    "sr": "serbian", "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
+"""Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
+_ENGLISH_SHARE: Final = 0.05
+"""Messages with "the", as a share of all, from which on keywords may be English: about one message in eight is."""
+_LEAST_STEM: Final = 3
+_MOST_ENDING: Final = 6
+"""Letters by which a form may be longer than its stem."""
+_CHANGED: Final = 1
+"""Letters at the end of a stem that its forms may write in another way ("cheval", "chevaux")."""
+_MOST_FORMS: Final = 12
+_CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
+"""What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
+_PLURALS: Final = {"es": (("ces", "z"),), "pt": (("oes", "ao"), ("aes", "ao"))}
+"""Plurals that a stemmer does not join with their singulars, without accents ("luces", "luz"; "ações", "ação")."""
+_ARTICLES: Final = {"ar": ("ال",)}
+"""Articles that are written together with their noun."""
+
+
+def join_forms(forms: Iterable[str]) -> AnyOf:
+    """Return the lookup of messages with any of the forms of a word."""
+    return AnyOf(tuple(map(Word, sorted(forms))))
+
+
+def find_written(analyzer: Analyzer, forms: Iterable[str], texts: Iterable[str]) -> set[str]:
+    """Return the words of the texts that are one of the forms, as they are written there, in lower case."""
+    wanted = frozenset(map(analyzer.stem, forms))
+    beginnings = {token[:1] for token in wanted}
+    words = {word for text in texts for word in WORD.findall(clean(text).lower())}
+    return {word for word in words if strip_accents(word[0]) in beginnings and analyzer.stem(word) in wanted}
+
+
+def _is_word(text: str) -> bool:
+    """Return whether a text is one word without digits; the vowels of some scripts are no letters for Python."""
+    return WORD.fullmatch(text) is not None and not any(map(str.isdigit, text))
+
+
+@cache
+def _load_stemmer(language: str) -> Any:
+    import Stemmer  # most searches are in English and need none
+
+    return Stemmer.Stemmer(STEMMERS[language], 0)  # its cache takes longer than the few words of a search
+
+
+def list_forms(
+    postings: Postings, word: str, languages: Sequence[str], *, may_be_english: bool = False
+) -> dict[str, int]:
+    """Return the words of the store with the stem of this one, written as the index cuts them, if any is another.
+
+    Where the word may be English, two words that English knows apart are none of one: "corner" and "corn".
+    """
+    if not _is_word(word):
+        return {}
+    found: dict[str, tuple[str, int]] = {}
+    for language in languages:
+        for token, (form, frequency) in _list_stem(postings, word, language).items():
+            found.setdefault(token, (form, frequency))
+    own = postings.stem(word)
+    if may_be_english and list_related(own) is not None and _has_english(postings):
+        found = {token: form for token, form in found.items() if token == own or list_related(token) is None}
+    if not found.keys() - {own}:
+        return {}
+    others = sorted((token for token in found if token != own), key=lambda token: found[token][1], reverse=True)
+    kept = [*(token for token in (own,) if token in found), *others[:_MOST_FORMS]]
+    return dict(found[token] for token in kept)
+
+
+def _has_english(postings: Postings) -> bool:
+    """Return whether a part of the messages is in English."""
+    return postings.frequency("the") >= _ENGLISH_SHARE * postings.documents
+
+
+def _list_stem(postings: Postings, word: str, language: str) -> dict[str, tuple[str, int]]:
+    """Return the tokens of the store that one language joins with a word, each as a written form and its frequency."""
+    stems = _Stems(language)
+    own, plain = postings.stem(word), strip_accents(word)
+    wanted = stems.of(word) | stems.of(plain)
+    size = min(map(len, wanted))
+    if size < _LEAST_STEM:
+        return {}
+    longest = max(map(len, wanted)) + _MOST_ENDING
+    near = {
+        token: count
+        for start in stems.list_starts(own, wanted)
+        for token, count in postings.vocabulary(start)
+        if len(token) <= longest and (token.isalpha() or (not token.isascii() and _is_word(token)))
+    }
+    found = {own: (word, near[own])} if own in near else {}
+    for token, form in stems.select([token for token in near if token != own], wanted, postings).items():
+        if size > _LEAST_STEM or stems.may_join_short(word, form, token, wanted):
+            found[token] = form, near[token]
+    return found
+
+
+class _Stems:
+    """The stemmer of one language, for words of questions and for tokens of the index."""
+
+    def __init__(self, language: str) -> None:
+        self._cut_all = _load_stemmer(language).stemWords
+        self._plurals = _PLURALS.get(language, ())
+        self._articles = _ARTICLES.get(language, ())
+
+    def of(self, word: str) -> set[str]:
+        """Return the stem of a word, as it is and without accents."""
+        (stem,) = self._cut_all([self._join_plural(word)])
+        return {stem, strip_accents(stem)} if not stem.isascii() else {stem}
+
+    def list_starts(self, own: str, wanted: set[str]) -> set[str]:
+        """Return what forms of a word with these stems begin with; `own` is its token, with the accents that it keeps.
+
+        A stem may begin otherwise than its word ("baca" of "membaca").
+        """
+        size = max(_LEAST_STEM, min(map(len, wanted)) - _CHANGED)
+        starts = {strip_accents(stem)[:size] for stem in wanted}
+        return starts | {own[:size]} | {article + start for article in self._articles for start in starts}
+
+    def may_join_short(self, word: str, form: str, token: str, wanted: set[str]) -> bool:
+        """Return whether a short stem joins two words: one of them must be the stem, and no English word follows it.
+
+        "Tag" is joined with "Tage", Spanish "casa" not with "caso", and "Rat" not with the English "rate".
+        """
+        if self._join_plural(word) == self._join_plural(form):
+            return True
+        plain = strip_accents(word)
+        return (plain in wanted and list_related(token) is None) or (token in wanted and list_related(plain) is None)
+
+    def select(self, tokens: Sequence[str], wanted: set[str], analyzer: Analyzer) -> dict[str, str]:
+        """Return those of the tokens that were cut off a word with one of the stems, each with such a word."""
+        written = [token + ending for ending in _CUT_ENDINGS for token in tokens]
+        stems = self._cut_all([self._join_plural(word) for word in written] if self._plurals else written)
+        if not "".join(stems).isascii():
+            stems = list(map(strip_accents, stems))
+        found: dict[str, str] = {}
+        for place in [place for place, stem in enumerate(stems) if stem in wanted]:
+            token = tokens[place % len(tokens)]
+            if token not in found and analyzer.stem(written[place]) == token:
+                found[token] = written[place]
+        return found
+
+    def _join_plural(self, word: str) -> str:
+        """Return the singular of a word that has one of these plurals, and any other word as it is."""
+        plain = strip_accents(word) if self._plurals else word
+        for ending, singular in self._plurals:
+            if plain.endswith((ending, singular)):
+                return plain.removesuffix(singular).removesuffix(ending) + singular
+        return word
+
 
 PREFIX_LIMIT = 40_000
 """Length at which the posting list of a prefix is cut to the newest."""

@@ -12,8 +12,7 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
 from wellkept.languages.stop_words import stop_words_by_language
 from wellkept.sessions.search.query import parse
-from wellkept.sessions.search.terms import WordForms, look_up_terms, unknown_weight
-from wellkept.sessions.search.word_forms import STEMMERS, find_written, list_forms
+from wellkept.sessions.search.terms import STEMMERS, WordForms, find_written, list_forms, look_up_terms, unknown_weight
 from wellkept.sessions.sqlite.fts5 import Fts5Analyzer
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
 from wellkept.sessions.sqlite.store import SqliteSessionStore
