@@ -362,7 +362,13 @@ def _head(title: str, intro: str) -> str:
 
 
 def _page(parts: Iterable[str]) -> str:
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    lines = "\n\n".join(part.strip() for part in parts if part.strip()).splitlines()
+    return "\n".join(line if line.startswith(("|", "#", "<!--")) else _wrap(line) for line in lines) + "\n"
+
+
+def _wrap(line: str) -> str:
+    indent = "> " if line.startswith("> ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:

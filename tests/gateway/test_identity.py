@@ -365,6 +365,9 @@ def test_the_start_up_token_does_not_speak_for_the_person(served):
         body = {"message": f"Remember that my sister is {name}", "stream": False, "model": "extractive"}
         assert client.post("/api/chat", json=body).status_code == 200
 
+    with served.client() as client:
+        question = {"message": "Who is my sister?", "stream": False, "model": "extractive"}
+        assert "Mara" in client.post("/api/chat", json=question).text
     entries = "\n".join(text for text in served.owner.space.memory.load().values() if text).split("\n§\n")
     assert [entry for entry in entries if "Mara" in entry and "[unverified" not in entry]
     assert not [entry for entry in entries if "Jule" in entry and "[unverified" not in entry]

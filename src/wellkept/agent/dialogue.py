@@ -167,8 +167,9 @@ async def answer_without_model(conversation: "Conversation", turn: "Turn") -> No
     said = [row.id for row in record.rows[: turn.first_row] if row.message.role is Role.USER]
     memo = load_memo(record.read_note(conversation.root, _NOTE), said[-1] if said else 0)
     current = record.rows[turn.first_row].id if turn.first_row < len(record.rows) else 0
-    # it acts on what the person says, not on what they pass on
-    typed = find_typed(turn.text, None if turn.source is None else read_source(turn.source))
+    # it acts on what the person says, not on what they pass on; the assistant itself knows who speaks
+    passed_on = None if turn.source in {None, conversation.parts.speaker} else turn.source
+    typed = find_typed(turn.text, None if passed_on is None else read_source(passed_on))
     reply = await offload(conversation.parts.assistant.reply, typed, record.session.id, is_stored=stored, memo=memo)
     turn.answer = reply.text
     turn.saved += reply.saved

@@ -14,7 +14,6 @@ from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
-from wellkept.forgetting.forget import plan_forget_session, plan_forget_words
 from wellkept.memory.edits import Target
 
 if TYPE_CHECKING:
@@ -203,6 +202,8 @@ def drop_requests(caller: Caller, *, session: str | None, query: str | None) -> 
 
 
 def _plan(caller: Caller, session: str | None, query: str | None) -> ForgetProposal | Refused:
+    from wellkept.forgetting.forget import plan_forget_session, plan_forget_words  # lists of what waits need no plan
+
     return plan_forget_session(caller, session) if session is not None else plan_forget_words(caller, query or "")
 
 

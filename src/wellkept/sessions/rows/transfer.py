@@ -29,7 +29,16 @@ from wellkept.sessions.lines import (
     parse_all,
     session_line,
 )
-from wellkept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
+from wellkept.sessions.records import (
+    SALVAGED,
+    Blob,
+    MessageRow,
+    Print,
+    fingerprint,
+    message_row,
+    session_from,
+    session_row,
+)
 from wellkept.sessions.reports import ImportReport, UsageRow
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection, OpenStore
@@ -389,6 +398,28 @@ class RowTransfer:
         with self._file.writing(unit) as connection:
             session_rows.require(connection, session_id, user=self._user)
             connection.execute(SQL.fill_in, {"session": session_id, "model": model, "parent": parent})
+
+    def describe_salvaged(self, session: Session, *, unit: UnitOfWork | None = None) -> None:
+        """Set what a repair could not know of a session whose row was lost; any other session is left alone."""
+        with self._file.writing(unit) as connection:
+            stored = session_rows.require(connection, session.id, user=self._user)
+            if stored.source != SALVAGED:
+                return
+            session = self._file.redaction.session(replace(session, user_id=self._user))
+            title = stored.title
+            if session.title is not None:
+                title = session_rows.make_title_unique(
+                    connection, session.title, user_id=session.user_id, session_id=session.id
+                )
+            *_, metadata = session_row(session)
+            connection.execute(
+                SQL.describe_salvaged,
+                {
+                    "session": session.id, "source": session.source, "project": session.project, "model": session.model,
+                    "title": title or None, "parent": session.parent_session_id or stored.parent_session_id,
+                    "link": session.link or stored.link, "metadata": metadata,
+                },
+            )  # fmt: skip
 
 
 def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> SessionLine:
