@@ -56,10 +56,10 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
     if not names:
         yield None
         return
+    from wellkept.providers.active import ManagerContext
     from wellkept.providers.base import StartContext
     from wellkept.providers.loading import load
     from wellkept.providers.manager import ProviderManager
-    from wellkept.providers.registry import ManagerContext
 
     app, source = caller.app, caller.app.plugin_source()
     # outside the primary context and without a ledger, the manager mirrors and delivers nothing
