@@ -9,7 +9,6 @@ from starlette.responses import Response
 from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.core.values import asdict
-from wellkept.forgetting import confirmation as forget_confirmation
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, refusal
 from wellkept.gateway.requests import Admin, Reader, Writer, offer
@@ -104,8 +103,8 @@ def forget(caller: Writer, body: ForgetRequest) -> Response:
             forget_requests.request_forget(caller, session=body.session, query=body.query, origin="api"), status=202
         )
     if body.confirm is None:
-        return answer(forget_confirmation.plan_forget(caller, session=body.session, query=body.query))
-    done = forget_confirmation.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
+        return answer(forget_requests.plan_forget(caller, session=body.session, query=body.query))
+    done = forget_requests.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
     return answer(done)
 
 
