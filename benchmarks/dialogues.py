@@ -29,9 +29,9 @@ from typing import Any
 
 import anyio
 
-from wellkept.agent.language import detect
 from wellkept.agent.toolbox import deny
 from wellkept.app import open_app
+from wellkept.languages.language import detect
 from wellkept.operations.conversations import open_conversation
 
 SOURCE = re.compile(r"^.*\n  — .*$", re.MULTILINE)

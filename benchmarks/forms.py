@@ -26,7 +26,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from wellkept.core.ids import OWNER, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.core.text import WORD, stop_words_by_language
+from wellkept.core.text import WORD
+from wellkept.languages.stop_words import stop_words_by_language
 from wellkept.sessions.search.engine import search
 from wellkept.sessions.search.terms import WordForms
 from wellkept.sessions.search.word_forms import STEMMERS

@@ -14,8 +14,8 @@ from wellkept.config.settings import Settings
 from wellkept.core.settings import describe, fields, find_guard, is_section
 from wellkept.core.text import JSON, dumps, resource_path
 from wellkept.core.tools import ToolSchema
-from wellkept.security.table import BUILT
-from wellkept.security.table import build as build_rules
+from wellkept.security.rules import BUILT
+from wellkept.security.rules import build as build_rules
 
 REFERENCE = Path(__file__).parent / "reference"
 RULES = resource_path("wellkept.security", BUILT)
@@ -292,8 +292,8 @@ def _fields(kind: Any) -> str:
 
 def rules() -> str:
     """Return the page of the threat scanner's rules."""
+    from wellkept.security.rules import table
     from wellkept.security.secrets import shape_table
-    from wellkept.security.table import table
 
     intro = (
         "What `kept scan` and every write look for. A *block* is refused; a *hold* waits for a person; a *signal* says "

@@ -20,10 +20,10 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
     from wellkept.core.messages import Session as Session
     from wellkept.core.search import SearchRequest as SearchRequest
     from wellkept.core.tools import ToolContext as ToolContext
-    from wellkept.memory.edits import Add as Add
-    from wellkept.memory.edits import Remove as Remove
-    from wellkept.memory.edits import Replace as Replace
     from wellkept.memory.page import ENTRY_DELIMITER as ENTRY_DELIMITER
+    from wellkept.memory.page import Add as Add
+    from wellkept.memory.page import Remove as Remove
+    from wellkept.memory.page import Replace as Replace
     from wellkept.memory.settings import DEFAULT_MEMORY_CHAR_LIMIT as DEFAULT_MEMORY_CHAR_LIMIT
     from wellkept.memory.settings import DEFAULT_USER_CHAR_LIMIT as DEFAULT_USER_CHAR_LIMIT
     from wellkept.memory.store import MemoryStore as MemoryStore
@@ -44,7 +44,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
     SessionStore: TypeAlias = SqliteSessionStore
 
 _HOMES = {
-    "Add": "wellkept.memory.edits:Add",
+    "Add": "wellkept.memory.page:Add",
     "Agent": "wellkept.agent.agent:Agent",
     "AnthropicMemoryTool": "wellkept.agent.memory_files:AnthropicMemoryTool",
     "App": "wellkept.app:App",
@@ -62,8 +62,8 @@ _HOMES = {
     "Origin": "wellkept.core.messages:Origin",
     "Outcome": "wellkept.memory.store:Outcome",
     "Refused": "wellkept.core.errors:Refused",
-    "Remove": "wellkept.memory.edits:Remove",
-    "Replace": "wellkept.memory.edits:Replace",
+    "Remove": "wellkept.memory.page:Remove",
+    "Replace": "wellkept.memory.page:Replace",
     "Role": "wellkept.core.messages:Role",
     "SearchRequest": "wellkept.core.search:SearchRequest",
     "Session": "wellkept.core.messages:Session",

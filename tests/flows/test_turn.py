@@ -17,7 +17,7 @@ from wellkept.core.events import TextStreamed, ToolFinished, Warned
 from wellkept.core.messages import Role
 from wellkept.core.tools import Tool, ToolSchema
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 

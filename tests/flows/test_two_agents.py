@@ -4,11 +4,11 @@ import anyio
 import pytest
 
 from wellkept.agent.agent import Opening
-from wellkept.agent.language import language
 from wellkept.app import open_app
 from wellkept.core.ids import OWNER, UserId
+from wellkept.languages.language import find_language
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 
 ANN, BEN = UserId("ann"), UserId("ben")
 
@@ -52,7 +52,7 @@ def test_an_agent_answers_nobody_with_what_another_user_said(app, users, told, a
     theirs = say(second, asked)[0]
     own = say(first, asked)[0]
 
-    assert theirs.text == language("en").say("nothing")
+    assert theirs.text == find_language("en").say("nothing")
     assert any(word in own.text for word in ("Rex", "4417"))
 
 

@@ -20,7 +20,7 @@ from wellkept.gateway.state.conversation_keys import Chat
 from wellkept.gateway.state.platform_messages import PlatformMessage, State
 from wellkept.gateway.webhook import check_signature, load_platforms, sign
 from wellkept.llm.scripted import Says
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import users
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackOpenAI

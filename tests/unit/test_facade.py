@@ -42,7 +42,7 @@ def test_checkers_and_imports_find_the_same_names():
 
 RIGHT = """
 from wellkept import {names}
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 def keep(memory: MemoryStore, text: str) -> str:
     outcome = memory.apply(Target.USER, Add(text))

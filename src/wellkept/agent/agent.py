@@ -15,14 +15,13 @@ from msgspec.structs import replace
 from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.conversation import Conversation
 from wellkept.agent.dialogue import Actions
-from wellkept.agent.model_call import build_user_message
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
 from wellkept.agent.prompting import list_prompt_sources
 from wellkept.agent.record import Record, ask_for_title
 from wellkept.agent.review import Review, review
 from wellkept.agent.toolbox import Approve, deny
-from wellkept.agent.turn import Answer, take_turn
+from wellkept.agent.turn import Answer, build_user_message, take_turn
 from wellkept.context.outcome import Outcome, Unchanged, Why
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from wellkept.agent.dialogue import NO_MEMO, Actions, Memo
 from wellkept.agent.keeping import SAID, Keeper, Kept, list_waiting
-from wellkept.agent.language import Language, Reading, detect, read
 from wellkept.agent.passages import (
     Passage,
     drop_superseded,
@@ -33,12 +32,13 @@ from wellkept.agent.statements import (
 from wellkept.agent.times import find_time_question, names_period
 from wellkept.agent.turn import SavedEntry
 from wellkept.agent.unwanted import find_unwanted
-from wellkept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
+from wellkept.agent.utterance import Act, Reading, classify, is_reminder, is_task, read, split_lead
 from wellkept.agent.wording import correct_value, replace_repeated, strip_correction
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.text import WORD, quote
+from wellkept.languages.language import Language, detect
 from wellkept.memory.approval import Approvals, Pending
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.search.corrections import begins_correction, is_bare_correction
 

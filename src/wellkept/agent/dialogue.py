@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.language import CODES
 from wellkept.agent.offload import offload
 from wellkept.agent.statements import tidy
 from wellkept.core.agency import refuse_decision
@@ -16,6 +15,7 @@ from wellkept.core.messages import Role
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.core.text import JSON
 from wellkept.core.values import JsonStruct
+from wellkept.languages.language import list_codes
 from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from wellkept.agent.turn import Turn
     from wellkept.core.errors import Refused
     from wellkept.memory.approval import Approvals, Rejected
+    from wellkept.memory.history import Undone
     from wellkept.memory.store import MemoryStore, Outcome
-    from wellkept.memory.undo import Undone
 
 _MOST_CORRECTED: Final = 400
 """A longer text tells more than one thing; a bare "no, blue" corrects none of them."""
@@ -89,7 +89,7 @@ class PageActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> "Undone | Refused":
         """Undo one change of a page."""
-        from wellkept.memory.undo import undo
+        from wellkept.memory.history import undo
 
         return undo(self.memory, ledger_id=ledger_id)
 
@@ -156,7 +156,7 @@ def load_memo(value: JSON, last_message: int) -> Memo:
         elif type(given) is type(default):
             known[name] = given
     memo = Memo(**known)
-    memo = memo if memo.language in CODES else replace(memo, language="en")
+    memo = memo if memo.language in list_codes() else replace(memo, language="en")
     return memo if memo.message == last_message else replace(memo.close_question(), answered=(), done_at=0)
 
 

@@ -10,15 +10,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.statements import CONTINUES, forget_request, statements, strip_greeting
+from wellkept.agent.statements import continues, forget_request, statements, strip_greeting
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import KeptError, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.search import FoundMessage, SearchRequest
-from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, stop_words, strip_accents
-from wellkept.memory.edits import Target
+from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, strip_accents
+from wellkept.languages.stop_words import stop_words
 from wellkept.memory.history import History
+from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
 from wellkept.sessions.search.correction_words import find_relation, is_about_another_thing
@@ -302,7 +303,7 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     scores = []
     named = asked - _NAMING if asked & _NAMING else frozenset[str]()
     for text, found in zip(texts, terms, strict=True):
-        if named and not any(_same(term, other) for term in named for other in found) and not CONTINUES.match(text):
+        if named and not any(_same(term, other) for term in named for other in found) and not continues(text):
             scores.append(0.0)  # the name of something else; "she is called Mia" refers to what was named before
             continue
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)

@@ -17,10 +17,8 @@ from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
 from wellkept.core.text import JSON, dumps
 from wellkept.core.tools import ToolSchema
-from wellkept.memory.edits import Target
 from wellkept.memory.history import History
-from wellkept.memory.page import page_hash
-from wellkept.memory.snapshot import delta_notice
+from wellkept.memory.page import Target, delta_notice, page_hash
 from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
 from wellkept.storage.files import find_project, read_bytes
 

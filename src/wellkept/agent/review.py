@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.agent.model_call import StreamedText, build_request, stream_answer
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
+from wellkept.agent.turn import StreamedText, build_request, stream_answer
 from wellkept.context.repair import repair
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
@@ -20,7 +20,7 @@ from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
 from wellkept.core.values import JsonStruct
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 

@@ -1,6 +1,6 @@
 """Statements in a message: requests to remember ("orders"), and facts stated in plain sentences.
 
-The patterns of each language are in `languages/*.toml`; the saved words are the user's own, without the request.
+The patterns of each language are in its `assistant.toml`; the saved words are the user's own, without the request.
 """
 
 import re
@@ -11,10 +11,19 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.language import CODES, READ_CHARS, detect, language, split
 from wellkept.agent.wording import correct_value, make_main_clause, name_subject
 from wellkept.core.text import WORD
-from wellkept.memory.edits import Target
+from wellkept.languages.language import (
+    READ_CHARS,
+    Language,
+    detect,
+    find_language,
+    join_expressions,
+    list_codes,
+    list_languages,
+    split,
+)
+from wellkept.memory.page import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 MOST_CHARACTERS: Final = 2_000
@@ -46,47 +55,44 @@ class Statement(Struct, frozen=True):
     """What the person just took back: the statement that this one takes the place of."""
 
 
-_POLITE: Final = (
-    r"(?:(?:please|pls|hey|ok(?:ay)?|so|and|also|bitte|und|also|por favor|oye|y|s['’]il te pla[iî]t|et|stp)[\s,:]+)*"
-)
-_BACKWARD: Final = re.compile(
-    r"^\s*(?:please |bitte |por favor )?(?:remember|merk dir|recuerda|souviens-toi de|retiens|记住)"
-    r"(?: that| this| it| das| eso| esto| ça| cela|这个|这一点)?[.!。\uff01]*$",
-    re.IGNORECASE,
-)
-"""An order that refers to the previous sentence."""
 _QUESTION: Final = re.compile(r"[?\uff1f¿]\s*$|^\s*[¿]")
-_QUESTION_ENDING: Final = re.compile(r"[吗么]?\s*[?\uff1f]*\s*$")
-_MEMORY_QUESTION: Final = re.compile(
-    r"^\s*(?:do|did) (?:you|u) (?:still )?remember\b"
-    r"|^\s*(?:(?:can|could|would|will) you )?remember (?:when|how|what|where|who|which|why|if)\b"
-    r"|(?:记得|记不记得).*(?:吗|么|[?\uff1f])\s*$|^\s*(?:erinnerst du dich|te acuerdas|tu te souviens)\b",
-    _FLAGS,
-)
-"""A question whether something is remembered; not an order to remember it."""
-CONTINUES: Final = re.compile(
-    r"^(?:he|she|it|they|his|her|its|their|er|sie|es|[eé]l|ella|ellos|il|elle|ils|elles)\b|^[他她它]", re.IGNORECASE
-)
-"""A sentence about what the sentence before it named."""
 _CODE: Final = re.compile(
     r"```|^\s*(?:def|class|import|from|function|const|let|var|SELECT|#include|public|package)\b.*[\w)\]};:]|[{};]\s*$|=>|</\w+>|^\s*[$>]\s",
     re.MULTILINE,
 )
 
-_ABBREVIATION: Final = re.compile(
-    r"\b(?:dr|mr|mrs|ms|prof|st|jr|sr|sra|hr|nr|no|z\. ?b|d\. ?h|bzw|ca|e\.g|i\.e|vs|approx|mme|mlle|av|tel|inkl)\.$",
-    re.IGNORECASE,
-)
-"""An abbreviation; its full stop does not end the sentence."""
 _ORDINAL: Final = re.compile(r"\b\d{1,2}\.$")
-_MONTH: Final = re.compile(
-    r"(?:jan|feb|m[aä]r|apr|ma[iy]|jun|jul|aug|sep|o[kc]t|nov|de[zc])\w*\b|(?-i:[a-zà-ÿ])", re.IGNORECASE
-)
-"""What follows an ordinal such as "3." within a sentence: a month, or a lower-case word."""
+_SENTENCES: Final = {
+    # words before an order
+    "polite": r"(?:(?:{})[\s,:]+)*",
+    # an order that refers to the previous sentence
+    "backward": r"^\s*(?:{})[.!。\uff01]*$",
+    # a question whether something is remembered; not an order to remember it
+    "memory_question": "{}",
+    # a sentence about what the sentence before it named
+    "continues": "{}",
+    # an abbreviation; its full stop does not end the sentence
+    "abbreviation": r"\b(?:{})\.$",
+    # what follows an ordinal such as "3." within a sentence: a month, or a lower-case word
+    "month": r"(?:{})\w*\b|(?-i:[a-zà-ÿ])",
+    "question_ending": r"(?:{})?\s*[?\uff1f]*\s*$",
+}
+"""Expressions in which the words of all languages stand for {}."""
+
+
+@cache
+def _compile_sentence(name: str) -> re.Pattern[str]:
+    words = join_expressions("sentences", name, file="assistant")
+    return re.compile(_SENTENCES[name].replace("{}", words), _FLAGS)
+
+
+def continues(sentence: str) -> bool:
+    """Whether a sentence begins with a pronoun for what the sentence before it named."""
+    return _compile_sentence("continues").match(sentence) is not None
 
 
 class _Order(Struct, frozen=True):
-    language: str
+    language: Language
     pattern: re.Pattern[str]
     asks: bool
     """Whether the order may be phrased as a question."""
@@ -104,31 +110,33 @@ class _Table(Struct, frozen=True):
 def _compile(pattern: str) -> re.Pattern[str]:
     """Return the expression of an order; by default the text follows the order."""
     text = "" if "(?P<text>" in pattern else r"\s*(?P<text>\S.*)$"
-    return re.compile(rf"^\s*{_POLITE}(?:{pattern}){text}", _FLAGS)
+    polite = _compile_sentence("polite").pattern
+    return re.compile(rf"^\s*{polite}(?:{pattern}){text}", _FLAGS)
 
 
 @cache
 def _table(code: str) -> _Table:
-    rows = language(code).table
-    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for row in rows["inferred"]]
+    language = find_language(code)
+    rows = language.table
+    inferred = [(re.compile(row["pattern"], _FLAGS), row.get("corrects")) for row in rows.get("inferred", ())]
     return _Table(
-        tuple(_Order(code, _compile(row["pattern"]), asks=bool(row.get("asks"))) for row in rows["order"]),
+        tuple(_Order(language, _compile(row["pattern"]), asks=bool(row.get("asks"))) for row in rows.get("order", ())),
         tuple(pattern for pattern, corrects in inferred if not corrects),
         tuple(pattern for pattern, corrects in inferred if corrects),
-        tuple(_compile(row["pattern"]) for row in rows["forget"]),
+        tuple(_compile(row["pattern"]) for row in rows.get("forget", ())),
     )
 
 
 @cache
 def _lead() -> re.Pattern[str]:
-    leads = "|".join(row["pattern"] for code in CODES for row in language(code).table["lead"])
+    leads = "|".join(row["pattern"] for language in list_languages() for row in language.table.get("lead", ()))
     return re.compile(rf"^\s*(?:¡?(?:{leads})(?:[\s,.:;!…\uff0c。\uff01\uff1a、]|[–-]\s)*)+", _FLAGS)
 
 
 @cache
 def _persons() -> tuple[tuple[str | None, re.Pattern[str]], ...]:
     """Return the expressions of facts about the speaker, each with the only language it applies to, or None for all."""
-    rows = [(code, row) for code in CODES for row in language(code).table["person"]]
+    rows = [(language.code, row) for language in list_languages() for row in language.table.get("person", ())]
     return tuple((code if row.get("only_own") else None, re.compile(row["pattern"], _FLAGS)) for code, row in rows)
 
 
@@ -141,7 +149,9 @@ def _list_tables(text: str, *classes: str) -> list[_Table]:
 def _find_orders(text: str, classes: tuple[str, ...]) -> tuple[str, ...]:
     words, spoken = frozenset(split(text)), detect(text)
     return tuple(
-        code for code in CODES if code == spoken or any(words & language(code).find_words(name) for name in classes)
+        language.code
+        for language in list_languages()
+        if language.code == spoken or any(words & language.list_class(name) for name in classes)
     )
 
 
@@ -159,7 +169,7 @@ def statements(text: str, code: str | None = None) -> list[Statement]:
         return [order] if order is not None else []
     known = code or detect(text)
     # the language of a short sentence may be undecidable; then the first one that matches counts
-    return next(filter(None, (_find_statements(text, one) for one in ((known,) if known else CODES))), [])
+    return next(filter(None, (_find_statements(text, one) for one in ((known,) if known else list_codes()))), [])
 
 
 def _find_statements(text: str, code: str) -> list[Statement]:
@@ -170,7 +180,7 @@ def _find_statements(text: str, code: str) -> list[Statement]:
         statement = _read_sentence(sentence, before, code)
         if before and (whole := name_subject(before, sentence)) is not None:
             statement = _take_back(found, before, whole)
-        elif statement is None and found and CONTINUES.match(sentence) and not _QUESTION.search(sentence):
+        elif statement is None and found and continues(sentence) and not _QUESTION.search(sentence):
             found[-1] = replace(found[-1], text=f"{found[-1].text}. {tidy(sentence)}")
         elif statement is None and found and found[-1].is_open and not _QUESTION.search(sentence):
             statement = replace(found[-1], text=tidy(sentence))
@@ -190,24 +200,25 @@ def _take_back(found: list[Statement], before: str, whole: str) -> Statement:
 
 
 def _read_sentence(sentence: str, before: str, code: str) -> Statement | None:
-    order = parse_order(sentence) or (parse_order(f"remember that {before}") if _BACKWARD.match(sentence) else None)
+    is_backward = _compile_sentence("backward").match(sentence) is not None
+    order = parse_order(sentence) or (parse_order(f"remember that {before}") if is_backward else None)
     if order is not None:
         return order
-    if _QUESTION.search(sentence) or CONTINUES.match(sentence) or not is_fact(sentence, code):
+    if _QUESTION.search(sentence) or continues(sentence) or not is_fact(sentence, code):
         return None  # "he starts in September" means nothing without its conversation
     return Statement(Kind.INFERRED, tidy(sentence), choose_page(sentence, code))
 
 
 def choose_page(sentence: str, code: str) -> Target:
     """Return the page of an inferred fact: `user` for facts about the person, `memory` for others."""
-    spoken = language(code)
+    spoken = find_language(code)
     is_third = spoken.pattern("third").search(sentence) is not None and not _is_about_person(sentence, code)
     return Target.MEMORY if is_third and not spoken.pattern("standing").search(sentence) else Target.USER
 
 
 def is_fact(sentence: str, code: str) -> bool:
     """Whether a sentence states a lasting fact: about the speaker, their work, or how to answer them."""
-    table, spoken = _table(code), language(code)
+    table, spoken = _table(code), find_language(code)
     if is_correction(sentence, code) or spoken.pattern("standing").search(sentence):
         return True
     classes = frozenset[str]().union(*(token.classes for token in spoken.read(sentence)))
@@ -215,7 +226,7 @@ def is_fact(sentence: str, code: str) -> bool:
         return False
     if any(pattern.search(sentence) for pattern in table.inferred):
         return True
-    if "passing" in classes or (len(WORD.findall(sentence)) < _LEAST_WORDS and code != "zh"):
+    if "passing" in classes or (len(WORD.findall(sentence)) < _LEAST_WORDS and spoken.is_spaced):
         return False
     lasting = spoken.pattern("first").search(sentence) and not spoken.pattern("past").search(sentence)
     return bool(lasting) or spoken.pattern("third").search(sentence) is not None
@@ -238,14 +249,14 @@ def forget_request(text: str) -> str | None:
 
 def is_correction(text: str, code: str | None = None) -> bool:
     """Whether a message corrects what was said or done before."""
-    tables = [_table(one) for one in CODES if code in {None, one}]
+    tables = [_table(one) for one in list_codes() if code in {None, one}]
     return any(pattern.search(text.strip()) for table in tables for pattern in table.corrections)
 
 
 def parse_order(text: str) -> Statement | None:
     """Return what the user orders to remember, in their own words, or None."""
     beginning = text[:MOST_CHARACTERS]
-    if _MEMORY_QUESTION.search(beginning) or _BACKWARD.match(beginning):
+    if _compile_sentence("memory_question").search(beginning) or _compile_sentence("backward").match(beginning):
         return None
     bare, asks = strip_greeting(text), _QUESTION.search(text[-_ORDER_CHARS:]) is not None
     for order in (order for table in _list_tables(bare, "save", "forget") for order in table.orders):
@@ -253,7 +264,7 @@ def parse_order(text: str) -> Statement | None:
         if match is None or (asks and not order.asks):
             continue
         said = match["text"] + (bare[MOST_CHARACTERS:] if match.end() == MOST_CHARACTERS else "")
-        fact = tidy(_QUESTION_ENDING.sub("", said) if order.asks else said)
+        fact = tidy(_compile_sentence("question_ending").sub("", said) if order.asks else said)
         if re.search(r"\w", fact):
             return _make_order(order, fact, bare[: match.start("text")])
     return None
@@ -261,9 +272,10 @@ def parse_order(text: str) -> Statement | None:
 
 def _make_order(order: _Order, fact: str, words: str) -> Statement:
     """Return the statement of an order that was given in these words."""
-    if order.language == "de" and "dass" in words.lower():
-        fact = make_main_clause(fact)
-    target = Target.USER if _is_about_person(fact, order.language) else Target.MEMORY
+    clause = order.language.table.get("clause")
+    if clause is not None and clause["after"] in words.lower():
+        fact = make_main_clause(fact, order.language)
+    target = Target.USER if _is_about_person(fact, order.language.code) else Target.MEMORY
     return Statement(Kind.ORDER, fact, target, is_open=words.rstrip().endswith((":", "\uff1a")))
 
 
@@ -274,7 +286,7 @@ def _is_about_person(text: str, code: str) -> bool:
 
 def _split_facts(text: str, code: str) -> list[str]:
     """Return the sentences, each fact of an order as one: "remember that … and that …" are two orders."""
-    spoken, found = language(code), []
+    spoken, found = find_language(code), []
     for sentence in _sentences(text):
         parts = spoken.pattern("split").split(sentence) if parse_order(sentence) is not None else [sentence]
         head = _order_words(parts[0])
@@ -297,7 +309,8 @@ def _sentences(text: str) -> list[str]:
     sentences: list[str] = []
     for piece in filter(None, (piece.strip() for piece in pieces)):
         before = sentences[-1] if sentences else ""
-        if _ABBREVIATION.search(before) or (_ORDINAL.search(before) and _MONTH.match(piece)):
+        is_ordinal = _ORDINAL.search(before) and _compile_sentence("month").match(piece)
+        if is_ordinal or _compile_sentence("abbreviation").search(before):
             sentences[-1] = f"{before} {piece}"
         else:
             sentences.append(piece)

@@ -1,6 +1,6 @@
 """Messages about a time: those that continue a question about one, and those that only name one."""
 
-from wellkept.agent.language import PARTICLES, Reading
+from wellkept.agent.utterance import Reading, asks_without_particle
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
 
@@ -12,7 +12,7 @@ def find_time_question(reading: Reading, before: str, now: float) -> str | None:
     ("yesterday, what did we do"), is a question too; "I was away on Monday" is a statement.
     """
     text = reading.question
-    asks = any("ask" in token.classes and token.text not in PARTICLES for token in reading.tokens)
+    asks = asks_without_particle(reading.tokens, reading.language)
     if before and (not asks or reading.begins("lead")):
         begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
         carried = carry_time(before, text[begin:], now)

@@ -10,7 +10,7 @@ from wellkept.agent.wording import strip_correction
 from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:
-    from wellkept.agent.language import Language
+    from wellkept.languages.language import Language
     from wellkept.memory.approval import Approvals
     from wellkept.memory.store import MemoryStore
 

@@ -1,19 +1,114 @@
 """The intent of a message: a classifier over the classes of its words, the same for every language.
 
 A rule lists the classes that must occur and those that may; any other word means that the message is about something
-else. So "what day is it?" asks for the date, and "what day is the match?" for a fact. The words are in
-`languages/*.toml`.
+else. So "what day is it?" asks for the date, and "what day is the match?" for a fact. The words are in the
+`assistant.toml` of each language.
 """
 
 import re
-from collections.abc import Callable
+import unicodedata
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from wellkept.agent.language import CODES, Reading, detect, read
 from wellkept.core.text import WORD
+from wellkept.languages.language import (
+    READ_CHARS,
+    Language,
+    Token,
+    detect,
+    find_language,
+    join_expressions,
+    list_codes,
+)
+from wellkept.sessions.search.query import asks_by_words
+
+
+class Reading(Struct, frozen=True):
+    """A message as its language's table reads it."""
+
+    language: Language
+    text: str
+    tokens: tuple[Token, ...] = field(default=())
+    asks: bool = False
+    question: str = ""
+    """The question inside a request to tell it, or the whole text."""
+
+    def has(self, *classes: str) -> bool:
+        """Whether a phrase is in one of the classes."""
+        return any(not token.classes.isdisjoint(classes) for token in self.tokens)
+
+    def spare(self, *classes: str) -> int:
+        """Return how many words are in none of the classes, and are not mere grammar."""
+        allowed = {*classes, "function"}
+        return sum(1 for token in self.tokens if token.classes.isdisjoint(allowed))
+
+    def begins(self, *classes: str, within: int = 1) -> bool:
+        """Whether one of the first phrases is in one of the classes."""
+        return any(not token.classes.isdisjoint(classes) for token in self.tokens[:within])
+
+
+_INFORMS: Final = frozenset({"tell", "inform", "remind"})
+_FRAMES: Final = _INFORMS | {"can", "polite", "me", "you", "that", "greet", "lead", "function"}
+"""Classes of the words before an indirect question: "could you please remind me where …"."""
+
+
+def _is_polite(token: Token) -> bool:
+    """Whether a phrase is merely polite."""
+    return "polite" in token.classes <= {"polite", "function"}
+
+
+def unwrap(text: str, tokens: Sequence[Token], language: Language) -> Sequence[Token]:
+    """Return the question inside an indirect one: "where I live" in "could you please tell me where I live".
+
+    Polite words and pronouns may come anywhere before it. Any other message is returned as it is: "remind me to buy
+    wine" is not a question.
+    """
+    is_begun, conjunctions = False, dict(language.list_pairs("conjunctions"))
+    for index, token in enumerate(tokens):
+        if is_begun and not language.is_spaced and "polite" not in token.classes:
+            # the question word may come late: a Chinese question has the word order of a statement
+            return tokens[index:] if asks_without_particle(tokens[index:], language) else tokens
+        accented = conjunctions.get(token.text)
+        asks = "ask" in token.classes and (accented is None or (accented != "" and accented in text.casefold()))
+        if is_begun and asks:
+            return tokens[index:]
+        if token.classes.isdisjoint(_FRAMES):
+            return tokens
+        is_begun = is_begun or not token.classes.isdisjoint(_INFORMS)
+    return tokens
+
+
+def asks_without_particle(tokens: Sequence[Token], language: Language) -> bool:
+    """Whether a token asks for something; a particle at the end turns any sentence into a question, and does not."""
+    particles = language.list_words("particles")
+    return any("ask" in token.classes and token.text not in particles for token in tokens)
+
+
+_MARK: Final = re.compile(r"[?\uff1f¿]")
+
+
+def read(text: str, code: str) -> Reading:
+    """Return how a message reads in a language."""
+    language, text = find_language(code), unicodedata.normalize("NFC", text)
+    every = language.read(text)
+    every = tuple(token for token in every if not _is_polite(token)) or every
+    tokens = tuple(unwrap(text, every, language))
+    lead = next((token for token in tokens if not token.classes & {"lead", "greet"}), None)
+    asks = (
+        _MARK.search(text[-READ_CHARS:]) is not None
+        or (lead is not None and "ask" in lead.classes)
+        # without spaces the place of the word does not matter
+        or (not language.is_spaced and any("ask" in token.classes for token in tokens))
+        or language.pattern("asks").search(text.strip()) is not None
+        or asks_by_words(text[:READ_CHARS])
+        or len(tokens) < len(every)
+    )
+    question = text[tokens[0].start :] if len(tokens) < len(every) else text
+    return Reading(language, text, tokens, asks, question)
 
 
 class Act(StrEnum):
@@ -176,7 +271,7 @@ def is_task(reading: Reading) -> bool:
         return False
     if reading.begins("can", within=2) and not reading.has("know", "save", "forget", "undo"):
         return not reading.has("tell", "inform") or reading.has("task")
-    before = {"greet", "lead", "that", "function"} if reading.language.code == "zh" else {"greet", "lead"}
+    before = {"greet", "lead", "that", "function"} if not reading.language.is_spaced else {"greet", "lead"}
     begins = [token for token in reading.tokens if token.classes.isdisjoint(before)][:1]
     verbs = any("task" in token.classes for token in begins)
     return verbs or (reading.begins("tell") and reading.has("task") and not reading.has("ask", "know"))
@@ -226,21 +321,29 @@ _SMALL_TALK: Final = frozenset({Act.GREETING, Act.WELLBEING, Act.THANKS, Act.FAR
 def is_small_talk(text: str) -> bool:
     """Whether a message tells nothing of what a conversation is about."""
     code = detect(text)
-    return any(classify(read(text, one)) in _SMALL_TALK for one in ((code,) if code else CODES))
+    return any(classify(read(text, one)) in _SMALL_TALK for one in ((code,) if code else list_codes()))
 
 
 # a hyphen inside a word does not end a lead-in: "rappelle-moi", "dis-moi"
 _LEAD: Final = re.compile(r"^([^,.;:!?\uff0c。\uff01\uff1f、–-]{1,30})(?:[,.;:!\uff0c。\uff01、–]+|\s-+\s)\s*(?=\S)")
-_JOINED: Final = re.compile(
-    r"^(\w{1,12})[\s,\uff0c]+(?:and|und|y|et)\s+(?=\w)|^(\w{1,4})[,\uff0c]\s*(?:再|还有|并且|另外)(?=\w)", re.IGNORECASE
-)
-"""A word that is joined to the message proper: "yes and remember that …"."""
 _LEADING: Final = frozenset({Act.GREETING, Act.YES, Act.NO, Act.THANKS, Act.SAVE_THAT, Act.WELLBEING})
+
+
+@cache
+def _compile_joined() -> re.Pattern[str]:
+    """Return what finds a word that is joined to the message proper: "yes and remember that …"."""
+    spaced, unspaced = (
+        join_expressions("sentences", "joins", file="assistant", is_spaced=is_spaced) for is_spaced in (True, False)
+    )
+    return re.compile(
+        rf"^(\w{{1,12}})[\s,\uff0c]+(?:{spaced})\s+(?=\w)|^(\w{{1,4}})[,\uff0c]\s*(?:{unspaced})(?=\w)",
+        re.IGNORECASE,
+    )
 
 
 def split_lead(text: str, code: str) -> tuple[Act | None, str]:
     """Split off a lead-in such as "hello," or "yes,"; return its intent and the rest."""
-    found = _JOINED.match(text.strip()) or _LEAD.match(text.strip())
+    found = _compile_joined().match(text.strip()) or _LEAD.match(text.strip())
     if found is None or not WORD.search(text.strip()[found.end() :]):
         return None, text
     act = classify(read(next(filter(None, found.groups())), code))

@@ -1,60 +1,67 @@
 """The wording of facts: German clauses to sentences, bare corrections to statements, pronouns to names."""
 
 import re
+from functools import cache
 from typing import Final
 
-from wellkept.agent.language import Language
-from wellkept.core.date_words import weekday_patterns
+from msgspec import Struct
+
 from wellkept.core.text import WORD
-from wellkept.sessions.search.correction_words import list_languages
+from wellkept.languages.date_words import weekday_patterns
+from wellkept.languages.language import Language, join_expressions
+from wellkept.sessions.search.correction_words import list_corrections
 from wellkept.sessions.search.corrections import Statement, complete, corrects
 
 _MOST_WORDS: Final = 5
 """A correction with more words is a separate statement."""
-_PRONOUN: Final = re.compile(
-    r"(?:ich|du|er|sie|es|wir|man)\b|(?:ihr|das|dies)\b(?!(?:\s+[a-zäöüß]+e[rsn]?)*\s+(?-i:[A-ZÄÖÜ]))", re.IGNORECASE
-)
-"""A pronoun; before a noun "das" is an article: "das Treffen um 9"."""
-_PHRASE: Final = re.compile(
-    r"(?:(?:der|die|das|ein|eine|mein|meine|unser|unsere|sein|seine|ihr|ihre|kein|keine|alle|dein|deine)\s+)?"
-    r"(?:[a-zäöüß]+\s+)*?(?-i:[A-ZÄÖÜ][\w-]*)(?:\s+(?!(?:Am|Im|An|Auf|In|Bei|Zum|Zur)\b)(?-i:[A-ZÄÖÜ][\w-]*))*"
-    r"(?:\s+(?:von|des|der|meiner|meines|unseres|unserer)\s+(?:[a-zäöüß]+\s+)?(?-i:[A-ZÄÖÜ][\w-]*))*"
-)
-"""A German subject: article, adjectives, noun or name, and what belongs to it."""
-_FINITE: Final = re.compile(
-    r"(?:bin|ist|sind|seid|hat|habe?|haben|war\w*|mag|m[oö]gen|muss|kann|will|soll|darf|wei[sß]+|\w{2,}(?:e|t|st|en|n))$"
-)
-_SEPARABLE: Final = re.compile(
-    r"(auf|an|ab|aus|ein|mit|vor|zu|weg|los|zur[uü]ck|fern|teil|statt|um|her|hin)(?!wort|kunft)([a-zäöüß]{4,})$"
-)
 
 
-def make_main_clause(clause: str) -> str:
+class _Clause(Struct, frozen=True):
+    """How a language whose subordinate clauses end with the verb builds them, as German does."""
+
+    joins: str
+    """The word that joins two clauses with one subject."""
+    pronoun: re.Pattern[str]
+    subject: re.Pattern[str]
+    verb: re.Pattern[str]
+    separable: re.Pattern[str]
+    """A verb with a particle that leaves it in a main clause."""
+
+
+@cache
+def _read_clause(language: Language) -> _Clause:
+    table = language.table["clause"]
+    pronoun = re.compile(table["pronoun"], re.IGNORECASE)
+    return _Clause(table["joins"], pronoun, *(re.compile(table[key]) for key in ("subject", "verb", "separable")))
+
+
+def make_main_clause(clause: str, language: Language) -> str:
     """Return a German clause after "dass" as a sentence: "ich keinen Kaffee trinke" is "ich trinke keinen Kaffee".
 
     A clause whose parts are not recognised is returned as it is.
     """
+    rules = _read_clause(language)
     head, comma, tail = clause.partition(",")
-    joined = re.split(r"\s+und\s+", head)
-    if len(joined) == 2 and _is_verb(joined[0].split()[-1]) and _is_verb(joined[1].split()[-1]):
+    joined = re.split(rf"\s+{rules.joins}\s+", head)
+    if len(joined) == 2 and _is_verb(joined[0].split()[-1], rules) and _is_verb(joined[1].split()[-1], rules):
         second = joined[1].split()
-        return f"{_move_verb(joined[0])} und {' '.join([second[-1], *second[:-1]])}{comma}{tail}"
-    return f"{_move_verb(head)}{comma}{tail}"
+        return f"{_move_verb(joined[0], rules)} {rules.joins} {' '.join([second[-1], *second[:-1]])}{comma}{tail}"
+    return f"{_move_verb(head, rules)}{comma}{tail}"
 
 
-def _is_verb(word: str) -> bool:
-    return word[:1].islower() and _FINITE.fullmatch(word) is not None
+def _is_verb(word: str, rules: _Clause) -> bool:
+    return word[:1].islower() and rules.verb.fullmatch(word) is not None
 
 
-def _move_verb(clause: str) -> str:
+def _move_verb(clause: str, rules: _Clause) -> str:
     body, _, verb = clause.strip().rpartition(" ")
-    if not body or not _is_verb(verb):
+    if not body or not _is_verb(verb, rules):
         return clause
-    subject = _PRONOUN.match(body) or _PHRASE.match(body)
+    subject = rules.pronoun.match(body) or rules.subject.match(body)
     if subject is None or subject.end() == 0:
         return clause
     end = _shorten_subject(body, subject.end())
-    separable = _SEPARABLE.match(verb)
+    separable = rules.separable.match(verb)
     finite, particle = (separable[2], f" {separable[1]}") if separable else (verb, "")
     return " ".join(f"{body[:end]} {finite} {body[end:].strip()}{particle}".split())
 
@@ -76,21 +83,22 @@ def correct_value(earlier: str, later: str, spoken: Language) -> str | None:
     whole = replace_repeated(earlier, later, spoken)
     # "it lies there" after a statement without that verb tells of something else
     is_other = spoken.pattern("pronoun").match(value) or not value or len(WORD.findall(value)) > _MOST_WORDS
-    if whole is not None or is_other or (spoken.code == "zh" and len(value) > 2 * _MOST_WORDS):
+    if whole is not None or is_other or (not spoken.is_spaced and len(value) > 2 * _MOST_WORDS):
         return whole
     places = list(spoken.pattern("determiner").finditer(earlier))
     starts = spoken.pattern("determiner").match(value)
-    if starts is not None and spoken.code != "zh" and places:
+    if starts is not None and spoken.is_spaced and places:
         return f"{earlier[: places[-1].start()]}{value}"
-    whole = complete(earlier, f"{_NO[spoken.code]}{value}")
-    if whole != f"{_NO[spoken.code]}{value}":
+    no = str(spoken.table.get("sentences", {}).get("no", ""))
+    whole = complete(earlier, f"{no}{value}")
+    if whole != f"{no}{value}":
         return whole
     return f"{earlier[: places[-1].end()]}{value}" if places else None
 
 
 def strip_correction(text: str) -> str:
     """Return a text without the words that begin a correction: "no," or "actually"."""
-    leads = (one.lead.match(text) for one in list_languages())
+    leads = (one.lead.match(text) for one in list_corrections())
     return text[max((lead.end() for lead in leads if lead is not None), default=0) :].strip() or text
 
 
@@ -113,8 +121,8 @@ def replace_repeated(earlier: str, later: str, spoken: Language) -> str | None:
     earlier, later = earlier.strip().rstrip(_ENDS), later.strip().rstrip(_ENDS)
     said = spoken.pattern("pronoun").sub("", later, count=1)
     if len(WORD.findall(said)) > _MOST_REPEATED or spoken.pattern("determiner").match(f"{said} "):
-        return None if spoken.code != "zh" else _replace_characters(earlier, said, spoken)
-    if spoken.code == "zh":
+        return None if spoken.is_spaced else _replace_characters(earlier, said, spoken)
+    if not spoken.is_spaced:
         return _replace_characters(earlier, said, spoken)
     value = spoken.pattern("copula").sub("", later)
     day = _replace_weekday(earlier, value, spoken) or _replace_around_number(earlier, value)
@@ -163,25 +171,30 @@ def _replace_weekday(earlier: str, value: str, spoken: Language) -> str | None:
 _ENDS: Final = ".!?。\uff01\uff1f"
 _MOST_REPEATED: Final = 12
 """A longer text tells more than another value."""
-_NO: Final = {"en": "no, ", "de": "nein, ", "es": "no, ", "fr": "non, ", "zh": "不对,"}
-_SUBJECT: Final = re.compile(
-    r"^(?P<subject>.{2,60}?)\s+(?:is|are|was|will|starts?|begins?|ist|sind|war|beginnt|findet|es|son|era|empieza|est|sont"
-    r"|[ée]tait|commence)\b|^(?P<chinese>[^\s,\uff0c]{1,12}?)(?:是|在|定)",
-    re.IGNORECASE,
-)
-_IT: Final = re.compile(
-    r"^(?:it|that|this|they|es|das|er|sie|ella|[eé]l|eso|se|il|elle|c['’]|[çc]a|它|那|这)(?:\s+|(?=[\u3400-\u9fff]))",
-    re.IGNORECASE,
-)
+
+
+@cache
+def _compile_subject() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return what finds the subject of a sentence, and the pronoun that another begins with."""
+    spaced, unspaced = (
+        join_expressions("sentences", "links", file="assistant", is_spaced=is_spaced) for is_spaced in (True, False)
+    )
+    subject = rf"^(?P<subject>.{{2,60}}?)\s+(?:{spaced})\b|^(?P<unspaced>[^\s,\uff0c]{{1,12}}?)(?:{unspaced})"
+    pronouns = join_expressions("sentences", "refers", file="assistant")
+    return (
+        re.compile(subject, re.IGNORECASE),
+        re.compile(rf"^(?:{pronouns})(?:\s+|(?=[\u3400-\u9fff]))", re.IGNORECASE),
+    )
 
 
 def name_subject(earlier: str, later: str) -> str | None:
     """Return a sentence that contradicts the one before it, with its subject: "it moved to 5" by its name."""
     before = earlier.strip().rstrip("?.!。\uff1f\uff01")
-    subject = _SUBJECT.match(before)
-    if subject is None or _IT.match(later) is None:
+    subjects, pronouns = _compile_subject()
+    subject = subjects.match(before)
+    if subject is None or pronouns.match(later) is None:
         return None
     if not corrects(Statement(before, 0.0, "here", 1), Statement(later, 1.0, "here", 2)):
         return None
     rest = later.strip().rstrip(".!。\uff01")
-    return _IT.sub(f"{subject['subject']} " if subject["subject"] else subject["chinese"], rest, count=1)
+    return pronouns.sub(f"{subject['subject']} " if subject["subject"] else subject["unspaced"], rest, count=1)

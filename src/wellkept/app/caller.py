@@ -214,7 +214,7 @@ class UserSpace:
 
     def _page_folder(self, store: MemoryStore, folder: str | None) -> str | None:
         """Return the folder of a project's page; the person's home folder and the root are not projects."""
-        from wellkept.memory.writer import project_folder
+        from wellkept.memory.store import project_folder
         from wellkept.storage.files import find_project
 
         root = find_project(folder) if self.app.settings.memory.project_pages else None
@@ -300,7 +300,7 @@ class UserSpace:
 
     def _finish_rollback(self, tools: SkillTools) -> None:
         """Complete an interrupted rollback of the skills before anything reads a partial state."""
-        from wellkept.skills.paths import ROLLBACK_JOURNAL
+        from wellkept.skills.roots import ROLLBACK_JOURNAL
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
             return

@@ -72,8 +72,7 @@ def create_backup(
     from wellkept.backup.check import find_damage
     from wellkept.backup.files import Staging, stage_files
     from wellkept.core.errors import explain_errors
-    from wellkept.storage.files import remove_stale_temps
-    from wellkept.storage.scratch import open_scratch, remove_unfinished
+    from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.READ)
     moment = caller.app.clock.now()
@@ -219,7 +218,7 @@ def is_due(app: App) -> bool:
 
 def take_scheduled_backup(caller: Caller) -> BackupReport | None:
     """Take a backup if one is due and no other process takes it; remember when, or why it failed."""
-    from wellkept.storage.files import hold_lock
+    from wellkept.storage.locks import hold_lock
 
     try:
         with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):

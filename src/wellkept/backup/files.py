@@ -30,7 +30,9 @@ from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
 from wellkept.storage.archive import HOME, OUTSIDE
-from wellkept.storage.files import SCRATCH_FOLDER, hold_lock, is_foreign, read_bytes
+from wellkept.storage.files import SCRATCH_FOLDER, read_bytes
+from wellkept.storage.headers import is_foreign
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -161,7 +163,7 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
 
 def _drop_address(home: Home, staging: Staging) -> None:
     """Remove the server from the copied settings: a home restored from them must not write to it unasked."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     copy = staging.files.get(f"{HOME}{home.config_file.name}")
     if copy is not None:

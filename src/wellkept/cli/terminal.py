@@ -16,7 +16,7 @@ from msgspec import Struct
 from wellkept.app import App, Caller, open_app
 from wellkept.config.home import Home, find_home
 from wellkept.core.agency import refuse_decision
-from wellkept.core.clock import Pace, parse_moment
+from wellkept.core.clock import Pace
 from wellkept.core.errors import Refused, StorageError, UsageError
 from wellkept.core.events import Event, Progressed, Warned
 from wellkept.core.regular_files import load_text
@@ -331,6 +331,8 @@ class TerminalSink:
 
 def moment(text: str, *, now: float) -> float:
     """Return the moment that `text` names; raise UsageError if it is not a date."""
+    from wellkept.languages.dates import parse_moment  # lazy: few commands are given a date
+
     found = parse_moment(text, now=now)
     if found is None:
         raise UsageError(

@@ -15,7 +15,8 @@ from wellkept.connect.record import Connection, Record, load_record, save_record
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
 from wellkept.core.values import JsonStruct
-from wellkept.storage.files import find_project, hold_lock
+from wellkept.storage.files import find_project
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,7 +13,7 @@ from wellkept.app.caller import Scope
 from wellkept.connect.events import parse_event
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def read_choices(caller: Caller) -> Choices:
 
 
 def _read_settings(caller: Caller) -> Any:
-    from wellkept.config.load import load
+    from wellkept.config.settings import load
 
     return load(caller.app.home, caller.app.environ).settings.connect
 
@@ -150,7 +150,7 @@ def _with_choices(caller: Caller, choices: Choices) -> Caller:
 
 def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
     """Store settings of what agents are given; hooks read them with their next event."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
 
     caller.require(Scope.ADMIN)
     try:

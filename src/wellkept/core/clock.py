@@ -1,18 +1,14 @@
-"""Clocks, and timestamps as programs and people write them."""
+"""Clocks, and timestamps as programs write them."""
 
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic as read_monotonic
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 from msgspec import Struct
 
-if TYPE_CHECKING:
-    from wellkept.core.dates import Span
-
-
-_END = ("until ", "by ")
+from wellkept.core.text import JSON
 
 
 class SystemClock:
@@ -41,83 +37,6 @@ def iso_moment(moment: float | None) -> str | None:
 def from_epoch(seconds: float) -> datetime:
     """Return the time `seconds` after the epoch."""
     return datetime.fromtimestamp(seconds, UTC)
-
-
-def parse_moment(text: str, *, now: float) -> float | None:
-    """Return the epoch seconds that `text` means, or None if it is not a date.
-
-    Accepts epoch seconds, ISO dates and phrases like "last week", which means its start; "until last week" means
-    its end. Dates without a time zone are local, because all dates are shown in local time.
-    """
-    number = _parse_number(text)
-    if number is not None:
-        return number
-    if text.strip().lower() == "now":
-        return now
-    try:
-        return datetime.fromisoformat(text.strip()).timestamp()
-    except (ValueError, OverflowError):
-        return _parse_words(text, now)
-
-
-def _parse_number(text: str) -> float | None:
-    try:
-        seconds = float(text)
-    except ValueError:
-        return None
-    is_year = len(text.strip()) == 4 and text.strip().isdigit()
-    return seconds if math.isfinite(seconds) and "_" not in text and not is_year else None
-
-
-def _parse_words(text: str, now: float) -> float | None:
-    # lazy: compiling the expressions takes longer than most commands that import this module
-    from wellkept.core.date_words import translate_date
-
-    english = translate_date(text)
-    span = parse_span(english, now=now)
-    if span is None:
-        return None
-    return span.end if english.strip().lower().startswith(_END) else span.start
-
-
-def parse_span(text: str, *, now: float) -> "Span | None":
-    """Return the time that `text` names as a whole ("last week", "im März"), in the local zone, or None."""
-    from wellkept.core.date_words import translate_date
-    from wellkept.core.dates import parse_date
-
-    try:
-        span = parse_date(translate_date(text), _wall_clock(now))
-        return None if span is None else _localize(span)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def find_spans(text: str, *, now: float) -> "tuple[tuple[Span, str], ...]":
-    """Return the times that a question names, in the local zone, each with its words."""
-    from wellkept.core.dates import find_dates, may_hold_date
-
-    if not may_hold_date(text):
-        return ()  # most queries name no time, and reading the local time zone is slow
-    try:
-        return tuple((_localize(span), said) for span, said in find_dates(text, _wall_clock(now)))
-    except (ValueError, OverflowError, OSError):
-        return ()
-
-
-def _wall_clock(epoch: float) -> float:
-    """Return the local wall-clock time at `epoch`, as if it were UTC."""
-    return datetime.fromtimestamp(epoch, UTC).astimezone().replace(tzinfo=UTC).timestamp()
-
-
-def _localize(span: "Span") -> "Span":
-    """Convert a span of wall-clock times to epoch seconds; the inverse of `_wall_clock`."""
-    from wellkept.core.dates import Span
-
-    return Span(_from_wall_clock(span.start), _from_wall_clock(span.end))
-
-
-def _from_wall_clock(moment: float) -> float:
-    return datetime.fromtimestamp(moment, UTC).replace(tzinfo=None).timestamp()
 
 
 class FixedClock(Struct):
@@ -157,3 +76,45 @@ class Pace:
             return ""
         seconds = round((now - self._begun) * (total - done) / (done - self._first))
         return f", {seconds // 60} min {seconds % 60:02d} s left" if seconds >= 60 else f", {seconds} s left"
+
+
+_EARLIEST, _LATEST = -62_135_596_800.0, 253_402_300_799.0
+_MILLISECONDS_FROM = 100_000_000_000
+"""Epoch seconds reach this in the year 5138; larger numbers are milliseconds."""
+
+
+def from_program(value: JSON) -> float | None:
+    """Return epoch seconds from epoch seconds, milliseconds or ISO 8601 (UTC without a zone), or None."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, (int, float)):
+        return _epoch(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        return _epoch(float(value))
+    except ValueError:
+        return _iso(value)
+
+
+def _epoch(number: float) -> float | None:
+    try:
+        seconds = float(number)
+    except OverflowError:
+        return None
+    if math.isfinite(seconds) and abs(seconds) >= _MILLISECONDS_FROM:
+        seconds /= 1_000
+    return seconds if math.isfinite(seconds) and _EARLIEST <= seconds <= _LATEST else None
+
+
+def _iso(text: str) -> float | None:
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return _epoch(moment.timestamp())
+    except (OverflowError, ValueError):
+        return None

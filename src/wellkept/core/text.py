@@ -1,4 +1,4 @@
-"""Text: JSON, control characters, resources, quotations, words and stop words; shared by every part."""
+"""Text: JSON, control characters, resources, quotations and words; shared by every part."""
 
 import json
 import marshal
@@ -6,7 +6,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -208,70 +207,6 @@ def strip_accents(text: str) -> str:
 def split_pairs(run: str) -> list[str]:
     """Return the overlapping pairs of characters of `run`; a single character is its own pair."""
     return [run[place : place + 2] for place in range(max(1, len(run) - 1))]
-
-
-@cache
-def _list_stop_words() -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """Return the stop words of each language in the order of their file: those that identify it, and ambiguous ones."""
-    telling: dict[str, list[str]] = {}
-    ambiguous: dict[str, list[str]] = {}
-    for line in resource_text("wellkept.core", "stop_words.txt").splitlines():
-        name, colon, words = line.partition(": ")
-        if colon and not line.startswith("#"):
-            language, _, kind = name.partition(" ")
-            (ambiguous if kind else telling).setdefault(language, []).extend(words.split())
-    return telling, ambiguous
-
-
-@cache
-def stop_words_by_language() -> dict[str, frozenset[str]]:
-    """Return the stop words of each language, by its ISO 639-1 code."""
-    telling, ambiguous = _list_stop_words()
-    return {language: frozenset((*words, *ambiguous.get(language, ()))) for language, words in telling.items()}
-
-
-STOP_WORDS: Final = frozenset(_list_stop_words()[0]["en"])
-"""The English stop words; `stop_words` adds those of the language of a question."""
-_MARKERS = 3
-
-
-def list_markers(language: str) -> list[str]:
-    """Return words by which texts in a language are recognised: common ones that no other language has."""
-    return _list_stop_words()[0][language][:_MARKERS]
-
-
-@cache
-def _foreign_words() -> tuple[dict[str, list[str]], frozenset[str]]:
-    """Return the languages other than English that each word identifies, and the words that English lacks."""
-    languages: dict[str, list[str]] = {}
-    for language, words in _list_stop_words()[0].items():
-        for word in words if language != "en" else ():
-            languages.setdefault(word, []).append(language)
-    return languages, frozenset(languages) - STOP_WORDS
-
-
-def stop_words(words: Sequence[str]) -> frozenset[str]:
-    """Return the stop words for a question that consists of `words`."""
-    found = find_languages(words)
-    return STOP_WORDS.union(*(stop_words_by_language()[name] for name in found)) if found else STOP_WORDS
-
-
-def find_languages(words: Sequence[str]) -> list[str]:
-    """Return the languages other than English in which a question of these words may be asked, likeliest first.
-
-    "war", "die" and "sin" are stop words in one language and nouns in another. A language other than English
-    therefore counts only if the question contains at least two of its stop words, and more than English ones.
-    """
-    languages, distinct = _foreign_words()
-    if distinct.isdisjoint(words):  # most questions are in English: no other language can then have more of the words
-        return []
-    hits: dict[str, int] = {}
-    for word in words:
-        for language in languages.get(word, ()):
-            hits[language] = hits.get(language, 0) + 1
-    least = max(2, 1 + sum(map(STOP_WORDS.__contains__, words)))
-    found = [language for language in _list_stop_words()[0] if hits.get(language, 0) >= least]
-    return sorted(found, key=hits.__getitem__, reverse=True)
 
 
 def one_line(text: str, *, width: int) -> str:

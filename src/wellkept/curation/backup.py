@@ -17,7 +17,7 @@ from wellkept.core.values import asdict
 from wellkept.skills.changes import Author
 from wellkept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from wellkept.skills.forgetting import rewrite
-from wellkept.skills.paths import ROLLBACK_JOURNAL, files_of, read_regular
+from wellkept.skills.roots import ROLLBACK_JOURNAL, files_of, read_regular
 from wellkept.skills.usage import USAGE_FILE, parse_usage
 from wellkept.skills.versions import state_of
 from wellkept.storage.files import make_folder, read_bytes, write_atomically

@@ -16,10 +16,11 @@ from wellkept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from wellkept.skills.changes import Author, Changed
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.hub.sources import LockFile
-from wellkept.skills.paths import MAIN
+from wellkept.skills.roots import MAIN
 from wellkept.skills.settings import CuratorSettings
 from wellkept.skills.usage import Stats, Status, Use
-from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 KEPT = 50
 

@@ -13,8 +13,8 @@ from wellkept.app.caller import Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
-from wellkept.core.text import UNSPACED, dumps, split_words, stop_words
-from wellkept.memory.edits import Target
+from wellkept.core.text import UNSPACED, dumps, split_words
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,6 +119,8 @@ def _refuse_words(session: str | None, query: str | None) -> Refused | None:
     if query is None:
         return None
     words = split_words(query)
+    from wellkept.languages.stop_words import stop_words  # lazy: commands on memory load this module, too
+
     telling = "".join(word for word in words if word not in stop_words(words))
     least = _LEAST_UNSPACED if UNSPACED.search(telling) else _LEAST_CHARACTERS
     if len(telling) >= least:

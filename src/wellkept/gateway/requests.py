@@ -9,9 +9,9 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from wellkept.app import Caller, Scope
-from wellkept.core.clock import parse_moment
 from wellkept.core.errors import UsageError
 from wellkept.gateway.answers import answer
+from wellkept.languages.dates import parse_moment
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

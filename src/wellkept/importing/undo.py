@@ -193,7 +193,7 @@ def _undo_value(caller: Caller, run: ImportRun, part: Part, result: UndoneImport
 
 
 def _read_value(caller: Caller, part: Part) -> str | None:
-    from wellkept.config.load import find_value, read_secrets
+    from wellkept.config.settings import find_value, read_secrets
     from wellkept.storage.files import read_bytes
 
     match part.kind:
@@ -208,8 +208,7 @@ def _read_value(caller: Caller, part: Part) -> str | None:
 
 
 def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
-    from wellkept.config.file import unset_value
-    from wellkept.config.load import unset_secret
+    from wellkept.config.settings import unset_secret, unset_value
     from wellkept.core.errors import explain_errors
     from wellkept.storage.files import write_atomically
 

@@ -15,8 +15,7 @@ from wellkept.core.events import MemoryStaged
 from wellkept.core.ids import OWNER, SessionId, SourceName, random_hex
 from wellkept.core.ports import Documents
 from wellkept.core.text import JSON, dumps
-from wellkept.memory.edits import OF_AGENT, Add, Author, Edit, Remove, Replace, Target
-from wellkept.memory.page import preview, subject_of
+from wellkept.memory.page import OF_AGENT, Add, Author, Edit, Remove, Replace, Target, preview, subject_of
 from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from wellkept.storage.documents import FolderDocuments
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from wellkept.curation.curator import Curator
     from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
+    from wellkept.memory.history import Undone
     from wellkept.memory.store import Outcome
-    from wellkept.memory.undo import Undone
     from wellkept.providers.base import ChatContext
 
 

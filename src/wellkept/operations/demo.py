@@ -14,7 +14,7 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps, resource_text
 from wellkept.core.values import JsonStruct
-from wellkept.memory.edits import Add, Author, Replace, Target
+from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.storage.files import make_folder
 
 if TYPE_CHECKING:

@@ -20,12 +20,10 @@ from wellkept.core.ports import ignore
 from wellkept.core.search import SearchRequest
 from wellkept.core.values import JsonStruct
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Target
-from wellkept.memory.history import History, targets
+from wellkept.memory.history import History, targets, undo
 from wellkept.memory.ledger import REPAIR
-from wellkept.memory.page import find_drift
+from wellkept.memory.page import Add, Target, find_drift
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 from wellkept.security.scan import scan
 from wellkept.sessions.ports import Sessions
 from wellkept.sessions.reports import Finding
@@ -246,7 +244,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
 
 def _check_modes(home: Home) -> Iterator[Check]:
     """Report what other users of the machine can read: the home, which hides everything in it, and its secrets."""
-    from wellkept.config.load import is_exposed
+    from wellkept.config.settings import is_exposed
 
     if is_exposed(home.path):
         said = f"{home.path} can be entered by other users of this machine"

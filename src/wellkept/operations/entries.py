@@ -11,15 +11,15 @@ from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import split_words
 from wellkept.core.values import JsonStruct
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
-    from wellkept.memory.edits import EditRecord
     from wellkept.memory.history import PageView
+    from wellkept.memory.page import EditRecord
     from wellkept.memory.store import Outcome
     from wellkept.sessions.receipts import Receipt
 
@@ -179,8 +179,8 @@ class EntryHistory(JsonStruct, frozen=True):
 
 def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
     """Return the history of the entry whose text is, or once was, `text`."""
-    from wellkept.memory.edits import undone_ids
     from wellkept.memory.history import History
+    from wellkept.memory.page import undone_ids
 
     store = caller.space.memory
     rows = History(store).rows(target)

@@ -103,7 +103,7 @@ class ModelChosen(JsonStruct, frozen=True):
 
 def choose_model(caller: Caller, name: str) -> ModelChosen:
     """Write the model to the settings; `auto` removes the setting."""
-    from wellkept.config.file import set_value, unset_value
+    from wellkept.config.settings import set_value, unset_value
     from wellkept.llm.endpoints import EXTRACTIVE, parse_name
 
     caller.require(Scope.ADMIN)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
-    from wellkept.memory.edits import EditRecord
+    from wellkept.memory.page import EditRecord
 
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
@@ -74,8 +74,8 @@ class _Seen(Struct, frozen=True):
 
 def list_changes(caller: Caller, *, limit: int = MOST_GROUPS) -> Changes:
     """Return what others wrote since the person's last review, without undone edits."""
-    from wellkept.memory.edits import undone_ids
     from wellkept.memory.history import History
+    from wellkept.memory.page import undone_ids
 
     seen = _read_seen(caller)
     rows = History(caller.space.memory).rows()

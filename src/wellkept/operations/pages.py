@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from wellkept.app.caller import Scope
 from wellkept.core.clock import from_epoch
 from wellkept.core.values import JsonStruct
-from wellkept.memory.edits import PERSON, Author, Target
+from wellkept.memory.page import PERSON, Author, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,12 +23,10 @@ if TYPE_CHECKING:
     from wellkept.core.errors import Refused
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending, Rejected
-    from wellkept.memory.edits import Edit, EditRecord, LedgerRepair
-    from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView
-    from wellkept.memory.page import Page
+    from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView, Undone
+    from wellkept.memory.page import Edit, EditRecord, LedgerRepair, Page
     from wellkept.memory.rewrite import Imported, Proposal, Repaired, Reset
     from wellkept.memory.store import MemoryStore, Outcome
-    from wellkept.memory.undo import Undone
 
 
 _QUARTER = 900.0
@@ -187,8 +185,8 @@ def undo(
 ) -> Undone | Refused:
     """Undo one edit, one group, or the newest group that is not undone yet; only a person undoes what a person did."""
     from wellkept.core.errors import Refused
-    from wellkept.memory.undo import choose_edits
-    from wellkept.memory.undo import undo as undo_edits
+    from wellkept.memory.history import choose_edits
+    from wellkept.memory.history import undo as undo_edits
 
     store = _writable(caller)
     if caller.why_no_person:
@@ -222,8 +220,8 @@ class PageStep(JsonStruct, frozen=True):
 
 def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
     """Return a page as it was after the given step of its ledger, by default the newest."""
-    from wellkept.memory.edits import replay
     from wellkept.memory.history import History
+    from wellkept.memory.page import replay
 
     store = caller.space.memory
     rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
@@ -265,7 +263,7 @@ def search_archive(caller: Caller, query: str, target: Target | None = None) -> 
 
 def restore(caller: Caller, ledger_id: int, target: Target | None = None) -> Outcome | Refused:
     """Put an archived text back on its page."""
-    from wellkept.memory.undo import restore as restore_text
+    from wellkept.memory.history import restore as restore_text
 
     return restore_text(_decide(caller, f"restore {ledger_id}"), ledger_id, target=target)
 
@@ -319,7 +317,7 @@ def confirm_entries(
     """Clear the mark of unverified entries: of the one that contains `text`, or of all from a source."""
     from wellkept.core.errors import Reason, Refused
     from wellkept.core.provenance import covers
-    from wellkept.memory.edits import Add
+    from wellkept.memory.page import Add
 
     store = _decide(caller, "confirm TEXT")
     marked = [

@@ -149,7 +149,7 @@ def enable_plugin(caller: Caller, name: str) -> PluginSwitch:
 
 
 def _switch(caller: Caller, name: str, *, enabled: bool) -> PluginSwitch:
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
     from wellkept.core.text import dumps
 
     before = list(caller.app.settings.disabled_plugins)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
-    from wellkept.memory.edits import Add, Replace, Target
+    from wellkept.memory.page import Add, Replace, Target
 
 MOST: Final = 20
 """The most proposals of one run."""
@@ -133,7 +133,7 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
     from wellkept.agent.statements import Kind, Statement, statements, tidy
     from wellkept.core.messages import Origin, Role
-    from wellkept.memory.edits import Target
+    from wellkept.memory.page import Target
     from wellkept.sessions.search.corrections import begins_correction, says_change
 
     for row in caller.space.sessions.messages(session.id):
@@ -214,7 +214,7 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
     """Stage a fact for approval; None if no page can take it."""
     from msgspec.structs import replace
 
-    from wellkept.memory.edits import Author
+    from wellkept.memory.page import Author
 
     target, edit = _make_edit(caller, fact)
     text = fact.statement.text
@@ -231,8 +231,8 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
 
 def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replace]:
     """Return the edit that saves a fact: it replaces the entry that it corrects, or is added."""
-    from wellkept.memory.edits import Add, Replace
     from wellkept.memory.history import History
+    from wellkept.memory.page import Add, Replace
     from wellkept.sessions.search.corrections import Statement as Said
     from wellkept.sessions.search.corrections import corrects
 

@@ -12,7 +12,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.values import asdict
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def check_provider(caller: Caller, name: str) -> PluginCheck:
 
 def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, JSON]) -> Refused | None:
     """Check the answers to a provider's questions and store them; secrets go to `.env`."""
-    from wellkept.config.load import set_secret
+    from wellkept.config.settings import set_secret
     from wellkept.providers.config import (
         check_answers,
         declared_fields,
@@ -157,7 +157,7 @@ def make_round_trip(caller: Caller, name: str) -> Trial:
 
 def switch_on(caller: Caller, name: str) -> None:
     """Use a provider from the next conversation on."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
 
     caller.require(Scope.ADMIN)
     set_value(caller.app.home, "memory.provider", name, why_no_person=caller.why_no_person)
@@ -165,7 +165,7 @@ def switch_on(caller: Caller, name: str) -> None:
 
 def switch_off(caller: Caller) -> bool:
     """Use the built-in pages only; return whether a provider was in use. Queued writes stay in the outbox."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     caller.require(Scope.ADMIN)
     return unset_value(caller.app.home, "memory.provider", why_no_person="")  # the built-in pages protect more

@@ -17,8 +17,8 @@ from wellkept.core.text import (
     resource_text,
     split_pairs,
     split_words,
-    stop_words,
 )
+from wellkept.languages.stop_words import stop_words
 from wellkept.security.fence import build_memory_context_block, unwrap
 from wellkept.sessions.recall import tokens
 

@@ -131,7 +131,7 @@ def create_skill(
 
 def read_skill_text(caller: Caller, name: str) -> str | Refused:
     """Return the SKILL.md of a skill as stored, including broken ones of the user."""
-    from wellkept.skills.paths import MAIN
+    from wellkept.skills.roots import MAIN
 
     folder = _find_folder(caller, name)
     if folder is None:

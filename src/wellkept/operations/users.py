@@ -19,8 +19,8 @@ from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import JSON, dumps, is_encodable
 from wellkept.core.values import JsonStruct
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Target, undone_ids
 from wellkept.memory.history import History
+from wellkept.memory.page import Target, undone_ids
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Sessions
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
@@ -211,7 +211,7 @@ def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:
     from base64 import b64encode
 
     from wellkept.skills.merge import read_skill
-    from wellkept.skills.paths import is_text
+    from wellkept.skills.roots import is_text
 
     for folder in caller.space.skill_tools.library.home_folders():
         files = read_skill(folder)

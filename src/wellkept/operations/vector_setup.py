@@ -124,7 +124,7 @@ class ChosenModel(JsonStruct, frozen=True):
 
 def choose_model(caller: Caller, model: str) -> ChosenModel | Refused:
     """Try a local model and set it as the embedding model; if it cannot run, nothing is changed."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
     from wellkept.sessions.embedding.local import local_model
 
     caller.require(Scope.ADMIN)

@@ -48,7 +48,7 @@ from wellkept.core.provenance import (
     least_trusted,
     read_source,
 )
-from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words, stop_words
+from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words
 from wellkept.security.speech import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
 from wellkept.security.unicode import fold, payloads
 
@@ -348,6 +348,8 @@ def _find_stems(text: str) -> list[str]:
     """Return the folded stems of the words, without stop words."""
     text = text.casefold().replace(_CHINESE_FRAME, "")
     words = split_words(UNSPACED.sub(" ", text))
+    from wellkept.languages.stop_words import stop_words  # lazy: few commands compare texts
+
     known = stop_words(words) | _FRAME
     is_plain = text.isascii()
     stems = [(word if is_plain else fold(word))[:_STEM] for word in words if word not in known and len(word) > 1]

@@ -15,10 +15,8 @@ from msgspec import Struct
 
 from wellkept.core.errors import StorageError
 from wellkept.core.values import JsonStruct
-from wellkept.skills.document import MOST_BYTES, Document, list_items, read_skill
-from wellkept.skills.frontmatter import BadFrontmatter
-from wellkept.skills.paths import MAIN
-from wellkept.skills.roots import Root
+from wellkept.skills.document import MOST_BYTES, BadFrontmatter, Document, list_items, read_skill
+from wellkept.skills.roots import MAIN, Root
 from wellkept.storage.files import read_bytes, write_atomically
 
 log = logging.getLogger(__name__)

@@ -4,11 +4,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from msgspec import Struct
 
-from wellkept.core.text import STOP_WORDS, UNSPACED, split_pairs, split_words, strip_accents
+from wellkept.core.text import UNSPACED, split_pairs, split_words, strip_accents
 from wellkept.skills.index import Facts, Skill
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -23,8 +23,15 @@ _SUFFIXES = (
 )  # fmt: skip
 _TASK_WORDS = "instead let like make need one since use used user uses using want"
 """Words in almost every description of a skill; they distinguish none."""
-STOP = STOP_WORDS | set(_TASK_WORDS.split())
 _SHORTEST_STEM = 3
+
+
+@cache
+def list_stop_words() -> frozenset[str]:
+    """Return the words that distinguish no skill."""
+    from wellkept.languages.stop_words import STOP_WORDS  # lazy: most commands that load the library look nothing up
+
+    return STOP_WORDS.union(_TASK_WORDS.split())
 
 
 @lru_cache(maxsize=16_384)
@@ -53,7 +60,7 @@ def terms(text: str) -> tuple[str, ...]:
         run = UNSPACED.search(word)
         if run is not None:
             found.extend(split_pairs(run[0]))
-        elif word not in STOP:
+        elif word not in list_stop_words():
             found.append(stem(word))
     return tuple(found)
 

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 
 from wellkept.agent.assistant import Assistant, Sources
 from wellkept.agent.dialogue import Memo
-from wellkept.agent.language import language
 from wellkept.agent.passages import Passage, relevances
 from wellkept.app import open_app
-from wellkept.memory.edits import Target
+from wellkept.languages.language import find_language
+from wellkept.memory.page import Target
 from wellkept.operations.conversations import AssistantActions
 
 
@@ -116,7 +116,7 @@ def test_what_is_not_known_is_said(assistant, question):
     reply = assistant.reply(question)
 
     assert reply.passages == ()
-    assert reply.text in {language(code).say("nothing") for code in ("en", "zh")}
+    assert reply.text in {find_language(code).say("nothing") for code in ("en", "zh")}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.language import CODES, language
 from wellkept.agent.statements import (
     Kind,
     forget_request,
@@ -13,10 +12,11 @@ from wellkept.agent.statements import (
     statements,
     strip_greeting,
 )
-from wellkept.memory.edits import Target
+from wellkept.languages.language import find_language, list_codes
+from wellkept.memory.page import Target
 
 ROWS = {
-    kind: [{**row, "lang": code} for code in CODES for row in language(code).table[kind]]
+    kind: [{**row, "lang": code} for code in list_codes() for row in find_language(code).table[kind]]
     for kind in ("lead", "order", "person", "inferred", "forget")
 }
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.language import CODES, read
-from wellkept.agent.utterance import Act, classify, is_reminder, is_task, split_lead
+from wellkept.agent.utterance import Act, classify, is_reminder, is_task, read, split_lead
+from wellkept.languages.language import list_codes
 
 SAID = {
     Act.GREETING: ["en:hello", "de:Guten Tag", "es:¡Hola!", "fr:Bonjour", "zh:你好", "en:hi Anna"],
@@ -157,7 +157,7 @@ def test_what_leads_a_message_is_told_from_it():
     assert split_lead("My car, the blue one", "en") == (None, "My car, the blue one")
 
 
-@given(st.text(max_size=300), st.sampled_from(CODES))
+@given(st.text(max_size=300), st.sampled_from(list_codes()))
 def test_every_text_has_an_act(text, code):
     """Whatever a person types is for something, or for nothing."""
     assert isinstance(classify(read(text, code)), Act)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.language import CODES, language
 from wellkept.agent.wording import correct_value, make_main_clause, name_subject
+from wellkept.languages.language import find_language, list_codes
 
 
 @pytest.mark.parametrize(
@@ -29,13 +29,13 @@ from wellkept.agent.wording import correct_value, make_main_clause, name_subject
 )
 def test_a_clause_becomes_a_sentence(clause, sentence):
     """The verb moves to the second place; what is not recognised stays as it was said."""
-    assert make_main_clause(clause) == sentence
+    assert make_main_clause(clause, find_language("de")) == sentence
 
 
 @given(st.text(max_size=120))
 def test_no_word_is_lost_or_added(text):
     """Only the place of a verb changes; one that is taken apart keeps its letters."""
-    assert sorted("".join(make_main_clause(text).split())) == sorted("".join(text.split()))
+    assert sorted("".join(make_main_clause(text, find_language("de")).split())) == sorted("".join(text.split()))
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,18 @@ def test_no_word_is_lost_or_added(text):
 )
 def test_a_bare_value_takes_the_place_of_the_one_before(code, earlier, later, whole):
     """What is proposed is a whole statement."""
-    assert correct_value(earlier, later, language(code)) == whole
+    assert correct_value(earlier, later, find_language(code)) == whole
 
 
 def test_a_statement_of_its_own_corrects_no_value():
     """It stands for itself."""
-    assert correct_value("I drive a Volvo", "we were talking about something else entirely", language("en")) is None
-    assert correct_value("I drive a Volvo", "", language("en")) is None
-    assert correct_value("Ma voisine s'appelle Odile", "c'est 8313", language("fr")) is None
-    assert correct_value("meine Tochter hat im Juni Geburtstag", "er liegt bei Herrn Wolf", language("de")) is None
-    assert correct_value("mi madre es diabética", "se llama Caramelo", language("es")) is None
+    assert (
+        correct_value("I drive a Volvo", "we were talking about something else entirely", find_language("en")) is None
+    )
+    assert correct_value("I drive a Volvo", "", find_language("en")) is None
+    assert correct_value("Ma voisine s'appelle Odile", "c'est 8313", find_language("fr")) is None
+    assert correct_value("meine Tochter hat im Juni Geburtstag", "er liegt bei Herrn Wolf", find_language("de")) is None
+    assert correct_value("mi madre es diabética", "se llama Caramelo", find_language("es")) is None
 
 
 @pytest.mark.parametrize(
@@ -88,8 +90,8 @@ def test_a_pronoun_is_replaced_by_what_it_stands_for(earlier, later, whole):
     assert name_subject(earlier, later) == whole
 
 
-@given(st.text(max_size=80), st.text(max_size=40), st.sampled_from(CODES))
+@given(st.text(max_size=80), st.text(max_size=40), st.sampled_from(list_codes()))
 def test_no_text_raises(earlier, later, code):
     """Whatever was said before and after."""
-    correct_value(earlier, later, language(code))
+    correct_value(earlier, later, find_language(code))
     name_subject(earlier, later)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from wellkept.agent.agent import Agent
     from wellkept.app import Caller
     from wellkept.cli.chat.screen import Screen
-    from wellkept.memory.edits import Target
+    from wellkept.memory.page import Target
 
 
 def status_line(caller: "Caller", agent: "Agent", screen: "Screen") -> str:

@@ -30,12 +30,12 @@ from wellkept.cli.terminal import (
     say,
     write_lines,
 )
-from wellkept.core.clock import from_epoch, parse_span
-from wellkept.core.dates import DAY_SECONDS
+from wellkept.core.clock import from_epoch
 from wellkept.core.errors import UsageError
 from wellkept.core.messages import Session, StoredMessage
 from wellkept.core.regular_files import load_bytes, open_regular
 from wellkept.core.text import dumps, one_line
+from wellkept.languages.dates import DAY_SECONDS, parse_span
 
 if TYPE_CHECKING:
     from wellkept.operations.search import Filters, ProfileHits
@@ -243,7 +243,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
 def _show_days(answer: "Conversations", prefix: str) -> None:
     """Print the conversations of a time, a line each, by day."""
-    from wellkept.sessions.search.timeline import by_day
+    from wellkept.sessions.search.conversations import by_day
 
     period = answer.found.period
     assert period is not None

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from wellkept.app.caller import OWNER_SCOPES, TOKEN_SCOPES, USER_SCOPES, Scope
-from wellkept.config.load import is_exposed
+from wellkept.config.settings import is_exposed
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId, random_hex
 from wellkept.core.values import JsonStruct
 from wellkept.operations.users import check_user_id, require_user
-from wellkept.storage.files import hold_lock, read_bytes, write_atomically
+from wellkept.storage.files import read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,7 +14,7 @@ from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import scatter_days, stack_days
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target
 from wellkept.operations import entries, pages, sessions
 
 if TYPE_CHECKING:

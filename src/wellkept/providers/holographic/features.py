@@ -12,12 +12,12 @@ from functools import cache, lru_cache
 from hashlib import shake_256
 from operator import add
 
-from wellkept.core.text import resource_text, stop_words_by_language
-from wellkept.core.text import stop_words as stop_words_of_question
+from wellkept.core.text import resource_text
+from wellkept.languages.language import list_languages
+from wellkept.languages.stop_words import stop_words as stop_words_of_question
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-_LANGUAGES = ("en", "de", "fr", "es")
 _DISTINCTIVE_WORDS = (
     "above after again against all because before below between both down during each else ever few further get gets "
     "getting got long more most off once other own same such then through under until while"
@@ -71,7 +71,7 @@ def question_words(question: str) -> list[str]:
 @cache
 def stop_words() -> frozenset[str]:
     """Return the stop words of the languages in which facts are recognised; more would drop names such as Mia."""
-    return frozenset[str]().union(*(stop_words_by_language()[language] for language in _LANGUAGES)) - _DISTINCTIVE
+    return frozenset[str]().union(*(language.stop_words for language in list_languages())) - _DISTINCTIVE
 
 
 @cache

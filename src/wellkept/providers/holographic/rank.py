@@ -7,7 +7,7 @@ from math import exp, log
 
 from msgspec import Struct
 
-from wellkept.core.dates import DATE_NAMES, DAY_SECONDS, Span, find_dates
+from wellkept.languages.dates import DATE_NAMES, DAY_SECONDS, Span, find_dates
 from wellkept.providers.holographic.features import framing_words, question_words
 
 MAX_WORDS = 24

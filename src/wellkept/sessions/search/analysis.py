@@ -13,7 +13,9 @@ from struct import iter_unpack, unpack_from
 from typing import Final, NamedTuple
 
 from wellkept.core.messages import SUMMARY_MARKER, Origin
-from wellkept.core.text import STOP_WORDS, WORD, has_hump, has_joint, has_long_word, resource_path, resource_text
+from wellkept.core.text import WORD, has_hump, has_joint, has_long_word, resource_path
+from wellkept.languages.language import list_languages
+from wellkept.languages.stop_words import STOP_WORDS
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.
@@ -263,8 +265,8 @@ def _cyrillic(word: str) -> str:
 
 
 def _read_variants() -> dict[str, str]:
-    """Return each irregular or short form in the table with its word."""
-    lines = resource_text("wellkept.sessions", "search", "variants.txt").splitlines()
+    """Return each irregular or short form of a language with its word."""
+    lines = (line for language in list_languages() for line in language.read_file("forms.txt").splitlines())
     groups = (line.split() for line in lines if line and not line.startswith("#"))
     return {variant: word for word, *variants in groups for variant in variants}
 

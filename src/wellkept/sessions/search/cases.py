@@ -11,7 +11,8 @@ from typing import Final
 from msgspec import Struct
 
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.text import UNSPACED, WORD, quotes_memory, split_pairs, stop_words
+from wellkept.core.text import UNSPACED, WORD, quotes_memory, split_pairs
+from wellkept.languages.stop_words import stop_words
 from wellkept.sessions.search.analysis import base, clean, split_speaker
 from wellkept.sessions.search.query import is_asking
 

@@ -1,7 +1,6 @@
-"""How people correct themselves, by language: the words and relations of `corrections.toml`."""
+"""How people correct themselves, by language: the words and relations of `search.toml`."""
 
 import re
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -9,6 +8,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from wellkept.core.text import resource_text
+from wellkept.languages.language import Language, list_languages
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.query import is_asking
 
@@ -47,40 +47,35 @@ class Corrections(Struct, frozen=True):
     relations: tuple[Relation, ...]
 
 
-class _Tables(Struct, frozen=True):
-    languages: tuple[Corrections, ...]
-    kinds: Mapping[str, int]
-
-
 @cache
-def _read_tables() -> _Tables:
-    tables = tomllib.loads(resource_text("wellkept.sessions", "search/corrections.toml"))
-    rows = tables.pop("kinds")["tools"].split("\n")
-    kinds = {name: number for number, row in enumerate(rows, 1) for name in row.split()}
-    return _Tables(tuple(map(_read_language, tables.values())), kinds)
+def _read_kinds() -> Mapping[str, int]:
+    rows = resource_text("wellkept.sessions", "search", "tool_kinds.txt").splitlines()
+    return {name: number for number, row in enumerate(rows) if not row.startswith("#") for name in row.split()}
 
 
-def _read_language(table: Mapping[str, Any]) -> Corrections:
+def _read_corrections(language: Language) -> Corrections:
+    table: Mapping[str, Any] = language.search.get("corrections", {})
     keys = ("change", "closes", "replaced", "ended", "it")
-    change, closes, replaced, ended, it = (re.compile(table[key], FLAGS) for key in keys)
+    change, closes, replaced, ended, it = (re.compile(table.get(key, "(?!)"), FLAGS) for key in keys)
     relations = (
         Relation(row["name"], re.compile(row["said"], FLAGS), re.compile(row["asked"], FLAGS), str(row["words"]))
-        for row in table["relations"]
+        for row in table.get("relations", ())
     )
-    lead = re.compile(rf"^\s*(?:{table['lead']})+", FLAGS)
-    verbs = str(table["many"]).split()
-    many = frozenset(map(base, verbs)) if verbs[0].isascii() else frozenset("".join(verbs))
+    lead = re.compile(rf"^\s*(?:{table.get('lead', '(?!)')})+", FLAGS)
+    verbs = str(table.get("many", "")).split()
+    many = frozenset(map(base, verbs)) if language.is_spaced else frozenset("".join(verbs))
     return Corrections(lead, change, closes, replaced, ended, it, many, tuple(relations))
 
 
-def list_languages() -> tuple[Corrections, ...]:
+@cache
+def list_corrections() -> tuple[Corrections, ...]:
     """Return the words of every language."""
-    return _read_tables().languages
+    return tuple(map(_read_corrections, list_languages()))
 
 
 def find_kind(word: str) -> int | None:
     """Return the number of the kind of tool that a word names; None where it is not known."""
-    return _read_tables().kinds.get(word)
+    return _read_kinds().get(word)
 
 
 def find_relation(question: str) -> Relation | None:
@@ -88,7 +83,7 @@ def find_relation(question: str) -> Relation | None:
 
     It may have been told in another language than it is asked for.
     """
-    for language in list_languages():
+    for language in list_corrections():
         for relation in language.relations:
             if relation.words and relation.asked.search(question):
                 return _join_languages(relation.name)
@@ -99,14 +94,14 @@ def is_about_another_thing(relation: Relation | None, earlier: str, later: str) 
     """Return whether a text tells what was asked for, and a later one only another thing: a name, then a job."""
     if relation is None or not relation.is_told(earlier) or relation.is_told(later):
         return False
-    names = {row.name for language in list_languages() for row in language.relations if row.is_shared}
+    names = {row.name for language in list_corrections() for row in language.relations if row.is_shared}
     return any(_join_languages(name).is_told(later) for name in names)
 
 
 @cache
 def _join_languages(name: str) -> Relation:
     """Return a relation as all languages tell it."""
-    rows = [row for language in list_languages() for row in language.relations if row.name == name and row.is_shared]
+    rows = [row for language in list_corrections() for row in language.relations if row.name == name and row.is_shared]
     said, asked = (
         re.compile("|".join(getattr(row, part).pattern for row in rows), FLAGS) for part in ("said", "asked")
     )

@@ -3,15 +3,16 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Final
 
 from msgspec import Struct
 
-from wellkept.core.date_words import weekday_patterns
 from wellkept.core.text import UNSPACED, WORD
+from wellkept.languages.date_words import weekday_patterns
+from wellkept.languages.language import join_expressions, list_languages
 from wellkept.sessions.search.analysis import base
-from wellkept.sessions.search.correction_words import FLAGS, Corrections, find_kind, list_languages
+from wellkept.sessions.search.correction_words import FLAGS, Corrections, find_kind, list_corrections
 from wellkept.sessions.search.occurrences import content_words
 from wellkept.sessions.search.query import is_asking
 
@@ -26,18 +27,27 @@ _LEAST_COMMON: Final = 2
 _NUMBER: Final = re.compile(r"\d|^[一二三四五六七八九十百千万两半]+$")
 _PIECES: Final = re.compile(r"\d+|[一二三四五六七八九十百千万两半]+|[^\W\d_]", re.UNICODE)
 """The numbers and the characters of a text without spaces."""
-_COPULA: Final = re.compile(
-    r"\b(?:is|are|was|at|in|to|ist|sind|war|am|um|auf|es|son|a|el|est|sont|[àa]|le)\b|[是在到]", re.IGNORECASE
-)
-"""What comes before a value: a number in front of it names a thing, as in "room 4 is cold"."""
 _CLAUSE_END: Final = re.compile(r"[.,;!。\uff0c\uff1b\uff01]\s*(?=\S)")
-_DAY_PARTS: Final = "morning afternoon evening morgen abend mañana tarde noche matin soir 上午 下午 早 晚 到 了"
 _SENTENCE_END: Final = re.compile(r"[.!。\uff01;\uff1b]\s*(?=\S)|\n")
-_VALUE: Final = re.compile(
-    r"^(?P<frame>.*\b(?:is|are|was|at|in|to|called|named|ist|sind|hei[sß]+t|hei[sß]+e|am|um|es|son|llamo|est|sont|m['’]appelle)\b"
-    r"|.*[是叫在到])(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$",
-    FLAGS,
-)
+
+
+@cache
+def _compile_copula() -> re.Pattern[str]:
+    """Return what comes before a value: a number in front of it names a thing, as in "room 4 is cold"."""
+    return re.compile(join_expressions("corrections", "copula"), re.IGNORECASE)
+
+
+@cache
+def _compile_value() -> re.Pattern[str]:
+    """Return an expression for a statement with a value ("my colour is green"); Chinese verbs count last."""
+    spaced, unspaced = (join_expressions("corrections", "value", is_spaced=is_spaced) for is_spaced in (True, False))
+    return re.compile(rf"^(?P<frame>.*(?:{spaced})|.*(?:{unspaced}))(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$", FLAGS)
+
+
+@cache
+def _list_day_parts() -> frozenset[str]:
+    tables = (language.search.get("corrections", {}) for language in list_languages())
+    return content_words(" ".join(str(table.get("day_parts", "")) for table in tables))
 
 
 class Statement(Struct, frozen=True):
@@ -72,7 +82,7 @@ class _Reading:
         """What it tells of the things that a person has one of: the words by language and relation."""
         return {
             (place, relation.name): _plain(" ".join(match.groups("")))
-            for place, language in enumerate(list_languages())
+            for place, language in enumerate(list_corrections())
             for relation in language.relations
             if (match := relation.said.search(self.text)) is not None
         }
@@ -90,8 +100,13 @@ class _Reading:
     @cached_property
     def values(self) -> list[str]:
         """The words with digits that tell a value, because they stand after the verb."""
-        verb = _COPULA.search(self.text)
+        verb = _compile_copula().search(self.text)
         return [word for word in _split_words(self.text[verb.end() :]) if _NUMBER.search(word)] if verb else []
+
+    @property
+    def tells_value(self) -> bool:
+        """Whether it is a statement with a value."""
+        return _compile_value().match(self.text) is not None
 
     @cached_property
     def weekdays(self) -> frozenset[int]:
@@ -102,7 +117,7 @@ class _Reading:
     @cached_property
     def changes(self) -> list[Corrections]:
         """The languages in which it says that something changed, by its name."""
-        return [one for one in list_languages() if one.change.search(self.text) and one.it.search(self.text) is None]
+        return [one for one in list_corrections() if one.change.search(self.text) and one.it.search(self.text) is None]
 
 
 def _split_words(text: str) -> list[str]:
@@ -130,9 +145,7 @@ def _is_vague(readings: Sequence[_Reading], links: Mapping[int, int], new: int) 
     olds, later = [readings[old] for old, other in links.items() if other == new], readings[new]
     if any(_tell_the_same_thing(old, later) for old in olds):
         return False
-    if any(
-        content_words(old.text) & _find_replaced(language, later.text) for old in olds for language in list_languages()
-    ):
+    if any(content_words(old.text) & _find_replaced(one, later.text) for old in olds for one in list_corrections()):
         return False
     return len({old.plain for old in olds if not any(_corrects(old, other) for other in olds if other is not old)}) > 1
 
@@ -194,7 +207,7 @@ def _refers_back(first: _Reading, second: _Reading) -> bool:
         return False
     return any(
         _is_led(language, later.text) or (language.it.search(later.text) and language.change.search(later.text))
-        for language in list_languages()
+        for language in list_corrections()
     )
 
 
@@ -202,7 +215,7 @@ def _is_led(language: Corrections, text: str) -> bool:
     """Whether a text begins like a correction and tells a value; a reason may follow: "no, white. Blue is dark."."""
     lead = language.lead.match(text)
     rest = text[lead.end() :] if lead is not None else ""
-    if not rest or any(one.closes.match(rest) for one in list_languages()):
+    if not rest or any(one.closes.match(rest) for one in list_corrections()):
         return False
     return 0 < len(_split_words(rest)) <= _NEAR or 0 < len(_split_words(_SENTENCE_END.split(rest)[0])) <= _BARE
 
@@ -223,7 +236,7 @@ def _is_moved(language: Corrections, earlier: _Reading, later: _Reading) -> bool
     if not earlier.weekdays or not later.weekdays or earlier.weekdays == later.weekdays:
         return False
     clause = _CLAUSE_END.split(language.change.sub(" ", later.text))[0]
-    thing = _drop_numbers(content_words(_drop_weekdays(clause))) - content_words(_DAY_PARTS)
+    thing = _drop_numbers(content_words(_drop_weekdays(clause))) - _list_day_parts()
     # a time of day in both makes it the same thing even where one word names it
     least = 1 if earlier.numbers and later.numbers else _LEAST_COMMON
     return len(thing) >= least and thing <= content_words(earlier.text)
@@ -308,16 +321,18 @@ def _shape(word: str) -> str:
     return "name" if word[:1].isupper() else "word"
 
 
-_FULL_FORMS: Final = {"j": "je"}
-
-
 def _subject(text: str) -> str:
     first = WORD.search(text)
     if first is None:
         return ""
     if UNSPACED.match(first[0]):
         return first[0][0]
-    return _FULL_FORMS.get(first[0].lower(), first[0].lower())
+    return _map_elided().get(first[0].lower(), first[0].lower())
+
+
+@cache
+def _map_elided() -> Mapping[str, str]:
+    return dict(pair for language in list_languages() for pair in language.list_pairs("elided"))
 
 
 def _differ_by_number(earlier: _Reading, later: _Reading) -> bool:
@@ -325,7 +340,7 @@ def _differ_by_number(earlier: _Reading, later: _Reading) -> bool:
     numbers = earlier.numbers, later.numbers
     if len(numbers[0]) != len(numbers[1]) or sum(a != b for a, b in zip(*numbers, strict=True)) != 1:
         return False
-    if earlier.values == later.values or _VALUE.match(earlier.text) is None or _VALUE.match(later.text) is None:
+    if earlier.values == later.values or not (earlier.tells_value and later.tells_value):
         return False  # a number that counts something tells no value: "step 3 of 5"
     left, right = ({base(word) for word in one.words if not _NUMBER.search(word)} for one in (earlier, later))
     most = 0 if UNSPACED.search(later.text) else 1
@@ -338,10 +353,10 @@ def _plain(text: str) -> str:
 
 def complete(earlier: str, later: str) -> str:
     """Return a bare correction as a whole statement: "no, blue" after "my colour is green" is "my colour is blue"."""
-    for language in list_languages():
+    for language in list_corrections():
         lead = language.lead.match(later)
         value = later[lead.end() :].strip().rstrip(".!。") if lead is not None else ""
-        frame = _VALUE.match(earlier) if value and len(WORD.findall(value)) <= 3 else None
+        frame = _compile_value().match(earlier) if value and len(WORD.findall(value)) <= 3 else None
         if frame is not None:
             return f"{frame['frame']}{frame['gap']}{value}{frame['end']}"
     return later
@@ -349,15 +364,15 @@ def complete(earlier: str, later: str) -> str:
 
 def says_change(text: str) -> bool:
     """Return whether a message says that something is no longer as it was: "the lesson is on Tuesdays now"."""
-    return any(language.change.search(text) for language in list_languages()) and not is_asking(text)
+    return any(language.change.search(text) for language in list_corrections()) and not is_asking(text)
 
 
 def begins_correction(text: str) -> bool:
     """Return whether a message begins like an answer to the one before it: "no, use 2 spaces"."""
-    return any(language.lead.match(text) is not None for language in list_languages())
+    return any(language.lead.match(text) is not None for language in list_corrections())
 
 
 def is_bare_correction(text: str) -> bool:
     """Return whether a message has a meaning only after the statement that it corrects: "no, blue"."""
-    leads = [match for language in list_languages() if (match := language.lead.match(text)) is not None]
+    leads = [match for language in list_corrections() if (match := language.lead.match(text)) is not None]
     return any(0 < len(WORD.findall(text[lead.end() :])) <= 3 for lead in leads) and not is_asking(text)

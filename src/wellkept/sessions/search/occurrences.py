@@ -8,7 +8,8 @@ from itertools import repeat
 from typing import Final, NamedTuple
 
 from wellkept.core.messages import Message
-from wellkept.core.text import UNSPACED, WORD, quotes_memory, stop_words
+from wellkept.core.text import UNSPACED, WORD, quotes_memory
+from wellkept.languages.stop_words import stop_words
 from wellkept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from wellkept.sessions.search.postings import Analyzer, MessageHead, Similarity
 from wellkept.sessions.search.query import FORMING, asks, find_role, is_asking

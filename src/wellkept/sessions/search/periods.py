@@ -1,22 +1,23 @@
 """Questions about a time ("what did we do last week?"): which time they mean."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import date, datetime, timedelta
 from functools import cache
 from typing import Final, NamedTuple
 
-from wellkept.core.clock import find_spans, from_epoch, parse_span
-from wellkept.core.date_words import weekday_patterns
-from wellkept.core.dates import Span, may_hold_date
+from wellkept.core.clock import from_epoch
 from wellkept.core.search import Period, SearchRequest
-from wellkept.core.text import UNSPACED, WORD, resource_text, stop_words, stop_words_by_language
+from wellkept.core.text import UNSPACED, WORD
+from wellkept.languages.date_words import weekday_patterns
+from wellkept.languages.dates import Span, find_spans, may_hold_date, parse_span
+from wellkept.languages.language import list_languages
+from wellkept.languages.stop_words import stop_words, stop_words_by_language
 from wellkept.sessions.search.analysis import clean
 from wellkept.sessions.search.query import Query, parse
 
 _MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
-_MEASURES: Final = frozenset("次句条個个件段场话几幾")
 _EDGES: Final = ("since", "after", "before", "until")
 """How a question bounds a time by a date: "since Monday", "before last week"."""
 _BESIDE_DATES: Final = (*_EDGES, "between", "to")
@@ -28,7 +29,6 @@ _WEEK: Final = timedelta(days=7)
 _YEAR_DAYS: Final = 365
 _UNITS: Final = (_WEEK.days, 30, _YEAR_DAYS)
 """Days of a week, a month and a year that is so many of them ago."""
-_CHINESE: Final = "zh"
 _PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
 _UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
 """What people were up to bounds no time: "what were we up to last week?"."""
@@ -63,21 +63,15 @@ def read_period(request: SearchRequest, now: float, query: Query | None = None) 
 
 
 @cache
-def _words(kind: str) -> Mapping[str, tuple[str, ...]]:
-    """Return the words of one kind in `time_words.txt`, by language."""
-    found: dict[str, tuple[str, ...]] = {}
-    for line in resource_text("wellkept.sessions", "search/time_words.txt").splitlines():
-        name, colon, words = line.partition(": ")
-        if colon and name.endswith(f" {kind}") and not name.startswith("#"):
-            code = name.split()[0]
-            found[code] = (*found.get(code, ()), *words.split())
-    return found
+def _read_spaced_words(kind: str) -> frozenset[str]:
+    """Return the words of one kind in all languages with spaces between words."""
+    return frozenset(word for language in list_languages() if language.is_spaced for word in language.list_words(kind))
 
 
 @cache
-def _read_spaced_words(kind: str) -> frozenset[str]:
-    """Return the words of one kind in all languages with spaces between words."""
-    return frozenset(word for code, words in _words(kind).items() if code != _CHINESE for word in words)
+def _list_unspaced_words(kind: str) -> tuple[str, ...]:
+    """Return the words of one kind in all languages without spaces between words, in their order."""
+    return tuple(word for language in list_languages() if not language.is_spaced for word in language.list_words(kind))
 
 
 RANGE_STARTS: Final = _read_spaced_words("between")
@@ -192,8 +186,8 @@ def carry_time(question: str, text: str, now: float) -> str | None:
 def _take_unit(words: Sequence[str], topics: set[str]) -> tuple[str, set[str]]:
     """Return the unit of time that a text names, such as "week", and its topics without it."""
     for unit in ("day", "week", "month"):
-        for code, names in _words(unit).items():
-            if code != _CHINESE and not set(names).isdisjoint(words):
+        for names in (language.list_words(unit) for language in list_languages() if language.is_spaced):
+            if not set(names).isdisjoint(words):
                 return unit, topics.difference(names, *stop_words_by_language().values())
     return "", topics
 
@@ -208,11 +202,13 @@ def _name_time_before(start: float, unit: str) -> str:
 def _bound(said: str, words: Sequence[str], topics: set[str]) -> str | None:
     """Return a date with the word before or after it that the words of a text call for; None for any other text."""
     for kind, edge in (("earlier", "before"), ("later", "after")):
-        for code, known in _words(kind).items():
-            spoken = words if code != _CHINESE else [one for one in known if any(one in word for word in words)]
-            if topics.issubset(known) and not set(known).isdisjoint(spoken):
-                bound = _words(edge)[code][0].replace("_", " ")
-                return f"{said}{bound}" if code == _CHINESE else f"{bound} {said}"
+        for language in list_languages():
+            known, is_spaced = language.list_words(kind), language.is_spaced
+            spoken = words if is_spaced else [name for name in known if any(name in word for word in words)]
+            edges = language.list_words(edge)
+            if edges and topics.issubset(known) and not set(known).isdisjoint(spoken):
+                bound = edges[0].replace("_", " ")
+                return f"{bound} {said}" if is_spaced else f"{said}{bound}"
     return None
 
 
@@ -335,13 +331,12 @@ def _read_edge(folded: str, span: Span, said: str, now: float) -> _Bounds:
 
 @cache
 def _edge_pattern(kind: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what finds a word of a kind before a date, and a Chinese one after it."""
-    spaced = "|".join(
-        word.replace("_", " ") for code, words in _words(kind).items() if code != _CHINESE for word in words
-    )
-    chinese = "|".join(_words(kind)[_CHINESE])
-    before = rf"(?:\b(?:{spaced})['’]?(?: (?:the|dem|der|den|die|el|la|los|le|l['’]|les))?|{chinese})\s*$"
-    return re.compile(before), re.compile(rf"\s*(?:{chinese})")
+    """Return what finds a word of a kind before a date, and one of a script without spaces after it."""
+    spaced = "|".join(word.replace("_", " ") for word in _read_spaced_words(kind))
+    unspaced = "|".join(_list_unspaced_words(kind))
+    articles = "|".join(_read_spaced_words("articles")).replace("'", "['’]")
+    before = rf"(?:\b(?:{spaced})['’]?(?: (?:{articles}))?|{unspaced})\s*$"
+    return re.compile(before), re.compile(rf"\s*(?:{unspaced})")
 
 
 def _stands_at(kind: str, folded: str, said: str) -> bool:
@@ -355,8 +350,9 @@ def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
     """Return the words of a question without its dates, and those among them that name a topic or an order."""
     spaced = [word for word in WORD.findall(UNSPACED.sub(" ", rest)) if word]
     stops = set(stop_words(spaced))
+    talk = {language.code: language.list_words("talk") for language in list_languages()}
     for code, table in stop_words_by_language().items():
-        asking = set(_words("talk").get(code, ()))
+        asking = set(talk.get(code, ()))
         # a single word of a language proves nothing in a short question, unless a word that asks is there, too
         if asking.intersection(spaced) or (is_dated and sum(word in table for word in spaced) * 2 > len(spaced)):
             stops |= table | asking
@@ -364,7 +360,7 @@ def _find_topics(rest: str, *, is_dated: bool) -> tuple[list[str], set[str]]:
     topics = {word for word in spaced if word not in stops}
     runs: list[str] = UNSPACED.findall(rest)
     for run in runs:
-        topics |= _chinese_topics(run)
+        topics |= _find_unspaced_topics(run)
     return [*spaced, *runs], topics
 
 
@@ -376,22 +372,18 @@ def _asks_for_talk(words: Sequence[str]) -> bool:
 
 def _asks_for_one(words: Sequence[str]) -> bool:
     """Return whether a question for what came first has no word in the plural: "first thing", not "first things"."""
-    several = _words("several")
-    return not any(
-        word in several.get(code, ()) if code != _CHINESE else any(each in word for each in several[code])
-        for word in words
-        for code in several
-    )
+    spaced, unspaced = _read_spaced_words("several"), _list_unspaced_words("several")
+    return not any(word in spaced or any(name in word for name in unspaced) for word in words)
 
 
-def _chinese_topics(run: str) -> set[str]:
-    found = set()
+def _find_unspaced_topics(run: str) -> set[str]:
+    orders = set()
     for order in ("first", "latest"):
-        for name in _words(order)[_CHINESE]:
+        for name in _list_unspaced_words(order):
             if name in run:
                 run = run.replace(name, " ")
-                found.add(order)
-    for word in (*_words("talk")[_CHINESE], *(word for kind in _BESIDE_DATES for word in _words(kind)[_CHINESE])):
+                orders.add(order)
+    for word in (word for kind in ("talk", *_BESIDE_DATES) for word in _list_unspaced_words(kind)):
         run = run.replace(word, " ")
-    left = {piece for piece in run.split() if not (found and set(piece) <= _MEASURES)}
-    return found | left
+    measures = "".join(_list_unspaced_words("measures"))
+    return orders | {piece for piece in run.split() if not (orders and set(piece) <= set(measures))}

@@ -9,9 +9,10 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from wellkept.core.clock import find_spans
-from wellkept.core.dates import DATE_NAMES, Span
-from wellkept.core.text import STOP_WORDS, WORD, resource_text, stop_words
+from wellkept.core.text import WORD
+from wellkept.languages.dates import DATE_NAMES, Span, find_spans
+from wellkept.languages.language import join_expressions, join_words, list_languages
+from wellkept.languages.stop_words import STOP_WORDS, list_dropped_words, stop_words
 from wellkept.sessions.search.analysis import (
     ASKED_FORMS,
     CANONICAL,
@@ -89,65 +90,33 @@ _QUOTED = re.compile(r'"[^"]*"')
 
 
 @cache
-def _read_words(kind: str, code: str = "") -> frozenset[str]:
-    """Return the words of one kind in `question_words.txt`, of one language or of all."""
-    lines = resource_text("wellkept.sessions", "search/question_words.txt").splitlines()
-    return frozenset(
-        word
-        for name, colon, words in (line.partition(": ") for line in lines)
-        if colon and name.endswith(f" {kind}") and name.startswith(code) and not name.startswith("#")
-        for word in words.split()
-    )
-
-
-@cache
 def _compile_introductions() -> re.Pattern[str]:
     """Return what finds a preposition and a word that asks, or a verb and its subject, at the beginning."""
     pairs = (
         rf"(?:{'|'.join(first)})(?:['’\s]|-(?:t-)?)+(?:{'|'.join(second)})"
-        for code in ("en", "de", "es", "fr")
+        for language in list_languages()
         for kinds in (("introduces", "introduced"), ("verbs", "subjects"))
-        if all((first := _read_words(kinds[0], code), second := _read_words(kinds[1], code)))
+        if all((first := language.list_words(kinds[0]), second := language.list_words(kinds[1])))
     )
     return re.compile(rf"\W*(?:{'|'.join(pairs)})\b", re.IGNORECASE)
 
 
-_FRAMES: Final = _read_words("frames") | _read_words("requests") | _read_words("polite")
+_FRAMES: Final = join_words("frames") | join_words("requests") | join_words("polite")
 """Words that form a question rather than name its topic; they have less weight in it."""
-_BEGINNINGS: Final = _read_words("asks") | _read_words("requests")
+_BEGINNINGS: Final = join_words("asks") | join_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
-_COURTESIES: Final = "|".join(sorted(_read_words("polite"))).replace("_", r"\W+")
+_COURTESIES: Final = "|".join(sorted(join_words("polite"))).replace("_", r"\W+")
 _POLITE: Final = re.compile(rf"\W*(?:(?:{_COURTESIES})\b\W*)+", re.IGNORECASE)
-_INTRODUCING: Final = _read_words("introduces") | _read_words("verbs")
-_ENDS: Final = tuple(_read_words("ends"))
+_INTRODUCING: Final = join_words("introduces") | join_words("verbs")
+_ENDS: Final = tuple(join_words("ends"))
 _ENDING: Final = 40
 """Characters at the end of a text that hold its last two words."""
 _UNSPACED_ASKS: Final = tuple(filter(UNSPACED.match, _BEGINNINGS))
-_UNSPACED_STOPS: Final = tuple(sorted(_read_words("stops"), key=len, reverse=True))
+_UNSPACED_STOPS: Final = tuple(sorted(list_dropped_words(), key=len, reverse=True))
 FORMING: Final = _FRAMES | _BEGINNINGS | frozenset(_UNSPACED_STOPS)
 """Words that say how something is asked, not what."""
 _UNSPACED_SHAPING: Final = tuple(sorted((*_UNSPACED_STOPS, *filter(UNSPACED.match, _FRAMES)), key=len, reverse=True))
 """What is dropped from scripts without spaces, longest first, because one may contain another."""
-_OF_ASKER = re.compile(
-    r"\b(?:i|me|my|mine|we|our|ich|mir|mich|meine?[nmrs]?|yo|mis?|je|mon|mes)\b|j['’]|我", re.IGNORECASE
-)
-_OF_OTHER = re.compile(r"\b(?:you|your|du|dein\w*|sie|ihr\w*|tú|tus?|usted|vous|votre|tu)\b|你|您", re.IGNORECASE)
-_REQUEST = re.compile(
-    r"\b(?:can|could|will|would) you (?:please )?(?!remind)\w+(?: me\b)?|\b(?:give|show|tell) me\b"
-    r"|\bdo you (?:know|think)\b|\bwei(?:ß|ss)t du\b"
-    r"|\b(?:kannst|könntest|würdest) du (?:(?:mir|bitte|mal)\b ?)*"
-    r"|\b(?:peux|pourrais)-tu(?: me\b)?|\b(?:pouvez|pourriez)-vous(?: me\b)?|[你您](?:能不能|能|可以)(?:告诉我)?",
-    re.IGNORECASE,
-)
-"""Words that ask for an answer; "you" in them says nothing about whose words are meant."""
-_OF_ASSISTANT = re.compile(
-    r"\byou(?:['’](?:ve|d)| have| had)? (?:told|said|mentioned|recommended|suggested|gave|explained|showed)\b"
-    r"|\bdid you (?:tell|say|mention|recommend|suggest|give|explain|show)\b"
-    r"|\b(?:du|sie)\b.*\b(?:gesagt|erzählt|empfohlen|vorgeschlagen|genannt|erklärt)\b"
-    r"|\b(?:dijiste|recomendaste|sugeriste|contaste|explicaste)\b|[你您](?:[给跟对]我)?(?:说|推荐|告诉|建议|提)"
-    r"|\b(?:tu|vous) m['’](?:as|avez) (?:dit|conseillé|recommandé|proposé|expliqué)\b",
-    re.IGNORECASE,
-)
 _EXPLICIT = re.compile(r'"[^"]*\w[^"]*"|\b(?:AND|OR|NOT)\b|\w\*(?!\S)|\w\*(?=\))')
 
 
@@ -193,10 +162,18 @@ def asks(query: str) -> bool:
 
 def find_role(question: str) -> str:
     """Return whose words a question to an assistant is about: "what did I say", "what did you tell me"; else empty."""
-    if _OF_ASSISTANT.search(question):
+    if _compile_questions("of_assistant").search(question):
         return "assistant"
-    question = _REQUEST.sub(" ", question)
-    return "user" if _OF_ASKER.search(question) and not _OF_OTHER.search(question) else ""
+    # "you" in words that ask for an answer says nothing about whose words are meant
+    question = _compile_questions("request").sub(" ", question)
+    is_of_asker = _compile_questions("of_asker").search(question) is not None
+    return "user" if is_of_asker and not _compile_questions("of_other").search(question) else ""
+
+
+@cache
+def _compile_questions(name: str) -> re.Pattern[str]:
+    """Return what finds the words that all languages have under a name in `[questions]`."""
+    return re.compile(join_expressions("questions", name), re.IGNORECASE)
 
 
 def _limit_terms(terms: Iterable[Term]) -> tuple[Term, ...]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from wellkept.languages.language import list_languages
 from wellkept.sessions.search.analysis import WHOLE, list_related
 from wellkept.sessions.search.postings import Postings
 
@@ -14,8 +15,7 @@ _LEAST_INSIDE = 5
 """Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
 _SAME_START = 3
 """Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
-_UMLAUTS = (("ä", "ae"), ("ö", "oe"), ("ü", "ue"))
-_LEAST_GERMAN = 5
+_LEAST_TRANSCRIBED = 5
 """Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
 _LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
 
@@ -70,15 +70,15 @@ def _list_spellings(word: str) -> Iterator[str]:
     if WHOLE in word:
         yield word.replace(WHOLE, "")
         return
-    for written, other in (("ss", "ß"), ("ß", "ss"), *_UMLAUTS):
-        if written in word:
-            yield word.replace(written, other)
-    without = word
-    for plain, written in (("a", "ae"), ("o", "oe"), ("u", "ue")):
-        without = without.replace(written, plain)
-    if without != word and len(word) >= _LEAST_GERMAN:
-        yield without
-        yield without.replace("ss", "ß")
+    for language in list_languages():
+        spellings = language.list_pairs("spellings")
+        yield from (word.replace(written, other) for written, other in spellings if written in word)
+        plain = word
+        for written, letter in language.list_pairs("transcribed"):
+            plain = plain.replace(written, letter)
+        if plain != word and len(word) >= _LEAST_TRANSCRIBED:
+            yield plain
+            yield from (plain.replace(written, other) for written, other in spellings if written in plain)
 
 
 def _list_hyphenations(word: str) -> Iterator[str]:

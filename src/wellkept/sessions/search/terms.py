@@ -11,7 +11,8 @@ from operator import or_
 from msgspec import Struct
 
 from wellkept.core.search import TermMatch
-from wellkept.core.text import STOP_WORDS, find_languages, list_markers, stop_words_by_language, strip_accents
+from wellkept.core.text import strip_accents
+from wellkept.languages.stop_words import STOP_WORDS, find_languages, list_markers, stop_words_by_language
 from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term

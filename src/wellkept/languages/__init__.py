@@ -1,0 +1,1 @@
+"""Languages: a folder for each, with everything that is particular to it."""
