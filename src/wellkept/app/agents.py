@@ -288,9 +288,9 @@ class AgentBuilder:
             return None
         from wellkept.agent.parts import PageLedger
         from wellkept.agent.toolbox import CORE
+        from wellkept.providers.active import ManagerContext
         from wellkept.providers.base import StartContext
         from wellkept.providers.manager import open_manager
-        from wellkept.providers.registry import ManagerContext
         from wellkept.storage.files import find_project
 
         context = StartContext(

@@ -60,7 +60,7 @@ COMMANDS = {
 _MODULES = {
     "chat": "chat.command",
     "run": "chat.command",
-    **dict.fromkeys(("user", "export", "forget"), "commands.users"),
+    **dict.fromkeys(("user", "export"), "commands.users"),
     **dict.fromkeys(("connect", "disconnect"), "commands.connect"),
     "import": "commands.imports",
     "restore": "commands.backup",

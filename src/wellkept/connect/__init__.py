@@ -7,7 +7,6 @@ from wellkept.core.lazy import load_on_use
 if TYPE_CHECKING:
     from wellkept.connect import (
         capture,
-        capture_limits,
         clients,
         connect,
         events,
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "capture",
-    "capture_limits",
     "clients",
     "connect",
     "events",

@@ -362,8 +362,7 @@ def needs_catching_up(caller: Caller, event: HookEvent) -> bool:
 
 def catch_up(caller: Caller, client: str) -> None:
     """Store the items in the spool, and turns in a client's transcripts whose events never arrived."""
-    from wellkept.connect.capture import capture_transcript, drain_spool
-    from wellkept.connect.capture_limits import prune_captures
+    from wellkept.connect.capture import capture_transcript, drain_spool, prune_captures
 
     record = load_record(caller.space.home.connections)
     mode = _mode_of(caller, record, client, None)

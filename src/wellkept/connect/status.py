@@ -20,7 +20,7 @@ from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
-    from wellkept.connect.capture_limits import ClientCaptures
+    from wellkept.connect.capture import ClientCaptures
     from wellkept.connect.clients import Client, Machine, Presence
     from wellkept.core.text import JSON
 
@@ -172,7 +172,7 @@ def _trust_text(settings: Path) -> str:
 
 def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
     """Return what was stored of each client, and what the limits have removed; best effort."""
-    from wellkept.connect.capture_limits import report_captures
+    from wellkept.connect.capture import report_captures
     from wellkept.core.errors import StorageError
 
     if not caller.app.has_database:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from wellkept.core.lazy import load_on_use
 
 if TYPE_CHECKING:
-    from wellkept.forgetting import confirmation, files, forget, providers, removal, requests
+    from wellkept.forgetting import files, forget, removal, requests
 
-__all__ = ["confirmation", "files", "forget", "providers", "removal", "requests"]
+__all__ = ["files", "forget", "removal", "requests"]
 __getattr__ = load_on_use(__name__, __all__)

@@ -1,29 +1,25 @@
-"""The forgetter: plans what one user wants forgotten in every tier, carries it out and verifies it."""
+"""The forgetter: plans what one user wants forgotten in every tier and at providers, carries it out, verifies it."""
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple
 
 from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
+from wellkept.core.errors import KeptError
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import covers
 from wellkept.core.values import hide
 from wellkept.forgetting.files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
-from wellkept.forgetting.providers import find_at_providers, forget_at_providers
 from wellkept.memory.page import PERSON, Author, Change, Target, steps_between
 from wellkept.memory.store import nameless_folder
 from wellkept.providers.base import ForgetRequest
+from wellkept.providers.forgetting import ForgetAnswer
 from wellkept.skills.editor import SkillEditor
-from wellkept.skills.forgetting import (
-    SkillPassages,
-    find_learnt,
-    find_passages,
-    forget_learnt,
-    forget_passages,
-)
+from wellkept.skills.forgetting import SkillPassages, find_learnt, find_passages, forget_learnt, forget_passages
 from wellkept.storage.columns import Part, TextColumn, count_holding, scrub
 from wellkept.storage.texts import Texts
 
@@ -38,6 +34,7 @@ if TYPE_CHECKING:
     from wellkept.memory.page import Page
     from wellkept.memory.store import MemoryStore
     from wellkept.providers.forgetting import ForgetAnswer
+    from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
     from wellkept.skills.pending import PendingChange
 
@@ -438,3 +435,65 @@ def _remove_rows(database: Database, user: UserId, *tables: str) -> int:
             unit.execute(f"DELETE FROM {table} WHERE user_id = ?", (user,))  # noqa: S608 - the same
             count += int(str(rows))
     return count
+
+
+_LOCAL = {"holographic": "holographic.db", "mem0": "mem0"}
+"""Providers that keep their data in the home, with its file or folder: they are called even if unused."""
+
+
+class _Opened(Struct):
+    """The providers that could be loaded, and why others could not."""
+
+    manager: ProviderManager
+    missing: list[ForgetAnswer] = field(default_factory=list)
+
+
+def list_providers(caller: Caller) -> list[str]:
+    """Return the providers that may hold something of the user."""
+    from wellkept.providers.manager import chosen_names
+
+    app = caller.app
+    told = [lane.provider for lane in caller.space.outbox.lanes() if lane.delivered]
+    local = [name for name, file in _LOCAL.items() if (app.home.path / file).exists()]
+    return list(dict.fromkeys([*chosen_names(app.settings.memory.provider, app.home.plugins), *told, *local]))
+
+
+def find_at_providers(caller: Caller, request: ForgetRequest) -> list[ForgetAnswer]:
+    """Ask every provider whether it holds what `request` selects; nothing is deleted."""
+    with _open(caller) as opened:
+        return [*opened.manager.forget(request, only_find=True), *opened.missing] if opened else []
+
+
+def forget_at_providers(caller: Caller, request: ForgetRequest) -> list[ForgetAnswer]:
+    """Tell every provider to delete what `request` selects, and ask whether it did."""
+    with _open(caller) as opened:
+        return [*opened.manager.forget(request), *opened.missing] if opened else []
+
+
+@contextmanager
+def _open(caller: Caller) -> Iterator[_Opened | None]:
+    names = list_providers(caller)
+    if not names:
+        yield None
+        return
+    from wellkept.providers.active import ManagerContext
+    from wellkept.providers.base import StartContext
+    from wellkept.providers.loading import load
+    from wellkept.providers.manager import ProviderManager
+
+    app, source = caller.app, caller.app.plugin_source()
+    # outside the primary context and without a ledger, the manager mirrors and delivers nothing
+    start = StartContext(
+        kept_home=str(app.home.path), agent_context="flush", agent_identity=app.home.profile, user_id=caller.user
+    )
+    context = ManagerContext(start=start, clock=app.clock, sink=caller.space.listeners, several=True)
+    opened = _Opened(ProviderManager(caller.database, context=context, settings=app.settings.providers))
+    for name in names:
+        try:
+            opened.manager.register(load(name, source.plugins, source.environ, source.policy), name=name)
+        except KeptError as error:
+            opened.missing.append(ForgetAnswer(name, problem=f"it cannot be loaded: {error.message}"))
+    try:
+        yield opened
+    finally:
+        opened.manager.close()

@@ -1,13 +1,16 @@
-"""Dependencies of routes: the caller with the scope that the route needs, and times."""
+"""What routes share: the caller with the scope that a route needs, times, and operations served as they are."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, cast
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Query, Request
+from starlette.responses import Response
 
 from wellkept.app import Caller, Scope
 from wellkept.core.errors import UsageError
+from wellkept.gateway.answers import answer
 from wellkept.languages.dates import parse_moment
 
 if TYPE_CHECKING:
@@ -51,3 +54,30 @@ def read_moment(caller: Caller, text: str | None) -> float | None:
     if found is None:
         raise UsageError(f"{text!r} is not a date that kept understands", "write it like 2026-11-15T18:30 or yesterday")
     return found
+
+
+def offer(
+    method: Callable[[str], Callable[[Callable[..., Response]], object]],
+    path: str,
+    operation: Callable[..., Any],
+    caller: object = Reader,
+    /,
+    **arguments: object,
+) -> None:
+    """Serve an operation at a path: its result is the answer, its name and its first sentence describe the route.
+
+    `arguments` are the arguments that a request can give, with their types; their defaults are those of the operation.
+    """
+    declared = signature(operation).parameters
+    parameters = [Parameter("caller", Parameter.KEYWORD_ONLY, annotation=caller)]
+    for name, hint in arguments.items():
+        default = declared[name].default
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default))
+
+    def serve(*, caller: Caller, **given: object) -> Response:
+        return answer(operation(caller, **given))
+
+    serve.__name__ = operation.__name__
+    serve.__doc__ = (operation.__doc__ or "").partition("\n\n")[0]
+    serve.__signature__ = Signature(parameters, return_annotation=Response)  # type: ignore[attr-defined] # FastAPI reads it
+    method(path)(serve)

@@ -69,7 +69,7 @@ def preview_import(caller: Caller, found: FoundSource, choices: ImportChoices | 
 
 def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport | Refused:
     """Back up the home, then store everything of a source once; if anything was new, leave a report in the home."""
-    from wellkept.connect.capture_limits import prune_captures
+    from wellkept.connect.capture import prune_captures
     from wellkept.core.ids import new_group_id
     from wellkept.importers.capture import Purpose
     from wellkept.importers.journal import Journal
@@ -230,7 +230,7 @@ class Watch:
 
     def step(self) -> list[tuple[str, Path, int]]:
         """Capture every transcript that changed since the last step; return client, path and messages added."""
-        from wellkept.connect.capture_limits import prune_captures
+        from wellkept.connect.capture import prune_captures
 
         added = [
             one for source in self._sources if (paths := self._changes(source)) for one in self._follow(source, paths)

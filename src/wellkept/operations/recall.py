@@ -64,7 +64,7 @@ def build_start_block(
 
     `current` is the session itself, which is not listed among past ones. `has_tools` says whether the agent can search.
     """
-    sessions, messages = _count_stored(caller)
+    sessions, messages = caller.space.sessions.totals()
     recent = _list_recent(caller, project, current)
     pages, entries = _read_pages(caller, project)
     if not pages and not messages:
@@ -91,10 +91,6 @@ def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], in
     store = caller.space.memory_in(project)
     blocks = {page.value: block for page, block in store.load().items() if block is not None}
     return blocks, sum(len(store.entries(name)) for name in blocks)
-
-
-def _count_stored(caller: Caller) -> tuple[int, int]:
-    return caller.space.sessions.totals()
 
 
 def _list_recent(caller: Caller, project: str | None, current: SessionId | None) -> list[Session]:

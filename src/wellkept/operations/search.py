@@ -130,15 +130,12 @@ class SearchAnswer(Struct, frozen=True):
                 "content": Marker(hits.conversations.found.terms).show(message.message),
                 "score": round(hit.score, 6),
                 "parts": dict(hit.parts),
-                **_describe_correction(hits.conversations.superseded.get(hit.message_id)),
+                **({} if later is None else {"superseded_by": later}),
             }
             for hits in self.profiles
             for hit, message in hits.passages
+            for later in [hits.conversations.superseded.get(hit.message_id)]
         ]
-
-
-def _describe_correction(later: MessageId | None) -> dict[str, JSON]:
-    return {} if later is None else {"superseded_by": later}
 
 
 def _list_days(found: Conversations) -> list[JSON]:

@@ -15,8 +15,6 @@ from wellkept.core.values import JsonStruct
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from wellkept.app.caller import Caller
     from wellkept.app.root import App
 
@@ -140,7 +138,7 @@ def _write_unit(app: App, *, is_system: bool) -> str:
             "[Service]",
             "Type=exec",
             *([f"User={_find_owner(home.root)}"] if is_system else []),
-            f"ExecStart={_quote_all([*command, 'serve'])}",
+            f"ExecStart={' '.join(map(_quote, [*command, 'serve']))}",
             "Restart=on-failure",
             "RestartSec=5",
             "# invalid settings: another start would fail in the same way",
@@ -159,10 +157,6 @@ def _find_owner(home: Path) -> str:
     """Return the operating-system user who owns the home, as whom the server must run."""
     existing = next(folder for folder in (home, *home.parents) if folder.exists())
     return existing.owner()
-
-
-def _quote_all(words: Sequence[str]) -> str:
-    return " ".join(_quote(word) for word in words)
 
 
 def _quote(word: str) -> str:

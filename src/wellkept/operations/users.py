@@ -53,13 +53,9 @@ def list_users(caller: Caller) -> list[User]:
     stored = caller.space.sessions.users() if caller.app.has_database else []
     others = sorted({*created, *stored} - {OWNER})
     return [
-        User(user, created.get(user), _count_sessions(caller, user) if user in stored else 0)
+        User(user, created.get(user), caller.app.space(user).sessions.totals()[0] if user in stored else 0)
         for user in (OWNER, *others)
     ]
-
-
-def _count_sessions(caller: Caller, user: UserId) -> int:
-    return caller.app.space(user).sessions.totals()[0]
 
 
 def _read_cards(caller: Caller) -> dict[UserId, str]:

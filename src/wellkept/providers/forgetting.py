@@ -3,9 +3,9 @@
 from msgspec import Struct
 
 from wellkept.core.text import JSON
+from wellkept.providers.active import RegisteredProvider
 from wellkept.providers.base import ForgetRequest, Forgotten
 from wellkept.providers.guard import Answered, Failed
-from wellkept.providers.registry import RegisteredProvider
 from wellkept.security.secrets import redact
 
 _MAX_NOTE_CHARS = 300

@@ -15,6 +15,7 @@ from wellkept.core.ids import UserId, random_hex
 from wellkept.core.ports import Database, EventSink, ignore
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext
+from wellkept.providers.active import ManagerContext, RegisteredProvider, Registry
 from wellkept.providers.audit import Audit, Health
 from wellkept.providers.base import BUILTIN, ForgetRequest, MemoryProvider, Messages, StartContext
 from wellkept.providers.content import (
@@ -30,7 +31,6 @@ from wellkept.providers.hooks import close_provider
 from wellkept.providers.loading import PluginSource, load
 from wellkept.providers.outbox import Outbox
 from wellkept.providers.plugins import discover, find_plugin
-from wellkept.providers.registry import ManagerContext, RegisteredProvider, Registry
 from wellkept.providers.settings import ProviderSettings
 from wellkept.providers.writes import FinishedTurn, Writes
 from wellkept.security.fence import sanitize_context, unwrap

@@ -11,10 +11,10 @@ from wellkept.core.errors import KeptError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.ports import UnitOfWork
 from wellkept.core.text import JSON
+from wellkept.providers.active import ManagerContext, Registry
 from wellkept.providers.base import LedgerReader, LedgerRow, Messages
 from wellkept.providers.content import clean_messages, clean_text
 from wellkept.providers.outbox import Hook, Outbox, Write
-from wellkept.providers.registry import ManagerContext, Registry
 from wellkept.security.secrets import redact
 
 log = logging.getLogger(__name__)

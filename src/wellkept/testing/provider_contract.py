@@ -15,6 +15,7 @@ from wellkept.core.events import Event
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolContext
+from wellkept.providers.active import ManagerContext
 from wellkept.providers.audit import Audit
 from wellkept.providers.base import ForgetRequest, Forgotten, LedgerRow, MemoryProvider, Messages, StartContext
 from wellkept.providers.config import declared_fields, resolve_answers
@@ -22,7 +23,6 @@ from wellkept.providers.content import tool_schemas
 from wellkept.providers.hooks import call_hook
 from wellkept.providers.manager import ProviderManager
 from wellkept.providers.outbox import Outbox
-from wellkept.providers.registry import ManagerContext
 from wellkept.providers.settings import ProviderSettings
 from wellkept.providers.writes import FinishedTurn
 from wellkept.storage.sqlite import open_state

@@ -13,8 +13,15 @@ import pytest
 
 from wellkept import importing, operations
 from wellkept.app import open_app
-from wellkept.connect.capture import Captured, capture_transcript, capture_turn, drain_spool, find_session
-from wellkept.connect.capture_limits import prune_captures, report_captures
+from wellkept.connect.capture import (
+    Captured,
+    capture_transcript,
+    capture_turn,
+    drain_spool,
+    find_session,
+    prune_captures,
+    report_captures,
+)
 from wellkept.connect.status import read_status
 from wellkept.core.errors import Refused
 from wellkept.core.ids import SessionId, UserId

@@ -361,7 +361,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
 
 def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *, yes: bool, as_json: bool) -> None:
     """Show what a request to forget would remove, with samples, ask, and remove it."""
-    from wellkept.cli.commands.users import ask_and_forget
+    from wellkept.cli.commands.forget import ask_and_forget
 
     caller.require_person(f"`kept memory approve {request.id}`")
     proposal = forget_requests.plan_request(caller, request)

@@ -1,20 +1,24 @@
-"""`kept sessions search | why`: find past messages, list the conversations of a time, and explain results."""
+"""`kept sessions`: find, read, organise, import and export past conversations."""
 
 import codecs
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wellkept import operations
 from wellkept.app import Caller
 from wellkept.cli.terminal import (
     MOST,
     Bold,
     JsonFlag,
+    YesFlag,
+    confirm,
+    count_noun,
     fail,
     indent_lines,
     join_groups,
@@ -24,11 +28,13 @@ from wellkept.cli.terminal import (
     print_json,
     print_json_line,
     say,
+    write_lines,
 )
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import UsageError
-from wellkept.core.regular_files import load_bytes
-from wellkept.core.text import one_line
+from wellkept.core.messages import Session, StoredMessage
+from wellkept.core.regular_files import load_bytes, open_regular
+from wellkept.core.text import dumps, one_line
 from wellkept.languages.dates import DAY_SECONDS, parse_span
 
 if TYPE_CHECKING:
@@ -46,10 +52,10 @@ On = Annotated[
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands of the other modules."""
-    from wellkept.cli.commands import sessions_reading, sessions_transfer, sessions_upkeep
+    """Add the group, with the commands of the other module."""
+    from wellkept.cli.commands import sessions_upkeep
 
-    join_groups(app, sessions_reading.app, sessions_transfer.app, sessions_upkeep.app)
+    join_groups(app, sessions_upkeep.app)
     program.add_typer(app, name="sessions")
 
 
@@ -294,3 +300,251 @@ def _show_explanation(found: "Explanation") -> None:
     if found.last_shown is not None and found.outcome == "below_limit":
         last = found.last_shown
         say(f"  the last one shown: message {last.message_id} at rank {last.rank}, score {last.score:.3f}")
+
+
+Name = Annotated[str, typer.Argument(help="A session's id, the beginning of it, or its title.")]
+
+
+@app.command("list")
+def list_(
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST, help="How many.")] = 20,
+    source: Annotated[str | None, typer.Option("--source", help="Only from this source.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="Include archived sessions.")] = False,
+    trash: Annotated[bool, typer.Option("--trash", help="List deleted sessions that can be restored.")] = False,
+    after: After = None,
+    before: Before = None,
+    on: On = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List sessions, last active first; with a time, those with messages in it."""
+    with open_caller(user) as caller:
+        if trash:
+            found = operations.sessions.list_trash(caller, limit=limit)
+        else:
+            first, last = time_span(after, before, on, now=caller.app.clock.now().timestamp())
+            wanted = operations.sessions.Listed(limit, source, archived, first, last)
+            found = operations.sessions.list_sessions(caller, wanted)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for session in found.sessions:
+        say_session(session, preview=found.previews.get(session.id, ""))
+    if found.sessions:
+        return
+    if trash:
+        note("the trash is empty")
+    elif any(value is not None for value in (source, user, after, before, on)):
+        note("no matching sessions")
+    else:
+        note("no sessions yet: start one with `kept chat`, or import some with `kept import`")
+
+
+@app.command()
+def show(
+    name: Name,
+    first: Annotated[int | None, typer.Option("--first", min=1, max=MOST, help="Only the first N messages.")] = None,
+    last: Annotated[int | None, typer.Option("--last", min=1, max=MOST, help="Only the last N messages.")] = None,
+    audit: Annotated[bool, typer.Option("--audit", help="Show the calls to external memories instead.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print a session's messages, or its calls to external memories."""
+    if audit:
+        _show_calls(name, as_json=as_json)
+        return
+    with open_caller() as caller:
+        found = operations.sessions.show_session(caller, name, first=first, last=last)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say_session(found.session)
+    for message in found.messages:
+        say_message(message)
+
+
+def _show_calls(name: str, *, as_json: bool) -> None:
+    """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
+    with open_caller() as caller:
+        found = operations.sessions.list_provider_calls(caller, name)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for call in found.calls:
+        what = f"{call.provider} {call.call}"
+        took = f"{call.seconds * 1000:.0f} ms"
+        size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
+        say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
+    if not found.calls:
+        note("no external memory was called in this session")
+
+
+@app.command()
+def scroll(
+    message: Annotated[int, typer.Argument(help="The id of a message.")],
+    window: Annotated[int, typer.Option("--window", "-w", min=1, max=200, help="Messages on each side.")] = 5,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print the messages around one; continue with the first or last id shown."""
+    with open_caller() as caller:
+        found = operations.sessions.scroll(caller, message, window=window)
+    if as_json:
+        print_json(found.as_json())
+        return
+    say(f"session {found.session_id}")
+    for one in found.messages:
+        say_message(one, mark=">" if one.id == message else " ")
+
+
+@app.command()
+def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.")], as_json: JsonFlag = False) -> None:
+    """Give a session a title; a taken one gets ` #N`."""
+    with open_caller() as caller:
+        renamed = operations.sessions.rename_session(caller, name, title)
+    if as_json:
+        print_json(renamed.as_json())
+    else:
+        say(f"{renamed.session_id}  {renamed.title}")
+
+
+@app.command()
+def archive(
+    name: Name,
+    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Hide a conversation from lists; search still finds it."""
+    with open_caller() as caller:
+        changed = operations.sessions.archive_session(caller, name, archived=not undo)
+    if as_json:
+        print_json(changed.as_json())
+    else:
+        say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
+
+
+@app.command()
+def delete(
+    names: Annotated[list[str], typer.Argument(help="Sessions by id, beginning of an id, or title.")],
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Move conversations to the trash, from which `restore` can bring them back for `sessions.trash_days` days."""
+    with open_caller() as caller:
+        ids = operations.sessions.resolve_sessions(caller, names)
+        if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
+            fail("nothing was deleted")
+        deleted = operations.sessions.delete_sessions(caller, ids)
+    if as_json:
+        print_json(deleted.as_json())
+    else:
+        say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
+
+
+@app.command()
+def restore(name: Name, as_json: JsonFlag = False) -> None:
+    """Restore a deleted conversation."""
+    with open_caller() as caller:
+        restored = operations.sessions.restore_session(caller, name)
+    if as_json:
+        print_json(restored.as_json())
+    else:
+        say(f"restored: {', '.join(restored.sessions)}")
+
+
+def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:
+    """Print one message with its id and date."""
+    head = f"{mark}[{message.id}] {local_time(message.timestamp)} {message.message.role.value}"
+    note = "" if message.state.value == "active" else f" ({message.state.value})"
+    if message.source is not None:
+        from wellkept.core.provenance import describe
+
+        note += f" (from {describe(message.source)})"
+    say(f"{head}{note}")
+    say(*highlight(indent_lines(message.message.display_text), terms))
+
+
+def say_session(session: Session, *, preview: str = "") -> None:
+    """Print one session on two lines."""
+    title = session.title or one_line(preview, width=60) or "(no title)"
+    flags = " archived" if session.archived else ""
+    when_active = local_time(session.last_active or session.started)
+    messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+    say(f"{session.id}  {when_active}  {messages}  {session.source}{flags}")
+    say(f"    {title}")
+
+
+_PROBLEMS_SHOWN = 20
+
+
+@app.command("import")
+def import_(
+    file: Annotated[str, typer.Argument(help="Messages or conversations as JSONL or JSON; - reads it.")],
+    source: Annotated[str, typer.Option("--source", help="The source of lines that name none.")] = "import:jsonl",
+    as_json: JsonFlag = False,
+) -> None:
+    """Import conversations; known lines are skipped, invalid ones are reported.
+
+    A line is a message as `kept sessions export` writes it, or a message or a whole conversation in the shape of
+    OpenAI's or Anthropic's API. A JSON array of them is accepted too.
+    """
+    with open_caller() as caller:
+        if file == "-":
+            done = operations.sessions.import_sessions(caller, sys.stdin.buffer, source=source)
+        else:
+            path = Path(file)
+            with _open_file(path) as lines:
+                done = operations.sessions.import_sessions(caller, lines, source=source, total=_count_lines(path))
+    _show_import(done, as_json=as_json)
+    if done.failed:
+        raise typer.Exit(1)
+
+
+def _show_import(done: "operations.sessions.Imported", *, as_json: bool) -> None:
+    report = done.report
+    for number, why in report.problems[:_PROBLEMS_SHOWN]:
+        note(f"line {number}: {why}")
+    if report.bad > _PROBLEMS_SHOWN:
+        note(f"and {count_noun(report.bad - _PROBLEMS_SHOWN, 'more bad line')}")
+    if as_json:
+        print_json(done.as_json())
+    else:
+        forgotten = f"; {report.forgotten:,} stay forgotten" if report.forgotten else ""
+        bad = f"; {count_noun(report.bad, 'bad line')} skipped" if report.bad else ""
+        new = f"{count_noun(report.messages, 'message')} in {count_noun(report.sessions, 'new session')}"
+        say(f"{new}; {report.known:,} already known{forgotten}{bad}")
+    if done.vectors_waiting:
+        waiting = count_noun(done.vectors_waiting, "message")
+        note(f"{waiting} without vectors; to search them by meaning, run: kept sessions embed")
+
+
+def _open_file(path: Path) -> BinaryIO:
+    try:
+        return open_regular(path)
+    except OSError as error:
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", "give a JSONL file") from error
+
+
+def _count_lines(path: Path) -> int:
+    with open_regular(path) as file:
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
+
+
+@app.command()
+def export(
+    names: Annotated[list[str] | None, typer.Argument(help="Sessions; without any, all.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="This user's instead of the owner's.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "--output", "-o", help="Write to this file.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Also what was sent to the model.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write conversations as JSONL: one line for the session, then one per message; `import` reads it."""
+    with open_caller(user) as caller:
+        lines = operations.sessions.export_sessions(caller, names or (), raw=raw)
+        if out is None:
+            for line in lines:
+                print_json_line(line)
+            return
+        count = write_lines(out, map(dumps, lines), caller.app.home.root)
+    if as_json:
+        print_json({"file": str(out), "lines": count})
+    else:
+        note(f"{count_noun(count, 'line')} in {out}")

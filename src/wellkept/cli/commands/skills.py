@@ -1,4 +1,4 @@
-"""`kept skills`: list, show, write and delete skills."""
+"""`kept skills`: list, show, write and delete skills; their history, pending changes, checks, and other sources."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,7 +14,6 @@ from wellkept.cli.terminal import (
     complete_hint,
     confirm,
     fail,
-    join_groups,
     note,
     on_one_line,
     open_caller,
@@ -27,7 +26,10 @@ from wellkept.core.errors import Refused, UsageError
 from wellkept.core.regular_files import load_text
 
 if TYPE_CHECKING:
+    from wellkept.app import Caller
+    from wellkept.operations.skill_hub import Offers
     from wellkept.skills.changes import Changed
+    from wellkept.skills.hub.hub import Prepared
     from wellkept.skills.view import View
 
 app = typer.Typer(no_args_is_help=True, help="Procedures that were learned or installed.", rich_markup_mode=None)
@@ -35,10 +37,7 @@ NameArgument = Annotated[str, typer.Argument(help="The skill's name.")]
 
 
 def register(program: typer.Typer) -> None:
-    """Add the group, with the commands of the other module."""
-    from wellkept.cli.commands import skills_history
-
-    join_groups(app, skills_history.app)
+    """Add the group."""
     program.add_typer(app, name="skills")
 
 
@@ -217,3 +216,262 @@ def trust(
     with open_caller() as caller:
         project = operations.skills.trust_project(caller, folder, trusted=not remove)
     say(f"{str(project)!r} is {'no longer trusted' if remove else 'trusted'}")
+
+
+@app.command()
+def log(name: NameArgument, as_json: JsonFlag = False) -> None:
+    """List the changes of a skill, newest first."""
+    with open_caller() as caller:
+        found = operations.skills.read_log(caller, name)
+    if isinstance(found, Refused):
+        refuse(found, as_json=as_json)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for version in found.versions:
+        undone = f"  (undoes {version.undoes})" if version.undoes else ""
+        reason = f"  {version.reason}" if version.reason else ""
+        line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
+        source = f"  from {version.source}" if version.source else ""
+        say(f"{line}{undone}{reason}{source}")
+
+
+@app.command()
+def diff(
+    name: NameArgument,
+    number: Annotated[int | None, typer.Argument(help="The change; the newest by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what a change did."""
+    with open_caller() as caller:
+        found = operations.skills.diff_skill(caller, name, number)
+    if isinstance(found, Refused):
+        refuse(found, as_json=as_json)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        say(found.text)
+
+
+@app.command()
+def undo(
+    name: NameArgument,
+    number: Annotated[int | None, typer.Argument(help="The change; the newest one not yet undone by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Undo a change; repeat it to undo earlier ones; undoing an undo restores it."""
+    with open_caller() as caller:
+        undone = operations.skills.undo_change(caller, name, number)
+    show_change(undone, as_json=as_json)
+
+
+@app.command()
+def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
+    """Show how often turns with each version of a skill failed."""
+    with open_caller() as caller:
+        found = operations.skills.measure_skills(caller, name)
+    if as_json:
+        print_json(found.as_json())
+        return
+    for one in found.stats:
+        use, skill = found.usage.get(one.skill), one.skill
+        say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
+        for version in one.versions:
+            undo = complete_hint(f"`kept skills undo {skill}`")
+            flag = f"  ← worse than before: {undo}" if version.version == one.flagged else ""
+            say(f"    {version.version}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
+    if not found.stats:
+        note("no turn with a skill is recorded yet")
+
+
+@app.command()
+def pending(as_json: JsonFlag = False) -> None:
+    """List pending changes."""
+    with open_caller() as caller:
+        waiting = operations.skills.list_pending(caller)
+    if as_json:
+        print_json(waiting.as_json())
+        return
+    for one in waiting.changes:
+        say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
+        for finding in (*one.findings, *([f"from {one.source}"] if one.source else [])):
+            say(f"          {finding}")
+    if not waiting.changes:
+        note("no pending changes")
+
+
+PendingId = Annotated[str, typer.Argument(help="The id that `kept skills pending` shows.")]
+
+
+@app.command()
+def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
+    """Apply a pending change."""
+    with open_caller() as caller:
+        approved = operations.skills.approve(caller, pending_id)
+    show_change(approved, as_json=as_json)
+
+
+@app.command()
+def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
+    """Discard a pending change."""
+    with open_caller() as caller:
+        rejected = operations.skills.reject(caller, pending_id)
+    if isinstance(rejected, Refused):
+        refuse(rejected, as_json=as_json)
+    if as_json:
+        print_json(rejected.as_json())
+    else:
+        say(f"{rejected.change.action} {rejected.change.change.name} discarded")
+
+
+@app.command()
+def doctor(as_json: JsonFlag = False) -> None:
+    """List what is wrong with any skill, with the fix; exit 1 when something is not loaded."""
+    with open_caller() as caller:
+        found = operations.skills.check_skills(caller)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for one in found.problems:
+            kind = "warning" if one.loaded else "not loaded"
+            say(f"{kind}: {one.path}\n    {one.problem}\n    fix: {one.fix}")
+        if not found.problems:
+            say("every skill is in order")
+    if found.has_unloaded:
+        raise typer.Exit(1)
+
+
+SourceArgument = Annotated[
+    str, typer.Argument(help="A folder, a zip, a git URL, owner/repo/path, an https:// site, or pip:PACKAGE.")
+]
+
+
+@app.command()
+def browse(
+    source: Annotated[str | None, typer.Argument(help="The source; those of skills.hub_sources by default.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the skills at a source. Uses the network when the source is remote."""
+    with open_caller() as caller:
+        found = operations.skill_hub.browse(caller, source)
+    _show_offers(found, as_json=as_json)
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(help="Words that name or describe it.")],
+    source: Annotated[str | None, typer.Option("--source", "-s", help="Look only here.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
+    with open_caller() as caller:
+        found = operations.skill_hub.search(caller, query, source)
+    _show_offers(found, as_json=as_json)
+
+
+def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
+    if isinstance(found, Refused):
+        refuse(found, as_json=False)
+    if not found.sources:
+        note("no source: give one, or list some in skills.hub_sources")
+    for source, refused in found.failures:
+        note(f"kept: {source}: {refused.error}")
+    if as_json:
+        print_json(found.as_json())
+        return
+    for offer in found.offers:
+        say(f"{on_one_line(offer.name)}  ({on_one_line(offer.source)})\n    {on_one_line(offer.description)}")
+
+
+@app.command()
+def install(
+    source: SourceArgument,
+    skill: Annotated[str | None, typer.Option("--skill", help="Which one, when the source has several.")] = None,
+    category: Annotated[str, typer.Option("--category", "-c", help="An optional group.")] = "",
+    force: Annotated[bool, typer.Option("--force", help="Install a dangerous skill from a local source.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Install a skill after confirmation; it is fetched to quarantine, checked, and what it may do is shown first."""
+    with open_caller() as caller:
+        prepared = operations.skill_hub.prepare(caller, source, skill=skill)
+        if isinstance(prepared, Refused):
+            refuse(prepared, as_json=as_json)
+        _install(caller, prepared, category=category, force=force, yes=yes, as_json=as_json)
+
+
+def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bool, yes: bool, as_json: bool) -> None:
+    """Show what a skill may do, ask, and install it."""
+    _describe(prepared)
+    agreed = yes and not prepared.needs_an_answer(force=force)
+    blocked = prepared.is_blocked(force=force)
+    # with --yes already given, suggesting it would not help
+    remedy = "read the findings above; --force accepts this skill, --yes alone does not" if yes else "give --yes"
+    if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed, remedy=remedy):
+        raise typer.Exit(1)
+    show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
+
+
+_NOTHING_FOUND = "do nothing that the scan detects (network, programs, files, variables, packages, rights)"
+
+
+def _describe(prepared: "Prepared") -> None:
+    # one line each, so that a line break in untrusted text cannot imitate a verdict
+    package = prepared.package
+    note(on_one_line(f"{package.name}: {package.description}"))
+    note("  " + on_one_line(f"from {prepared.source} at {prepared.revision[:48]} ({prepared.trust})"))
+    note(f"  verdict: {prepared.report.danger}")
+    for finding in prepared.report.findings:
+        note("    " + on_one_line(str(finding)))
+    note("  " + on_one_line(f"files: {', '.join(sorted(package.files))}"))
+    note("  " + on_one_line(f"its scripts may: {', '.join(prepared.abilities) or _NOTHING_FOUND}"))
+    for warning in package.warnings:
+        note("  " + on_one_line(f"note: {warning}"))
+
+
+@app.command()
+def update(
+    name: Annotated[str | None, typer.Argument(help="One skill; all installed ones by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Discard local changes.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fetch installed skills again and install new versions. Uses the network when the source is remote."""
+    with open_caller() as caller:
+        for one in [name] if name else operations.skill_hub.list_installed(caller):
+            prepared = operations.skill_hub.prepare_update(caller, one, force=force)
+            if prepared is None:
+                note(f"{one} is up to date")
+            elif isinstance(prepared, Refused):
+                if name:
+                    refuse(prepared, as_json=as_json)
+                note(f"kept: {one}: {prepared.error}")
+            else:
+                _install(caller, prepared, category="", force=force, yes=yes, as_json=as_json)
+
+
+@app.command()
+def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
+    """Move an installed skill to the archive and forget its source."""
+    with open_caller() as caller:
+        removed = operations.skill_hub.remove(caller, name)
+    show_change(removed, as_json=as_json)
+
+
+@app.command()
+def audit(as_json: JsonFlag = False) -> None:
+    """Hash and scan every installed skill again; exit 1 when one differs from its lock."""
+    with open_caller() as caller:
+        found = operations.skill_hub.audit(caller)
+    if as_json:
+        print_json(found.as_json())
+    else:
+        for one in found.results:
+            say(f"{one.name}: {'as installed' if one.clean else 'differs'} ({one.verdict})")
+            for kind, paths in (("changed", one.changed), ("missing", one.missing), ("added", one.added)):
+                if paths:
+                    say(f"    {kind}: {', '.join(paths)}")
+        if not found.results:
+            note("nothing is installed from a source")
+    if not found.is_clean:
+        raise typer.Exit(1)

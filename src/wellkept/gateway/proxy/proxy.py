@@ -31,9 +31,9 @@ from wellkept.gateway.proxy.forwarding import (
     open_client,
     select_request_headers,
 )
-from wellkept.gateway.state import injections, proxied_conversations
-from wellkept.gateway.state.injections import Additions, ProxiedConversation
+from wellkept.gateway.state import proxied_conversations, proxy_additions
 from wellkept.gateway.state.proxied_conversations import ProxiedAnswer
+from wellkept.gateway.state.proxy_additions import Additions, ProxiedConversation
 from wellkept.gateway.streams import run_guarded
 from wellkept.operations import recall
 from wellkept.operations.recall import Recipient
@@ -270,7 +270,7 @@ def prepare_request(
         return Prepared(raw, "off")
     said = describe_conversation(asked, body.values, headers, client)
     try:
-        given = injections.find_additions(caller, said, recall=recall, deadline=deadline)
+        given = proxy_additions.find_additions(caller, said, recall=recall, deadline=deadline)
         passages = {asked.places[place]: text for place, text in given.passages.items()}
         content = bodies.add_texts(body, api.additive, given.block, passages)
     except Unspliceable:

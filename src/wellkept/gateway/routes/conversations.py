@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from wellkept.connect import preview
 from wellkept.core.text import dumps
 from wellkept.gateway.answers import answer
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
+from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
 from wellkept.operations import receipts, search, sessions
 from wellkept.sessions.receipts import Mark
 
@@ -73,10 +73,7 @@ def list_sessions(
     return answer(sessions.list_sessions(caller, wanted))
 
 
-@router.get("/sessions/trash")
-def list_trash(caller: Reader, limit: Limit = 20) -> Response:
-    """Return the deleted sessions that can be restored."""
-    return answer(sessions.list_trash(caller, limit=limit))
+offer(router.get, "/sessions/trash", sessions.list_trash, limit=Limit)
 
 
 @router.get("/sessions/export")
@@ -104,38 +101,24 @@ def import_sessions(
     return answer(sessions.import_sessions(caller, encoded, source=source))
 
 
-@router.get("/sessions/activity")
-def count_activity(caller: Reader, days: Annotated[int, Query(ge=1, le=36_500)] = 182) -> Response:
-    """Return how many sessions and messages were last active on each day, by source."""
-    return answer(sessions.count_activity(caller, days=days))
-
-
-@router.get("/sessions/{name}/lineage")
-def map_lineage(caller: Reader, name: Name) -> Response:
-    """Return the sessions that a session came from and that came from it."""
-    return answer(sessions.map_lineage(caller, name))
-
-
-@router.get("/preview/{client}")
-def preview_agent(
-    caller: Reader,
-    client: Annotated[str, Path(max_length=40)],
-    project: Short = None,
-    prompt: Annotated[str, Query(max_length=4_000)] = "",
-) -> Response:
-    """Return exactly what a client would be given at the start of a session, and with a prompt."""
-    return answer(preview.preview_agent(caller, client, project=project, prompt=prompt))
-
-
-@router.get("/sessions/{name}")
-def show_session(
-    caller: Reader,
-    name: Name,
-    first: Annotated[int | None, Query(ge=0, le=10_000)] = None,
-    last: Annotated[int | None, Query(ge=0, le=10_000)] = None,
-) -> Response:
-    """Return a session with its messages, or only the first or last ones."""
-    return answer(sessions.show_session(caller, name, first=first, last=last))
+offer(router.get, "/sessions/activity", sessions.count_activity, days=Annotated[int, Query(ge=1, le=36_500)])
+offer(router.get, "/sessions/{name}/lineage", sessions.map_lineage, name=Name)
+offer(
+    router.get,
+    "/preview/{client}",
+    preview.preview_agent,
+    client=Annotated[str, Path(max_length=40)],
+    project=Short,
+    prompt=Annotated[str, Query(max_length=4_000)],
+)
+offer(
+    router.get,
+    "/sessions/{name}",
+    sessions.show_session,
+    name=Name,
+    first=Annotated[int | None, Query(ge=0, le=10_000)],
+    last=Annotated[int | None, Query(ge=0, le=10_000)],
+)
 
 
 @router.patch("/sessions/{name}")
@@ -156,10 +139,7 @@ def delete_session(caller: Writer, name: Name) -> Response:
     return answer(sessions.delete_sessions(caller, [name]))
 
 
-@router.post("/sessions/{name}/restore")
-def restore_session(caller: Writer, name: Name) -> Response:
-    """Restore a session from the trash."""
-    return answer(sessions.restore_session(caller, name))
+offer(router.post, "/sessions/{name}/restore", sessions.restore_session, Writer, name=Name)
 
 
 @router.get("/messages/{message_id}")
@@ -170,32 +150,24 @@ def show_message(
     return answer(sessions.scroll(caller, message_id, window=window))
 
 
-@router.get("/messages/{message_id}/why")
-def explain_message(
-    caller: Reader, message_id: MessageNumber, query: Annotated[str, Query(max_length=10_000)]
-) -> Response:
-    """Return why the search shows this message for a question, or why not."""
-    return answer(search.explain_message(caller, message_id, query))
-
-
-@router.get("/receipts")
-def list_receipts(
-    caller: Reader,
-    limit: Limit = 20,
-    before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-    kind: Short = None,
-    client: Short = None,
-    session: Short = None,
-) -> Response:
-    """Return the newest receipts: what models were shown from memory."""
-    found = receipts.list_receipts(caller, limit=limit, before=before, kind=kind, client=client, session=session)
-    return answer(found)
-
-
-@router.get("/receipts/{receipt}")
-def show_receipt(caller: Reader, receipt: MessageNumber) -> Response:
-    """Return one receipt with the texts that it refers to."""
-    return answer(receipts.show_receipt(caller, receipt))
+offer(
+    router.get,
+    "/messages/{message_id}/why",
+    search.explain_message,
+    message_id=MessageNumber,
+    query=Annotated[str, Query(max_length=10_000)],
+)
+offer(
+    router.get,
+    "/receipts",
+    receipts.list_receipts,
+    limit=Limit,
+    before=Annotated[int | None, Query(ge=1, le=2**53)],
+    kind=Short,
+    client=Short,
+    session=Short,
+)
+offer(router.get, "/receipts/{receipt}", receipts.show_receipt, receipt=MessageNumber)
 
 
 @router.put("/receipts/{receipt}/mark")
@@ -204,9 +176,11 @@ def mark_receipt(caller: Writer, receipt: MessageNumber, body: MarkRequest) -> R
     return answer(receipts.mark_receipt(caller, receipt, body.mark, message_id=body.message_id))
 
 
-@router.delete("/receipts/{receipt}/mark")
-def undo_mark(
-    caller: Writer, receipt: MessageNumber, message_id: Annotated[int | None, Query(ge=1, le=2**53)] = None
-) -> Response:
-    """Remove a mark."""
-    return answer(receipts.undo_mark(caller, receipt, message_id=message_id))
+offer(
+    router.delete,
+    "/receipts/{receipt}/mark",
+    receipts.undo_mark,
+    Writer,
+    receipt=MessageNumber,
+    message_id=Annotated[int | None, Query(ge=1, le=2**53)],
+)

@@ -9,10 +9,9 @@ from starlette.responses import Response
 from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.core.values import asdict
-from wellkept.forgetting import confirmation as forget_confirmation
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, refusal
-from wellkept.gateway.requests import Admin, Reader, Writer
+from wellkept.gateway.requests import Admin, Reader, Writer, offer
 from wellkept.gateway.state import pairing, tokens
 from wellkept.importing import sources as import_sources
 from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users
@@ -75,10 +74,7 @@ def measure_providers(caller: Reader, days: Days = 30) -> Response:
     return json_response([asdict(one) for one in providers.measure_providers(caller, days=days)])
 
 
-@router.get("/providers/outbox")
-def list_outbox(caller: Reader, provider: ProviderName = None) -> Response:
-    """Return the queued writes."""
-    return answer(providers.list_outbox(caller, provider))
+offer(router.get, "/providers/outbox", providers.list_outbox, provider=ProviderName)
 
 
 @router.post("/providers/outbox/retry")
@@ -93,12 +89,7 @@ def drop_outbox(caller: Writer, provider: ProviderName = None, item_id: ItemId =
     return json_response({"dropped": providers.drop_outbox(caller, provider=provider, item_id=item_id)})
 
 
-@router.get("/usage")
-def report_usage(
-    caller: Reader, by: usage.By = "day", days: Annotated[int | None, Query(ge=1, le=36_500)] = None
-) -> Response:
-    """Return tokens and cost."""
-    return answer(usage.report_usage(caller, by=by, days=days))
+offer(router.get, "/usage", usage.report_usage, by=usage.By, days=Annotated[int | None, Query(ge=1, le=36_500)])
 
 
 @router.post("/forget")
@@ -112,8 +103,8 @@ def forget(caller: Writer, body: ForgetRequest) -> Response:
             forget_requests.request_forget(caller, session=body.session, query=body.query, origin="api"), status=202
         )
     if body.confirm is None:
-        return answer(forget_confirmation.plan_forget(caller, session=body.session, query=body.query))
-    done = forget_confirmation.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
+        return answer(forget_requests.plan_forget(caller, session=body.session, query=body.query))
+    done = forget_requests.forget_confirmed(caller, body.confirm, session=body.session, query=body.query)
     return answer(done)
 
 
@@ -133,22 +124,9 @@ def run_tool(caller: Reader, name: Annotated[str, Path(max_length=100)], body: T
     return refusal(result) if isinstance(result, Refused) else json_response(dict(result))
 
 
-@router.get("/stats")
-def measure_store(caller: Reader) -> Response:
-    """Return how much is stored."""
-    return answer(upkeep.measure_store(caller))
-
-
-@router.get("/models")
-def list_models(caller: Admin) -> Response:
-    """Return the models that can be used."""
-    return answer(models.list_models(caller))
-
-
-@router.get("/engines")
-def list_engines(caller: Reader) -> Response:
-    """Return the context engines."""
-    return answer(conversations.list_engines(caller))
+offer(router.get, "/stats", upkeep.measure_store)
+offer(router.get, "/models", models.list_models, Admin)
+offer(router.get, "/engines", conversations.list_engines)
 
 
 @router.get("/connections")
@@ -157,10 +135,7 @@ def read_connections(caller: Admin) -> Response:
     return answer(connect_status.read_status(caller))
 
 
-@router.get("/imports")
-def find_sources(caller: Admin) -> Response:
-    """Return the histories of other programs on this machine."""
-    return answer(import_sources.find_sources(caller))
+offer(router.get, "/imports", import_sources.find_sources, Admin)
 
 
 @router.get("/users")
@@ -188,16 +163,8 @@ def create_token(caller: Admin, body: TokenRequest) -> Response:
     return answer(made, status=201)
 
 
-@router.delete("/tokens/{token_id}")
-def revoke_token(caller: Admin, token_id: Annotated[str, Path(max_length=200)]) -> Response:
-    """Revoke a token."""
-    return answer(tokens.revoke_token(caller, token_id))
-
-
-@router.get("/pairings")
-def list_pairings(caller: Admin) -> Response:
-    """Return the paired people of chat platforms, and strangers with a code."""
-    return answer(pairing.list_pairings(caller))
+offer(router.delete, "/tokens/{token_id}", tokens.revoke_token, Admin, token_id=Annotated[str, Path(max_length=200)])
+offer(router.get, "/pairings", pairing.list_pairings, Admin)
 
 
 @router.post("/pairings", status_code=201)
@@ -206,20 +173,15 @@ def accept_code(caller: Admin, body: PairingRequest) -> Response:
     return answer(pairing.accept_code(caller, body.code, body.user_id), status=201)
 
 
-@router.delete("/pairings/{platform}")
-def remove_person(
-    caller: Admin,
-    platform: Annotated[str, Path(max_length=200)],
-    person: Annotated[str, Query(min_length=1, max_length=200)],
-) -> Response:
-    """Remove the pairing of a person of a chat platform."""
-    return answer(pairing.remove_person(caller, platform, person))
-
-
-@router.get("/settings")
-def show_settings(caller: Admin, key: Annotated[str | None, Query(max_length=200)] = None) -> Response:
-    """Return the settings and where each comes from."""
-    return answer(profiles.show_settings(caller, key))
+offer(
+    router.delete,
+    "/pairings/{platform}",
+    pairing.remove_person,
+    Admin,
+    platform=Annotated[str, Path(max_length=200)],
+    person=Annotated[str, Query(min_length=1, max_length=200)],
+)
+offer(router.get, "/settings", profiles.show_settings, Admin, key=Annotated[str | None, Query(max_length=200)])
 
 
 @router.get("/doctor")

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from wellkept.core.errors import Reason, Refused
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
+from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
 from wellkept.operations import entries, news, pages
 
@@ -53,10 +53,7 @@ def show_pages(caller: Reader, target: Target | None = None) -> Response:
     return answer(pages.show_pages(caller, target, with_metadata=True))
 
 
-@router.get("/snapshot")
-def render_snapshot(caller: Reader) -> Response:
-    """Return the blocks exactly as a new session would freeze them into its prompt."""
-    return answer(pages.render_snapshot(caller))
+offer(router.get, "/snapshot", pages.render_snapshot)
 
 
 @router.get("/log")
@@ -84,10 +81,7 @@ def search_archive(caller: Reader, query: Annotated[str, Query(max_length=1_000)
     return answer(pages.search_archive(caller, query))
 
 
-@router.post("/archive/{ledger_id}/restore")
-def restore(caller: Writer, ledger_id: Row) -> Response:
-    """Put an archived text back on its page."""
-    return answer(pages.restore(caller, ledger_id))
+offer(router.post, "/archive/{ledger_id}/restore", pages.restore, Writer, ledger_id=Row)
 
 
 @router.get("/pending")
@@ -96,34 +90,11 @@ def list_pending(caller: Reader) -> Response:
     return answer_list([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
 
 
-@router.post("/pending/{pending_id}/approve")
-def approve(caller: Writer, pending_id: PendingId) -> Response:
-    """Apply a pending write."""
-    return answer(pages.approve(caller, pending_id))
-
-
-@router.post("/pending/{pending_id}/reject")
-def reject(caller: Writer, pending_id: PendingId) -> Response:
-    """Reject a pending write; its text goes to the archive."""
-    return answer(pages.reject(caller, pending_id))
-
-
-@router.get("/entries")
-def list_entries(caller: Reader) -> Response:
-    """Return the pages entry by entry, with origin, age, and how often agents were shown each."""
-    return answer(entries.list_entries(caller))
-
-
-@router.get("/changes")
-def list_changes(caller: Reader) -> Response:
-    """Return what others wrote since the person's last review."""
-    return answer(news.list_changes(caller))
-
-
-@router.post("/changes/{group_id}/keep")
-def keep_group(caller: Writer, group_id: Annotated[str, Path(max_length=100)]) -> Response:
-    """Remove a group of changes from that list."""
-    return answer(news.keep_group(caller, group_id))
+offer(router.post, "/pending/{pending_id}/approve", pages.approve, Writer, pending_id=PendingId)
+offer(router.post, "/pending/{pending_id}/reject", pages.reject, Writer, pending_id=PendingId)
+offer(router.get, "/entries", entries.list_entries)
+offer(router.get, "/changes", news.list_changes)
+offer(router.post, "/changes/{group_id}/keep", news.keep_group, Writer, group_id=Annotated[str, Path(max_length=100)])
 
 
 @router.get("/check")
@@ -140,10 +111,7 @@ def read_step(caller: Reader, target: Target, step: Annotated[int | None, Query(
     return answer(pages.read_step(caller, target, step))
 
 
-@router.get("/{target}/trace")
-def trace_entry(caller: Reader, target: Target, text: Annotated[str, Query(max_length=20_000)]) -> Response:
-    """Return every version of the entry whose text is, or once was, `text`."""
-    return answer(entries.trace_entry(caller, target, text))
+offer(router.get, "/{target}/trace", entries.trace_entry, target=Target, text=Annotated[str, Query(max_length=20000)])
 
 
 @router.get("/{target}")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from wellkept.core.errors import Refused
 from wellkept.gateway.answers import answer, json_response, make_etag, refusal
-from wellkept.gateway.requests import Reader, Writer
+from wellkept.gateway.requests import Reader, Writer, offer
 from wellkept.operations import curator, skills
 
 router = APIRouter(prefix="/api", tags=["skills"])
@@ -40,14 +40,13 @@ class PinRequest(BaseModel):
     pinned: bool = True
 
 
-@router.get("/skills")
-def list_skills(
-    caller: Reader,
-    query: Annotated[str | None, Query(max_length=1_000)] = None,
-    category: Annotated[str | None, Query(max_length=200)] = None,
-) -> Response:
-    """Return the skills, those that match a query first."""
-    return answer(skills.list_skills(caller, query, category=category))
+offer(
+    router.get,
+    "/skills",
+    skills.list_skills,
+    query=Annotated[str | None, Query(max_length=1_000)],
+    category=Annotated[str | None, Query(max_length=200)],
+)
 
 
 @router.post("/skills", status_code=201)
@@ -57,28 +56,10 @@ def create_skill(caller: Writer, body: NewSkill) -> Response:
     return answer(made, status=201)
 
 
-@router.get("/skills/pending")
-def list_pending(caller: Reader) -> Response:
-    """Return the changes of skills that wait for approval."""
-    return answer(skills.list_pending(caller))
-
-
-@router.post("/skills/pending/{pending_id}/approve")
-def approve(caller: Writer, pending_id: PendingId) -> Response:
-    """Apply a pending change."""
-    return answer(skills.approve(caller, pending_id))
-
-
-@router.post("/skills/pending/{pending_id}/reject")
-def reject(caller: Writer, pending_id: PendingId) -> Response:
-    """Reject a pending change."""
-    return answer(skills.reject(caller, pending_id))
-
-
-@router.get("/skills/stats")
-def measure_skills(caller: Reader) -> Response:
-    """Return how often each skill was used, and how well it worked."""
-    return answer(skills.measure_skills(caller))
+offer(router.get, "/skills/pending", skills.list_pending)
+offer(router.post, "/skills/pending/{pending_id}/approve", skills.approve, Writer, pending_id=PendingId)
+offer(router.post, "/skills/pending/{pending_id}/reject", skills.reject, Writer, pending_id=PendingId)
+offer(router.get, "/skills/stats", skills.measure_skills)
 
 
 @router.get("/skills/{name}")
@@ -102,34 +83,11 @@ def edit_skill(caller: Writer, name: Name, body: SkillBody) -> Response:
     return answer(skills.edit_skill(caller, name, body.text))
 
 
-@router.delete("/skills/{name}")
-def delete_skill(caller: Writer, name: Name) -> Response:
-    """Delete a skill; its versions stay, so that this can be undone."""
-    return answer(skills.delete_skill(caller, name))
-
-
-@router.get("/skills/{name}/log")
-def read_log(caller: Reader, name: Name) -> Response:
-    """Return the versions of a skill."""
-    return answer(skills.read_log(caller, name))
-
-
-@router.get("/skills/{name}/diff")
-def diff_skill(caller: Reader, name: Name, number: Version = None) -> Response:
-    """Return what a version changed."""
-    return answer(skills.diff_skill(caller, name, number))
-
-
-@router.post("/skills/{name}/undo")
-def undo_change(caller: Writer, name: Name, number: Version = None) -> Response:
-    """Undo the newest change of a skill, or one of its versions."""
-    return answer(skills.undo_change(caller, name, number))
-
-
-@router.post("/skills/{name}/accept")
-def accept_skill(caller: Writer, name: Name) -> Response:
-    """Let the model use a skill that the guard finds dangerous."""
-    return answer(skills.accept_skill(caller, name))
+offer(router.delete, "/skills/{name}", skills.delete_skill, Writer, name=Name)
+offer(router.get, "/skills/{name}/log", skills.read_log, name=Name)
+offer(router.get, "/skills/{name}/diff", skills.diff_skill, name=Name, number=Version)
+offer(router.post, "/skills/{name}/undo", skills.undo_change, Writer, name=Name, number=Version)
+offer(router.post, "/skills/{name}/accept", skills.accept_skill, Writer, name=Name)
 
 
 @router.put("/skills/{name}/pin")
@@ -138,13 +96,5 @@ def pin_skill(caller: Writer, name: Name, body: PinRequest) -> Response:
     return answer(curator.pin_skill(caller, name, pinned=body.pinned))
 
 
-@router.get("/curator")
-def report_status(caller: Reader) -> Response:
-    """Return when the curator ran, and what it would do next."""
-    return answer(curator.report_status(caller))
-
-
-@router.post("/curator/run")
-def run(caller: Writer, dry_run: bool = False) -> Response:
-    """Archive unused skills."""
-    return answer(curator.run(caller, dry_run=dry_run))
+offer(router.get, "/curator", curator.report_status)
+offer(router.post, "/curator/run", curator.run, Writer, dry_run=bool)

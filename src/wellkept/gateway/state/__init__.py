@@ -8,20 +8,20 @@ if TYPE_CHECKING:
     from wellkept.gateway.state import (
         client_histories,
         conversation_keys,
-        injections,
         pairing,
         platform_messages,
         proxied_conversations,
+        proxy_additions,
         tokens,
     )
 
 __all__ = [
     "client_histories",
     "conversation_keys",
-    "injections",
     "pairing",
     "platform_messages",
     "proxied_conversations",
+    "proxy_additions",
     "tokens",
 ]
 __getattr__ = load_on_use(__name__, __all__)

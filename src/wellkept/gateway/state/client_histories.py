@@ -46,10 +46,6 @@ class ClientMessage(Struct, frozen=True):
     message_id: MessageId
 
 
-def _keep_all(messages: Sequence[Message]) -> list[Message | None]:
-    return list(messages)
-
-
 class Keeping(Struct, frozen=True):
     """How the conversation of a client is stored."""
 
@@ -58,7 +54,7 @@ class Keeping(Struct, frozen=True):
     model: str | None = None
     session_id: SessionId | None = None
     """The id of a new session, if one was promised; one that is taken is not used."""
-    clean: Callable[[Sequence[Message]], list[Message | None]] = _keep_all
+    clean: Callable[[Sequence[Message]], list[Message | None]] = list
     """Returns what is stored of each message of a conversation, None where that is nothing."""
     is_led_elsewhere: bool = False
     """Whether the client alone runs the conversation and kept only records it. Then a shorter history branches instead

@@ -1,6 +1,6 @@
 """Conversations that the proxy forwards: which messages are stored, and in which session.
 
-`gateway/state/injections.py` has what is added to their requests.
+`gateway/state/proxy_additions.py` has what is added to their requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from wellkept.gateway.state.client_histories import (
     write_history,
 )
 from wellkept.gateway.state.conversation_keys import find_key
-from wellkept.gateway.state.injections import build_conversation_key, find_opening, freeze_block, freeze_chain
+from wellkept.gateway.state.proxy_additions import build_conversation_key, find_opening, freeze_block, freeze_chain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app.caller import Caller
     from wellkept.core.ids import SessionId
-    from wellkept.gateway.state.injections import Additions, ProxiedConversation
+    from wellkept.gateway.state.proxy_additions import Additions, ProxiedConversation
 
 
 class ProxiedAnswer(Struct, frozen=True):

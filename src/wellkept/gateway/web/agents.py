@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Path, Request
 from starlette.responses import Response
 
-from wellkept.connect import capture_limits, connect, preview
+from wellkept.connect import capture, connect, preview
 from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.gateway.requests import Admin
@@ -25,7 +25,7 @@ def show_agents(request: Request, caller: Admin) -> Response:
     found = connect_status.read_status(caller)
     connected = [(one, find_condition(one)) for one in found.clients if one.connected]
     has_store = caller.app.has_database
-    captured = capture_limits.report_captures(caller) if has_store else None
+    captured = capture.report_captures(caller) if has_store else None
     return show(
         request,
         "agents.html",

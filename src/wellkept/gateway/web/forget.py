@@ -8,7 +8,6 @@ from fastapi import APIRouter, Form, Query, Request
 from starlette.responses import Response
 
 from wellkept.core.errors import KeptError, Refused
-from wellkept.forgetting import confirmation as forget_confirmation
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.frame import Checked, Toast, go, show
@@ -71,7 +70,7 @@ def show_plan(request: Request, caller: Writer, session: Words = "", words: Word
 
 def _show_plan(request: Request, caller: Caller, session: str, words: str, *, problem: str = "") -> Response:
     try:
-        planned = forget_confirmation.plan_forget(caller, session=session or None, query=words or None)
+        planned = forget_requests.plan_forget(caller, session=session or None, query=words or None)
     except KeptError as error:
         return _show_question(request, session=session, words=words, problem=error.message, status=422)
     if isinstance(planned, Refused):
@@ -129,7 +128,7 @@ def carry_out(
     """Step 3: remove it, and show the report with the verification."""
     if typed.strip().casefold() != WORD:
         return _show_plan(request, caller, session, words, problem=f"Type the word {WORD!r} to confirm.")
-    done = forget_confirmation.forget_confirmed(caller, token, session=session or None, query=words or None)
+    done = forget_requests.forget_confirmed(caller, token, session=session or None, query=words or None)
     if isinstance(done, Refused):
         return _show_plan(request, caller, session, words, problem=f"{done.error}. Look at the plan again.")
     report = done.as_json()

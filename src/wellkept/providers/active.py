@@ -1,4 +1,4 @@
-"""The registered providers of one agent: each with its guard, tools and delivery worker, all called at once."""
+"""The active providers of one agent: each with its guard, tools and delivery worker, all called at once."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Injections: what the proxy adds to the requests of a conversation, frozen.
+"""What the proxy adds to the requests of a conversation, frozen.
 
 The block is added to every request of a conversation and never changes within it. Passages stay with the message for
 which they were found. Both are stored under a hash of the messages before them, so that each later request gets the
