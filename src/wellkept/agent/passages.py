@@ -23,8 +23,7 @@ from wellkept.memory.edits import Target
 from wellkept.memory.history import History
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
-from wellkept.sessions.search.correction_words import find_relation, is_about_another_thing
-from wellkept.sessions.search.corrections import Statement, find_superseded
+from wellkept.sessions.search.corrections import Statement, find_relation, find_superseded, is_about_another_thing
 from wellkept.sessions.search.query import is_asking
 
 MIN_SHARE_OF_BEST = 0.6
