@@ -7,7 +7,8 @@ import pytest
 from wellkept.languages.language import Language, find_language, list_languages
 
 LANGUAGES = list_languages()
-EXPLAINED = frozenset(re.findall(r"[a-z_]+", " ".join(re.findall(r"^# .*?$", find_language("en").read_file("words.txt"), re.M))))
+HEADER = " ".join(re.findall("^# (.*)", find_language("en").read_file("words.txt"), re.MULTILINE))
+EXPLAINED = frozenset(kind for kinds in re.findall(r"((?:[a-z_]+, )*[a-z_]+): ", HEADER) for kind in kinds.split(", "))
 
 
 def list_kinds(language: Language) -> list[str]:
