@@ -72,7 +72,7 @@ sys.path.insert(0, sys.argv[1])
 from benchmarks.scale import build
 from wellkept.core.ids import MessageId
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.sqlite.indexing import catch_up
+from wellkept.connect.hooks import catch_up
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state
 store = SqliteSessionStore(open_state(Path(sys.argv[2])))

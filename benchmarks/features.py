@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from wellkept.core.ids import OWNER
 from wellkept.core.search import SearchRequest
+from wellkept.sessions.search.candidates import EXHAUSTIVE, Filters
 from wellkept.sessions.search.engine import _Search
-from wellkept.sessions.search.filters import EXHAUSTIVE, Filters
 from wellkept.sessions.search.query import parse
 from wellkept.sessions.search.ranking import Line, Ranking, SessionLines
 from wellkept.sessions.search.terms import WordForms, look_up_terms

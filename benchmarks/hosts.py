@@ -37,7 +37,7 @@ from wellkept.core.ids import UserId
 from wellkept.core.messages import Role
 from wellkept.gateway.state import conversation_keys, tokens
 from wellkept.llm.scripted import Says
-from wellkept.memory.edits import Add, Replace, Target, replay
+from wellkept.memory.page import Add, Replace, Target, replay
 from wellkept.memory.store import MemoryStore
 from wellkept.operations import users
 from wellkept.storage.leases import TURN_SECONDS

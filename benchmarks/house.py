@@ -24,11 +24,10 @@ SATELLITES = (
     "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "importers/", "importing/", "connect/", "providers/",
     "testing/", "skills/hub/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py", "salvage/",
     "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
-    "sessions/sqlite/lost_sessions.py", "sessions/sqlite/fts5.py", "sessions/sqlite/fts5_pages.py",
-    "sessions/sqlite/checksums.py", "memory/ledger_repair.py", "prompt/",
+    "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py", "prompt/",
     # what only the agent, plugins or PostgreSQL uses
     "operations/skill_hub.py", "operations/storage", "operations/vector_setup.py", "operations/plugins.py",
-    "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/spoken_orders.py",
+    "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/slash_commands.py",
     "operations/curator.py", "operations/models.py",
 )  # fmt: skip
 """What a change to the tiers, storage or search does not need to know; everything else is the core."""

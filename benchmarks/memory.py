@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from wellkept.memory.edits import Add, Replace
+from wellkept.memory.page import Add, Replace
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
 

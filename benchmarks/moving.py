@@ -22,7 +22,7 @@ from pathlib import Path
 from wellkept.app import open_app
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
-from wellkept.memory.edits import Add, Replace
+from wellkept.memory.page import Add, Replace
 from wellkept.operations import users
 from wellkept.testing.postgres_server import EmbeddedServer
 

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from wellkept.security.rules import table
 from wellkept.security.scan import scan
 from wellkept.security.secrets import redact
-from wellkept.security.table import table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from benchmarks.baseline import reference_loop_seconds

@@ -30,7 +30,7 @@ from benchmarks.scale import new
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Session
-from wellkept.memory.edits import Add, Replace
+from wellkept.memory.page import Add, Replace
 from wellkept.operations import pages
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state

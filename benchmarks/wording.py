@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from wellkept.security import scan as scanner
-from wellkept.security.scan import Severity, read, scan
-from wellkept.security.table import table
-from wellkept.security.wording import WINDOW, Wording
+from wellkept.security.rules import table
+from wellkept.security.scan import WINDOW, Severity, Wording, read, scan
 
 ROOT = Path(__file__).parent.parent
 FILE = ROOT / "src" / "wellkept" / "security" / "wording.tsv"
@@ -159,7 +158,7 @@ def report(name: str, texts: list[Text], wording: Wording | None) -> None:
     """Print the rates of the scanner with other weights than the shipped ones, or with none."""
     allow = ["wording"] if wording is None else []
     if wording is not None:
-        scanner.wording = lambda: wording  # type: ignore[assignment,attr-defined] # the scanner looks its weights up here
+        scanner.wording = lambda: wording  # type: ignore[assignment] # the scanner looks its weights up here
     groups = defaultdict(list)
     for text in texts:
         groups[f"{text.kind}{', explicit' if text.explicit else ''}"].append(scan(text.text, allow=allow))

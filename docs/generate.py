@@ -14,8 +14,8 @@ from wellkept.config.settings import Settings
 from wellkept.core.settings import describe, fields, find_guard, is_section
 from wellkept.core.text import JSON, dumps, resource_path
 from wellkept.core.tools import ToolSchema
-from wellkept.security.table import BUILT
-from wellkept.security.table import build as build_rules
+from wellkept.security.rules import BUILT
+from wellkept.security.rules import build as build_rules
 
 REFERENCE = Path(__file__).parent / "reference"
 RULES = resource_path("wellkept.security", BUILT)
@@ -119,7 +119,7 @@ def _exits() -> str:
 def _slash() -> str:
     from wellkept.cli.chat.slash import COMMANDS
 
-    rows = [(f"`/{name}`", what) for name, what in COMMANDS.items()]
+    rows = [(f"`/{name}`", command.words) for name, command in COMMANDS.items()]
     return "## Inside a chat\n\n" + _table(("command", "meaning"), rows) + "\n\n`/NAME` of a skill uses that skill."
 
 
@@ -292,8 +292,8 @@ def _fields(kind: Any) -> str:
 
 def rules() -> str:
     """Return the page of the threat scanner's rules."""
+    from wellkept.security.rules import table
     from wellkept.security.secrets import shape_table
-    from wellkept.security.table import table
 
     intro = (
         "What `kept scan` and every write look for. A *block* is refused; a *hold* waits for a person; a *signal* says "
@@ -362,7 +362,13 @@ def _head(title: str, intro: str) -> str:
 
 
 def _page(parts: Iterable[str]) -> str:
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    lines = "\n\n".join(part.strip() for part in parts if part.strip()).splitlines()
+    return "\n".join(line if line.startswith(("|", "#", "<!--")) else _wrap(line) for line in lines) + "\n"
+
+
+def _wrap(line: str) -> str:
+    indent = "> " if line.startswith("> ") else ""
+    return textwrap.fill(line, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _plain(text: str) -> str:

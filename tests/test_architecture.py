@@ -172,7 +172,7 @@ def test_locks_of_the_system_are_taken_in_one_module(trees: dict[Path, ast.Modul
     """Its callers work where `fcntl` or `msvcrt` is missing, and learn what a file system refuses."""
     users = {_ids(path) for path, tree in trees.items() if _imported(tree) & {"fcntl", "msvcrt"}}
 
-    assert users == {"storage/os_locks.py"}
+    assert users == {"storage/locks.py"}
 
 
 def _imported(tree: ast.Module) -> set[str]:
@@ -186,13 +186,13 @@ def _imported(tree: ast.Module) -> set[str]:
 
 
 def test_a_session_store_is_reached_through_its_port(trees: dict[Path, ast.Module]) -> None:
-    """Only the app, which builds it, imports the folder of a session store; the command line knows no database.
+    """Only the app, which builds it, and the public names import a session store; the command line knows no database.
 
     Both stores are built on the rules in `sessions/rows`.
     """
     may_import = {
         "wellkept.sessions.rows": ("app/", "sessions/rows/", "sessions/sqlite/", "sessions/postgres/"),
-        "wellkept.sessions.sqlite": ("app/", "sessions/sqlite/"),
+        "wellkept.sessions.sqlite": ("app/", "sessions/sqlite/", "__init__.py"),
         "wellkept.sessions.postgres": ("app/", "sessions/postgres/"),
     }
     strays = [
@@ -329,12 +329,12 @@ def test_migrations_are_numbered_one_after_the_other(folder: Path) -> None:
 OPENS_FILES = {
     "core/regular_files.py": "the one way to read a file",
     "core/text.py": "resources of the package",
-    "storage/files.py": "new files, locks and folders",
+    "storage/files.py": "new files and folders",
     "storage/tree.py": "files relative to a folder, closed as every file is",
     "storage/archive.py": "new files of an archive",
     "storage/documents.py": "appends, and locks its own file",
-    "storage/write_lock.py": "locks a folder",
-    "storage/os_locks.py": "new files, to try what a file system supports",
+    "storage/sqlite.py": "marks in a folder who waits for a lock",
+    "storage/locks.py": "locks, and new files to try what a file system supports",
     "sessions/sqlite/semantic.py": "a new cache beside the database",
     "connect/events.py": "a new file for a prompt",
     "importers/openclaw_workspace.py": "resources of the package",
@@ -395,11 +395,12 @@ def _opens_a_file(call: ast.Call) -> bool:
 
 WRITES_FILES = {
     "storage/files.py": "the one way",
+    "storage/sqlite.py": "a new database, which gets its name when it is complete",
     "storage/swap.py": "databases, with its own order of syncs",
     "storage/archive.py": "archives, with its own order of syncs; unpacks into scratch folders",
     "storage/documents.py": "appends and syncs",
     "storage/log_recovery.py": "a log and its database, with its own order of syncs",
-    "storage/os_locks.py": "a file that tells which locks the file system has, and is removed",
+    "storage/locks.py": "a file that tells which locks the file system has, and is removed",
     "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
     "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
@@ -486,7 +487,7 @@ WITHOUT_GATE = {
     "forgetting/forget.py:_carry_out": "its callers ask",
     "forgetting/forget.py:_finish": "continues what a person had decided before the process was killed",
     "importing/undo.py:_remove_value": "its only caller asks",
-    "operations/changes.py:mark_seen": "its callers ask, or fill an empty home",
+    "operations/news.py:mark_seen": "its callers ask, or fill an empty home",
     "operations/demo.py:_write_entries": "fills an empty home",
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
     "gateway/state/tokens.py:_store": "its callers ask",
@@ -593,3 +594,10 @@ def test_no_hint_installs_the_package_of_a_stranger():
     assert wrong == []
     assert OLD_NAME.search("run: pip install 'kept[gateway]'")
     assert not OLD_NAME.search("Without make: `pip install .`, then `kept chat`.")
+
+
+def test_pages_are_freed_in_one_way():
+    """SQLite's VACUUM leaves out a table whose declaration has a damaged letter; one function looks at them first."""
+    strays = {_ids(path) for path in SRC.rglob("*.py") if re.search(r'execute\(f?"VACUUM', path.read_text("utf-8"))}
+
+    assert strays == {"storage/maintenance.py", "storage/postgres/rewrite.py"}

@@ -75,17 +75,17 @@ def test_only_what_a_mutant_cannot_change_is_loaded_before(tmp_path):
     """A module that imports the mutated one, directly or not, is loaded in each fork; imports in functions do not count."""
     for name, text in {
         "a": "",
-        "b": "from kept.a import x",
-        "c": "import kept.b",
-        "d": "def f():\n    from kept.a import x",
+        "b": "from wellkept.a import x",
+        "c": "import wellkept.b",
+        "d": "def f():\n    from wellkept.a import x",
         "e": "from wellkept import b",
     }.items():
         path = tmp_path / "src" / "wellkept" / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    modules = ["json", *(f"kept.{name}" for name in "abcde")]
+    modules = ["json", *(f"wellkept.{name}" for name in "abcde")]
 
-    assert HARNESS["find_unaffected"](tmp_path, modules, ["src/wellkept/a.py"]) == ["json", "kept.d"]
+    assert HARNESS["find_unaffected"](tmp_path, modules, ["src/wellkept/a.py"]) == ["json", "wellkept.d"]
 
 
 def test_a_test_that_fails_once_kills_nothing():

@@ -11,9 +11,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
+
+from msgspec import Struct, field
 
 HERE = Path(__file__).parent
 DOCTOR_STEP = 4
@@ -50,8 +51,7 @@ class Mode(IntEnum):
         return self in {Mode.KILL, Mode.TORN}
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """How a command ended, what it printed, and which calls it made."""
 
     code: int
@@ -65,8 +65,7 @@ class Answer:
         return self.code == 124 or _DEFECT.search(self.out + self.err) is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One thing that people do, with the commands that make it possible and those that show what it did."""
 
     name: str
@@ -102,8 +101,7 @@ class Operation:
     """Whether its views show the same before and after, because it changes derived data only."""
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(Struct, frozen=True):
     """An operation that ran once without faults: the state before and after, and the calls in between."""
 
     operation: Operation

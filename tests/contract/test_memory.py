@@ -4,7 +4,7 @@ import pytest
 
 from wellkept.core.ids import OWNER
 from wellkept.memory.ledger import SqliteLedger
-from wellkept.memory.writer import FILE_NAMES, FilePages
+from wellkept.memory.store import FILE_NAMES, FilePages
 from wellkept.testing.memory_contract import StorageContract
 
 

@@ -10,8 +10,8 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
 from wellkept.sessions.postgres import index
 from wellkept.sessions.postgres.store import PostgresSessionStore
+from wellkept.sessions.search.candidates import EXHAUSTIVE
 from wellkept.sessions.search.engine import search
-from wellkept.sessions.search.filters import EXHAUSTIVE
 from wellkept.sessions.search.postings import (
     AllOf,
     AnyOf,

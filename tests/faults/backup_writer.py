@@ -5,7 +5,7 @@ import sys
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
-from wellkept.memory.edits import Add, Remove
+from wellkept.memory.page import Add, Remove
 from wellkept.skills.changes import Author, Create, Edit
 
 SKILL = "---\nname: {0}\ndescription: Does {0} well\n---\n\n1. Step {1}\n"

@@ -14,8 +14,7 @@ from wellkept.app import open_app
 from wellkept.backup.backup import create_backup
 from wellkept.backup.restore import apply_restore, open_restore
 from wellkept.core.errors import Refused
-from wellkept.memory.edits import Target
-from wellkept.memory.page import page_hash
+from wellkept.memory.page import Target, page_hash
 from wellkept.skills.versions import state_of
 
 WRITER = Path(__file__).with_name("backup_writer.py")

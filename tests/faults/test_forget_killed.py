@@ -11,7 +11,7 @@ from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.forgetting import forget
-from wellkept.memory.edits import Add, Author, Remove, Target
+from wellkept.memory.page import Add, Author, Remove, Target
 from wellkept.providers.base import StartContext
 from wellkept.providers.holographic import HolographicProvider
 from wellkept.skills.changes import Author as SkillAuthor

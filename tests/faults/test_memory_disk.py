@@ -123,7 +123,7 @@ import json, sys
 from pathlib import Path
 from wellkept.core.errors import KeptError
 from wellkept.core.errors import Refused
-from wellkept.memory.edits import Add, Target, replay
+from wellkept.memory.page import Add, Target, replay
 from wellkept.memory.history import History
 from wellkept.memory.page import parse
 from wellkept.memory.settings import MemorySettings

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from tests import forks
 
-from wellkept.memory.edits import Add, Remove, Target, replay
 from wellkept.memory.history import History
-from wellkept.memory.page import page_hash, parse
+from wellkept.memory.page import Add, Remove, Target, page_hash, parse, replay
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
 
@@ -22,7 +21,7 @@ WIDE = MemorySettings(memory_char_limit=1_000_000, user_char_limit=1_000_000, lo
 
 ADDER = """
 import sys
-from wellkept.memory.edits import Add
+from wellkept.memory.page import Add
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
 folder, name, count = sys.argv[1], sys.argv[2], int(sys.argv[3])

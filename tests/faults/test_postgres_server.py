@@ -16,7 +16,7 @@ from wellkept.core.errors import KeptError, StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
-from wellkept.memory.edits import Add
+from wellkept.memory.page import Add
 from wellkept.operations import conversations
 from wellkept.sessions.postgres.store import PostgresSessionStore
 from wellkept.storage.postgres import database as postgres

@@ -16,7 +16,7 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.memory.edits import Add
+from wellkept.memory.page import Add
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.settings import EmbeddingSettings, SessionSettings
 from wellkept.sessions.sqlite.check import check_file

@@ -26,7 +26,7 @@ from wellkept.core.messages import ToolCall
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.tools import Tool, ToolSchema
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.operations.tools import run_shared_tool
 from wellkept.providers.base import MemoryProvider
 
@@ -554,7 +554,7 @@ def _(home, number, language, entry, text):
 
 @path("replaces an entry of the person's")
 def _(home, number, language, entry, text):
-    from wellkept.memory.edits import Add
+    from wellkept.memory.page import Add
 
     home.app.owner.memory.apply("memory", Add(f"Number {number} is tea."))
     home.said = text

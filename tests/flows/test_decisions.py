@@ -14,7 +14,7 @@ from wellkept.app import open_app
 from wellkept.app.caller import Scope
 from wellkept.forgetting import requests as forget_requests
 from wellkept.llm.scripted import Says, call
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.testing.loopback import API_KEY
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

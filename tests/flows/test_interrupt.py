@@ -44,7 +44,7 @@ class Recorder(MemoryProvider):
 IN_TERMINAL = """
 import fcntl, runpy, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-runpy.run_module("kept", run_name="__main__", alter_sys=True)
+runpy.run_module("wellkept", run_name="__main__", alter_sys=True)
 """
 """Runs kept with its standard input as the terminal that Ctrl-C is pressed in."""
 STORY = Says("once upon a time " * 400, delay_seconds=0.05)
@@ -344,7 +344,7 @@ def test_a_terminal_that_is_closed_ends_the_chat_in_good_order(terminal, home, s
 @pytest.mark.parametrize(("presses", "code"), [(1, 0), (2, 130)])
 def test_ctrl_c_in_a_command_stops_it_and_the_chat_continues(kept, monkeypatch, presses, code):
     """One press in a command that takes long does not leave the chat; a second one soon after does."""
-    monkeypatch.setattr(Slash, "do_usage", lambda *_: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(Slash, "run", lambda *_: signal.raise_signal(signal.SIGINT))
 
     ran = kept("chat", stdin="/usage\n" * presses + "remember that I like tea\n")
 

@@ -13,7 +13,7 @@ from wellkept.app.places import find_place
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import ImagePart, Message, NewMessage, Origin, Role, Session, TextPart, ToolCall
 from wellkept.llm.scripted import Says, call
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 STEPS = """---

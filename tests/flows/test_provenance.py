@@ -22,9 +22,8 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.provenance import UNSTATED, attached_source
 from wellkept.core.tools import Tool, ToolSchema
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target, render
 from wellkept.memory.rewrite import reset_pages
-from wellkept.memory.snapshot import render
 from wellkept.operations.recall import Recipient, recall_for_prompt
 from wellkept.operations.tools import run_shared_tool
 from wellkept.providers.base import MemoryProvider

@@ -8,6 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 import pytest
+from msgspec import structs
 
 from wellkept.agent.agent import Opening
 from wellkept.app import open_app
@@ -16,7 +17,7 @@ from wellkept.core.events import TextStreamed, ToolFinished, Warned
 from wellkept.core.messages import Role
 from wellkept.core.tools import Tool, ToolSchema
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 
 
@@ -103,7 +104,7 @@ def test_independent_tools_run_side_by_side(opened):
             running[0] -= 1
         return {"success": True}
 
-    object.__setattr__(tool, "call", slow)
+    structs.force_setattr(tool, "call", slow)
 
     answer = anyio.run(agent.turn, "search thrice")
 
@@ -115,7 +116,7 @@ def test_a_tool_that_throws_is_an_answer(opened):
     """The turn continues; the model gets the failure."""
     agent = opened([Says(tool_calls=(call("session_search", query="x"),)), "went on"])
     tool = agent.parts.toolbox.tools["session_search"]
-    object.__setattr__(tool, "call", lambda arguments, context: 1 / 0)
+    structs.force_setattr(tool, "call", lambda arguments, context: 1 / 0)
 
     answer = anyio.run(agent.turn, "hi")
 

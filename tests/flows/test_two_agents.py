@@ -8,7 +8,7 @@ from wellkept.app import open_app
 from wellkept.core.ids import OWNER, UserId
 from wellkept.languages.language import find_language
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 
 ANN, BEN = UserId("ann"), UserId("ben")
 

@@ -37,7 +37,7 @@ from wellkept.core.ports import ignore
 from wellkept.core.tools import ToolContext
 from wellkept.forgetting import forget
 from wellkept.llm.scripted import Says, ScriptedModel, call
-from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.page import Add, Remove, Replace, Target
 from wellkept.operations import conversations, pages, providers, search, sessions, skills, tools, upkeep, usage, users
 from wellkept.providers.audit import Audit, CallRecord, Health
 from wellkept.providers.holographic.provider import HolographicProvider

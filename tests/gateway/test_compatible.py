@@ -9,7 +9,7 @@ import pytest
 
 from wellkept.core.messages import ToolCall, Usage
 from wellkept.llm.scripted import Says
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

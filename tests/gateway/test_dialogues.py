@@ -2,7 +2,7 @@
 
 import pytest
 
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 
 def ask(client, messages, said):

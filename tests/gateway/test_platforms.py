@@ -19,7 +19,8 @@ from wellkept.gateway.state import conversation_keys, pairing, platform_messages
 from wellkept.gateway.state.conversation_keys import Chat
 from wellkept.gateway.state.platform_messages import PlatformMessage, State
 from wellkept.gateway.webhook import check_signature, load_platforms, sign
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.llm.scripted import Says
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import users
 from wellkept.testing.loopback import Status
 from wellkept.testing.loopback_servers import LoopbackOpenAI
@@ -338,6 +339,7 @@ def test_replies_are_sent_signed_and_in_order(home):
         assert desk.say("hi").json() == {"id": "m1", "accepted": True}
         assert mailbox.wait(1)[0]["paired"] is False
         desk.pair()
+        desk.steps.append(Says("word " * 20, delay_seconds=0.05))  # slow enough for a draft, also on a busy machine
         for text in ("one", "two", "three"):
             assert desk.say(text, chat="c").status_code == 202
         desk.say("two again", chat="c")

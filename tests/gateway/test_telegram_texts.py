@@ -11,6 +11,7 @@ from wellkept.cli.chat.slash import COMMANDS as CHAT_COMMANDS
 from wellkept.gateway import slash
 from wellkept.gateway.telegram import api
 from wellkept.gateway.telegram.texts import MOST_UNITS, count_units, has_table, split_text, to_html
+from wellkept.operations.slash_commands import COMMANDS
 
 from .bot_api import read_html, units
 
@@ -183,4 +184,6 @@ def test_a_chat_gets_a_message_per_second_after_a_burst(monkeypatch):
 def test_commands_of_the_chat_are_there():
     """What `kept chat` can do, a chat on a platform can do; each command has words and does something."""
     assert set(CHAT_COMMANDS) - {"quit"} <= set(slash.COMMANDS)
-    assert set(slash._RUNS) | {"stop"} == set(slash.COMMANDS)
+    assert all(command.words for command in slash.COMMANDS.values())
+    idle = {name for name, command in COMMANDS.items() if command.run is None and command.run_async is None}
+    assert idle == {"stop", "status", "help", "quit"}

@@ -15,7 +15,7 @@ from wellkept.connect.events import parse_event
 from wellkept.core.text import dumps
 from wellkept.gateway.web.rendering import write_exactly
 from wellkept.llm.scripted import Says
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import pages, receipts, sessions
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

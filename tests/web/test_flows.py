@@ -3,7 +3,7 @@
 import re
 
 from wellkept.llm.scripted import Says
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import entries, pages, receipts, sessions
 from wellkept.testing.loopback_servers import LoopbackOpenAI
 

@@ -3,7 +3,7 @@
 import pytest
 
 from wellkept.core.text import dumps
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations import sessions, skills
 from wellkept.operations.receipts import record_receipt
 from wellkept.sessions.receipts import ShownMessage

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 
 from . import conftest
 

@@ -15,15 +15,13 @@ from msgspec.structs import replace
 from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.conversation import Conversation
 from wellkept.agent.dialogue import Actions
-from wellkept.agent.model_call import build_user_message
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
 from wellkept.agent.prompting import list_prompt_sources
 from wellkept.agent.record import Record, ask_for_title
 from wellkept.agent.review import Review, review
 from wellkept.agent.toolbox import Approve, deny
-from wellkept.agent.turn import Answer, take_turn
-from wellkept.agent.workspace import project_root
+from wellkept.agent.turn import Answer, build_user_message, take_turn
 from wellkept.context.outcome import Outcome, Unchanged, Why
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned
@@ -34,6 +32,7 @@ from wellkept.core.tools import ToolSchema
 from wellkept.providers.base import ChatContext
 from wellkept.providers.content import plain_messages
 from wellkept.security.taint import Surroundings
+from wellkept.storage.files import find_project
 
 if TYPE_CHECKING:
     from wellkept.storage.leases import Lease
@@ -390,12 +389,15 @@ class Agent:
     def _start_session(self) -> Conversation:
         now = self.parts.clock.now()
         opening = self.opening
+        project = find_project(self.parts.folder)
+        if project == Path(self.parts.folder).anchor:  # a server runs at the root folder, which is no project
+            project = None
         session = Session(
             id=opening.session_id or new_session_id(now),
             source=opening.source or opening.platform,
             started=now.timestamp(),
             user_id=opening.user_id,
-            project=_find_project(self.parts.folder),
+            project=project,
             model=self.parts.model.name if self.parts.model is not None else None,
             parent_session_id=opening.parent,
             link=Link.DELEGATE if opening.parent is not None else None,
@@ -465,12 +467,6 @@ class Agent:
             return list_prompt_sources(self.parts, given, opening.platform, conversation.all_tools)
 
         conversation.record.set_surroundings(Surroundings(list_texts))
-
-
-def _find_project(folder: Path) -> str | None:
-    """Return the project of the working folder; None at the root folder, where a server runs."""
-    root = project_root(Path(folder))
-    return None if root == Path(root.anchor) else str(root)
 
 
 def _is_for_model(prompt: str, model: str) -> bool:

@@ -47,7 +47,7 @@ from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.text import WORD, quote
 from wellkept.languages.language import Language, detect
 from wellkept.memory.approval import Approvals, Pending
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.search.corrections import begins_correction, is_bare_correction
 

@@ -14,6 +14,7 @@ from wellkept.core.events import TextStreamed
 from wellkept.core.messages import Role
 from wellkept.core.provenance import find_typed, read_source
 from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 from wellkept.languages.language import list_codes
 from wellkept.sessions.search.corrections import begins_correction
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     from wellkept.agent.turn import Turn
     from wellkept.core.errors import Refused
     from wellkept.memory.approval import Approvals, Rejected
+    from wellkept.memory.history import Undone
     from wellkept.memory.store import MemoryStore, Outcome
-    from wellkept.memory.undo import Undone
 
 _MOST_CORRECTED: Final = 400
 """A longer text tells more than one thing; a bare "no, blue" corrects none of them."""
@@ -88,7 +89,7 @@ class PageActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> "Undone | Refused":
         """Undo one change of a page."""
-        from wellkept.memory.undo import undo
+        from wellkept.memory.history import undo
 
         return undo(self.memory, ledger_id=ledger_id)
 
@@ -101,7 +102,7 @@ class PageActions(Struct, frozen=True):
         return self.plan_forgetting(texts)
 
 
-class Memo(Struct, frozen=True):
+class Memo(JsonStruct, frozen=True):
     """What the next message may refer to."""
 
     language: str = "en"
@@ -139,19 +140,8 @@ class Memo(Struct, frozen=True):
         is_whole = len(text) <= _MOST_CORRECTED and not begins_correction(text)
         return replace(self, statement=tidy(text)) if is_whole else self
 
-    def as_json(self) -> dict[str, JSON]:
-        """Return the value to store with the session."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._fields()}
-
-    def _fields(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name)) for name in _FIELDS]
-
 
 NO_MEMO: Final = Memo()
-_FIELDS: Final = (
-    "language", "message", "asked", "pending", "texts", "done", "done_text", "done_at", "statement", "question",
-    "answered",
-)  # fmt: skip
 
 
 def load_memo(value: JSON, last_message: int) -> Memo:
@@ -159,7 +149,7 @@ def load_memo(value: JSON, last_message: int) -> Memo:
     if not isinstance(value, Mapping):
         return Memo()
     known: dict[str, Any] = {}
-    for name in _FIELDS:
+    for name in Memo.__struct_fields__:
         given, default = value.get(name), getattr(NO_MEMO, name)
         if isinstance(default, tuple) and isinstance(given, list):
             known[name] = tuple(given)

@@ -16,7 +16,7 @@ from wellkept.agent.wording import name_subject
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused
 from wellkept.core.ids import OWNER, SessionId, SourceName
 from wellkept.memory.approval import Approvals, Pending
-from wellkept.memory.edits import Add, Author, Replace, Target
+from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.memory.store import MemoryStore, rules_in
 from wellkept.security.secrets import redact
 from wellkept.sessions.search.corrections import Statement as Said

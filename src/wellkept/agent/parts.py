@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wellkept.agent.assistant import Assistant
     from wellkept.context.engine import ContextEngine
     from wellkept.memory.approval import Approvals
-    from wellkept.memory.edits import EditRecord
+    from wellkept.memory.page import EditRecord
     from wellkept.memory.store import MemoryStore
     from wellkept.providers.base import LedgerRow
     from wellkept.providers.manager import ProviderManager

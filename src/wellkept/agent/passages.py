@@ -19,8 +19,8 @@ from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, message_source, one_line, quote, split_pairs, strip_accents
 from wellkept.languages.language import join_expressions, list_languages
 from wellkept.languages.stop_words import stop_words
-from wellkept.memory.edits import Target
 from wellkept.memory.history import History
+from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
 from wellkept.sessions.search.corrections import Statement, find_relation, find_superseded, is_about_another_thing

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.agent.parts import Parts
-from wellkept.agent.workspace import project_root
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import StorageError, Unreadable
 from wellkept.core.events import Warned
@@ -18,12 +17,10 @@ from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
 from wellkept.core.text import JSON, dumps
 from wellkept.core.tools import ToolSchema
-from wellkept.memory.edits import Target
 from wellkept.memory.history import History
-from wellkept.memory.page import page_hash
-from wellkept.memory.snapshot import delta_notice
+from wellkept.memory.page import Target, delta_notice, page_hash
 from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
-from wellkept.storage.files import read_bytes
+from wellkept.storage.files import find_project, read_bytes
 
 if TYPE_CHECKING:
     from wellkept.memory.store import MemoryStore
@@ -82,8 +79,8 @@ def list_prompt_sources(
     """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
     found: list[tuple[SourceName, str]] = []
     for kind in KINDS:
-        for place in dict.fromkeys((parts.folder, project_root(parts.folder))):
-            text = _read_text(place / kind)
+        for folder in _list_folders(parts.folder):
+            text = _read_text(folder / kind)
             if text is not None:
                 found.append((Source(Kind.PROJECT, kind).stored, text))
     if system_message:
@@ -199,12 +196,17 @@ CHARS_PER_TOKEN = 4
 def project_files(folder: Path, *, context_length: int, sink: EventSink) -> list[tuple[str, str]]:
     """Return name and text of the project file, unsafe parts masked, truncated when too long."""
     for kind in KINDS:
-        for place in dict.fromkeys((folder, project_root(folder))):
+        for place in _list_folders(folder):
             text = _read_text(place / kind)
             if text is not None:
                 most = int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN
                 return [(kind, _truncate(mask_unsafe(kind, text, sink), most))]
     return []
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    """Return the folders that may have a project file: the working folder, and its project."""
+    return list(dict.fromkeys((folder, Path(find_project(folder) or folder))))
 
 
 def _read_text(path: Path) -> str | None:

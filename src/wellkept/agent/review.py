@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.agent.model_call import StreamedText, build_request, stream_answer
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
+from wellkept.agent.turn import StreamedText, build_request, stream_answer
 from wellkept.context.repair import repair
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
@@ -19,7 +19,8 @@ from wellkept.core.messages import ChatRequest, ChatResponse, Message, NewMessag
 from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
-from wellkept.memory.edits import Target
+from wellkept.core.values import JsonStruct
+from wellkept.memory.page import Target
 from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 
@@ -31,7 +32,7 @@ SKILL_CALLS = 5
 """A turn with this many tool calls may contain a procedure worth saving."""
 
 
-class Nudges(Struct, frozen=True):
+class Nudges(JsonStruct, frozen=True):
     """User turns since memory was last written or reviewed, and tool rounds since skills were."""
 
     turns: int = 0
@@ -56,10 +57,6 @@ class Nudges(Struct, frozen=True):
     def after_review(self, *, memory: bool, skills: bool) -> "Nudges":
         """Return the counters after a review."""
         return replace(self, turns=0 if memory else self.turns, iterations=0 if skills else self.iterations)
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the value to store with the session."""
-        return {"turns": self.turns, "iterations": self.iterations}
 
 
 def load_nudges(value: JSON) -> Nudges:

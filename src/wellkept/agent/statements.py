@@ -23,7 +23,7 @@ from wellkept.languages.language import (
     list_languages,
     split,
 )
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 MOST_CHARACTERS: Final = 2_000

@@ -49,14 +49,6 @@ _DANGEROUS = re.compile(
 _Call: TypeAlias = Callable[[Mapping[str, JSON], ToolContext], Mapping[str, JSON]]
 
 
-def project_root(folder: Path) -> Path:
-    """Return the repository that `folder` is in, or the folder itself."""
-    for candidate in (folder, *folder.parents):
-        if (candidate / ".git").exists():
-            return candidate
-    return folder
-
-
 class Workspace(Struct, frozen=True):
     """The user's working folder."""
 

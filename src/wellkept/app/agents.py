@@ -288,17 +288,17 @@ class AgentBuilder:
             return None
         from wellkept.agent.parts import PageLedger
         from wellkept.agent.toolbox import CORE
-        from wellkept.agent.workspace import project_root
         from wellkept.providers.base import StartContext
         from wellkept.providers.manager import open_manager
         from wellkept.providers.registry import ManagerContext
+        from wellkept.storage.files import find_project
 
         context = StartContext(
             kept_home=str(self._app.home.path),
             platform=opening.platform,
             agent_context="cron" if opening.source == "cron" else "primary",
             agent_identity=self._app.home.profile,
-            agent_workspace=str(project_root(self._app.folder) or self._app.folder),
+            agent_workspace=find_project(self._app.folder) or str(self._app.folder),
             parent_session_id=opening.parent or (resumed.parent_session_id if resumed is not None else None) or "",
             user_id=self._space.user,
             session_title=(resumed.title if resumed is not None else None) or "",

@@ -214,7 +214,7 @@ class UserSpace:
 
     def _page_folder(self, store: MemoryStore, folder: str | None) -> str | None:
         """Return the folder of a project's page; the person's home folder and the root are not projects."""
-        from wellkept.memory.writer import project_folder
+        from wellkept.memory.store import project_folder
         from wellkept.storage.files import find_project
 
         root = find_project(folder) if self.app.settings.memory.project_pages else None
@@ -271,17 +271,17 @@ class UserSpace:
     @cached_property
     def skill_tools(self) -> SkillTools:
         """The library of skills and the tools over it."""
-        from wellkept.agent.workspace import project_root
         from wellkept.skills.library import SkillLibrary
         from wellkept.skills.roots import plugin_roots, standard_roots
         from wellkept.skills.tool import SkillTools
+        from wellkept.storage.files import find_project
 
         app = self.app
         roots = standard_roots(
             self.home.skills,
             owner=None if self.user == OWNER else app.home.skills,
             person=Path(app.environ["HOME"]) if app.environ.get("HOME") else None,
-            project=project_root(app.folder),
+            project=Path(find_project(app.folder) or app.folder),
             external=app.settings.skills.external_dirs,
             bundled=app.settings.skills.bundled,
         )
@@ -300,7 +300,7 @@ class UserSpace:
 
     def _finish_rollback(self, tools: SkillTools) -> None:
         """Complete an interrupted rollback of the skills before anything reads a partial state."""
-        from wellkept.skills.paths import ROLLBACK_JOURNAL
+        from wellkept.skills.roots import ROLLBACK_JOURNAL
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
             return

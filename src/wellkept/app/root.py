@@ -16,8 +16,7 @@ from msgspec import Struct
 
 from wellkept.app.caller import OWNER_SCOPES, USER_SCOPES, Caller, Scope, UserSpace
 from wellkept.config.home import Home, find_home
-from wellkept.config.load import Loaded, find_value, load, with_secrets
-from wellkept.config.settings import Settings
+from wellkept.config.settings import Loaded, Settings, find_value, load, with_secrets
 from wellkept.core.agency import find_agent
 from wellkept.core.clock import SystemClock
 from wellkept.core.errors import ConfigError, UsageError
@@ -320,7 +319,7 @@ class App:
         return model.complete("\n\n".join(rules), "\n\n".join(rest), max_output_tokens=max_tokens or PLUGIN_TOKENS)
 
     def _choose_provider(self, name: str) -> None:
-        from wellkept.config.file import set_value
+        from wellkept.config.settings import set_value
 
         set_value(self.home, "memory.provider", name, why_no_person=self.why_no_person)
 
@@ -368,7 +367,7 @@ def open_app(  # noqa: PLR0913 - the public way in; all but home and profile are
     variables = os.environ if environ is None else environ
     place = find_home(home, profile, variables)
     if (place.root / SCRATCH_FOLDER).exists():
-        from wellkept.storage.scratch import remove_unfinished  # only after a command that was killed
+        from wellkept.storage.files import remove_unfinished  # only after a command that was killed
 
         remove_unfinished(place.root)
     app_log = open_log(place.logs, debug=debug)

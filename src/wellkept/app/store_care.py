@@ -79,7 +79,7 @@ def prepare_vectors(source: UnitOfWork, target: UnitOfWork, *, may_replace: bool
 def check_store(app: App) -> list[Finding] | None:
     """Return what is wrong with the session store of this home, without writing; None if nothing was ever stored."""
     from wellkept.sessions.sqlite.check import check_file
-    from wellkept.storage.sql_errors import find_refusal
+    from wellkept.storage.connections import find_refusal
 
     if app.server is not None:
         return [*_find_refusals(app.server), *app.owner.sessions.upkeep.check()]

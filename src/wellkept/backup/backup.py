@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import field
 from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
@@ -15,6 +15,7 @@ from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, KeptError, NotFound, Reason, Refused, StorageError, Unreadable
 from wellkept.core.events import Warned
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 from wellkept.storage.files import read_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ _RETRY_SECONDS = 3_600
 """A backup that failed is tried again after an hour."""
 
 
-class BackupReport(Struct, frozen=True):
+class BackupReport(JsonStruct, frozen=True):
     """A backup that was written, or one that was read and verified."""
 
     file: Path
@@ -46,7 +47,7 @@ class BackupReport(Struct, frozen=True):
     user: str
     profile: str
     files: int
-    content_bytes: int
+    content_bytes: int = field(name="bytes")
     """The size of all files in it."""
     archive_bytes: int
     encrypted: bool
@@ -57,24 +58,6 @@ class BackupReport(Struct, frozen=True):
     """Settings that are in it without their credentials."""
     problems: tuple[str, ...] = ()
     """Files that could not be copied, and what is damaged in those that were; empty for a whole backup."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the file, what is in it, and what was left out."""
-        return {
-            "file": str(self.file),
-            "created": self.created,
-            "program": self.program,
-            "user": self.user,
-            "profile": self.profile,
-            "files": self.files,
-            "bytes": self.content_bytes,
-            "archive_bytes": self.archive_bytes,
-            "encrypted": self.encrypted,
-            "parts": dict(self.parts),
-            "left_out": [one.as_json() for one in self.left_out],
-            "redacted": list(self.redacted),
-            "problems": list(self.problems),
-        }
 
 
 def create_backup(
@@ -89,8 +72,7 @@ def create_backup(
     from wellkept.backup.check import find_damage
     from wellkept.backup.files import Staging, stage_files
     from wellkept.core.errors import explain_errors
-    from wellkept.storage.files import remove_stale_temps
-    from wellkept.storage.scratch import open_scratch, remove_unfinished
+    from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.READ)
     moment = caller.app.clock.now()
@@ -187,16 +169,12 @@ def find_backups(folder: Path, kind: str = "") -> list[Path]:
     return sorted(found, key=lambda path: path.stat().st_mtime_ns)
 
 
-class TakenBackup(Struct, frozen=True):
+class TakenBackup(JsonStruct, frozen=True):
     """A backup in the configured folder."""
 
     file: Path
-    size: int
+    size: int = field(name="bytes")
     time: float
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return file, size and time."""
-        return {"file": str(self.file), "bytes": self.size, "time": self.time}
 
 
 def list_backups(caller: Caller) -> list[TakenBackup]:
@@ -240,7 +218,7 @@ def is_due(app: App) -> bool:
 
 def take_scheduled_backup(caller: Caller) -> BackupReport | None:
     """Take a backup if one is due and no other process takes it; remember when, or why it failed."""
-    from wellkept.storage.files import hold_lock
+    from wellkept.storage.locks import hold_lock
 
     try:
         with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):

@@ -66,7 +66,7 @@ def _shorten(problems: list[str]) -> list[str]:
 
 def with_room(caller: Caller, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of a folder for unpacked databases: in the home, or a temporary one if that is full."""
-    from wellkept.storage.scratch import open_scratch
+    from wellkept.storage.files import open_scratch
 
     root = caller.app.home.root
     if os.access(root, os.W_OK):

@@ -28,15 +28,17 @@ from wellkept.core.errors import Busy, DamagedLog, StorageError, Unreadable
 from wellkept.core.events import Progressed, Warned
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 from wellkept.storage.archive import HOME, OUTSIDE
-from wellkept.storage.files import SCRATCH_FOLDER, hold_lock, is_foreign, read_bytes
+from wellkept.storage.files import SCRATCH_FOLDER, read_bytes
+from wellkept.storage.headers import is_foreign
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wellkept.app.caller import Caller
     from wellkept.config.home import Home
-    from wellkept.core.text import JSON
     from wellkept.storage.maintenance import Snapshot
     from wellkept.storage.postgres.database import PostgresServer
 
@@ -50,7 +52,7 @@ _OTHER_PROFILE = "another profile: back it up with --profile NAME"
 _OF_THE_HOME = "it belongs to the home and its owner"
 
 
-class LeftOut(Struct, frozen=True):
+class LeftOut(JsonStruct, frozen=True):
     """A kind of file that a backup does not contain, and why."""
 
     what: str
@@ -61,10 +63,6 @@ class LeftOut(Struct, frozen=True):
     def is_needless(self) -> bool:
         """Whether nobody would look for it in a backup: logs of databases, locks, indexes."""
         return self.why in {IN_COPY, PASSING, REBUILT}
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the kind of file, the reason and the number."""
-        return {"what": self.what, "why": self.why, "files": self.files}
 
 
 class SourceFile(Struct, frozen=True):
@@ -165,7 +163,7 @@ def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> No
 
 def _drop_address(home: Home, staging: Staging) -> None:
     """Remove the server from the copied settings: a home restored from them must not write to it unasked."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     copy = staging.files.get(f"{HOME}{home.config_file.name}")
     if copy is not None:

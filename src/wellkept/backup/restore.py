@@ -32,7 +32,8 @@ from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
 from wellkept.operations.storage_rows import Move, copy_home, is_unused, restore_documents
 from wellkept.operations.users import add_account, list_users
-from wellkept.storage.files import hold_lock, make_folder, move, publish, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, move, publish, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +131,7 @@ def open_restore(
     The home is not changed; the unpacked files are removed at the end.
     """
     from wellkept.storage.archive import open_archive, read_archive
-    from wellkept.storage.scratch import open_scratch
+    from wellkept.storage.files import open_scratch
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.WRITE)
     file = file.expanduser().absolute()
@@ -197,7 +198,7 @@ def _lock(folder: Path) -> Path:
 
 def _remove(caller: Caller, folder: Path) -> None:
     """Remove the unpacked backup; the restore ends with the rename."""
-    from wellkept.storage.scratch import open_scratch
+    from wellkept.storage.files import open_scratch
 
     with open_scratch(caller.app.home.root) as scratch:
         move(folder, scratch / "done")

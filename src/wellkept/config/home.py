@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import is_encodable
-from wellkept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.headers import is_foreign
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

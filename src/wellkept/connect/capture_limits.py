@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.ids import SessionId
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ _PAUSE_SECONDS = 3_600.0
 """The limits are checked once an hour: measuring the text reads every captured message."""
 
 
-class ClientCaptures(Struct, frozen=True):
+class ClientCaptures(JsonStruct, frozen=True):
     """What was captured from one client."""
 
     client: str
@@ -34,12 +35,7 @@ class ClientCaptures(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the counts and the time of the last capture."""
-        return {
-            "client": self.client,
-            "sessions": self.sessions,
-            "last_captured": iso(from_epoch(self.last_captured)),
-            "waiting_bytes": self.waiting_bytes,
-        }
+        return {**super().as_json(), "last_captured": iso_moment(self.last_captured)}
 
 
 class CaptureStatus(Struct, frozen=True):
@@ -71,7 +67,7 @@ class CaptureStatus(Struct, frozen=True):
             "capture_bytes": self.most_bytes,
             "pruned": {
                 "sessions": self.pruned_sessions,
-                "at": None if self.pruned_at is None else iso(from_epoch(self.pruned_at)),
+                "at": iso_moment(self.pruned_at),
             },
         }
 

@@ -14,7 +14,9 @@ from wellkept.config.home import DEFAULT_PROFILE
 from wellkept.connect.record import Connection, Record, load_record, save_record
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
-from wellkept.storage.files import hold_lock
+from wellkept.core.values import JsonStruct
+from wellkept.storage.files import find_project
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,7 +61,7 @@ class ClientPlan(Struct, frozen=True):
         }
 
 
-class ConnectPlan(Struct, frozen=True):
+class ConnectPlan(JsonStruct, frozen=True):
     """What connecting or disconnecting clients changes."""
 
     clients: tuple[ClientPlan, ...]
@@ -68,10 +70,6 @@ class ConnectPlan(Struct, frozen=True):
     def is_changed(self) -> bool:
         """Whether any file changes."""
         return any(one.is_changed for one in self.clients)
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the clients with their files."""
-        return {"clients": [one.as_json() for one in self.clients]}
 
 
 def client_names() -> list[str]:
@@ -83,9 +81,7 @@ def client_names() -> list[str]:
 
 def project_of(folder: Path) -> Path:
     """Return the project that a folder is in: its repository, or the folder itself."""
-    from wellkept.agent.workspace import project_root
-
-    return project_root(folder.resolve())
+    return Path(find_project(folder.resolve()) or folder)
 
 
 def find_clients(caller: Caller) -> list[Presence]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from wellkept.core.regular_files import load_bytes
@@ -185,9 +186,8 @@ def take_prompt(folder: Path, event: HookEvent) -> KeptPrompt:
     """Return the prompt of a session and remove it; an empty one where there is none."""
     path = _path(folder, event)
     try:
-        value = json.loads(load_bytes(path))
-        found = KeptPrompt(str(value["prompt"]), value.get("turn"))
-    except (OSError, ValueError, KeyError, TypeError):
+        found = msgspec.json.decode(load_bytes(path), type=KeptPrompt)
+    except (OSError, ValueError):
         return KeptPrompt()
     if event.answer:  # the event that ends the turn may come without it; the text then follows
         with suppress(OSError):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -48,8 +46,8 @@ class Health(Struct, frozen=True):
 def load_health(folder: Path, client: str) -> Health:
     """Return the health of a client; an unreadable file counts as none."""
     try:
-        return _from_json(json.loads(load_bytes(folder / f"health-{client}.json")))
-    except (OSError, ValueError, TypeError, AttributeError):
+        return msgspec.json.decode(load_bytes(folder / f"health-{client}.json"), type=Health)
+    except (OSError, ValueError):
         return Health()
 
 
@@ -62,13 +60,3 @@ def save_health(folder: Path, client: str, health: Health) -> None:
         temp.touch(0o600)
         temp.write_text(dumps(asdict(health)), encoding="utf-8")
         temp.replace(path)
-
-
-def _from_json(value: Mapping[str, Any]) -> Health:
-    return Health(
-        value.get("last_event"),
-        str(value.get("event", "")),
-        value.get("last_hook"),
-        value.get("last_captured"),
-        tuple((float(moment), str(text)) for moment, text in value.get("errors", ())),
-    )

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.connect.events import parse_event
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Preview(Struct, frozen=True):
                 "start": 0 if self.start is None else self.start.token_count,
                 "prompt": 0 if self.recall is None else self.recall.token_count,
             },
-            "last": None if self.last is None else iso(from_epoch(self.last)),
+            "last": iso_moment(self.last),
             "gone": list(self.gone),
             "new": list(self.new),
         }
@@ -130,7 +130,7 @@ def read_choices(caller: Caller) -> Choices:
 
 
 def _read_settings(caller: Caller) -> Any:
-    from wellkept.config.load import load
+    from wellkept.config.settings import load
 
     return load(caller.app.home, caller.app.environ).settings.connect
 
@@ -150,7 +150,7 @@ def _with_choices(caller: Caller, choices: Choices) -> Caller:
 
 def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
     """Store settings of what agents are given; hooks read them with their next event."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
 
     caller.require(Scope.ADMIN)
     try:

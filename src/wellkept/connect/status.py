@@ -7,15 +7,16 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.connect.clients import CLIENTS, find_client, read_version
 from wellkept.connect.connect import this_machine
 from wellkept.connect.health import Health, load_health
 from wellkept.connect.record import Connection, Record, load_record
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.regular_files import load_text
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
@@ -27,7 +28,7 @@ _MANY_BYTES = 5_000_000
 """More than an event stores within its deadline; less is not reported."""
 
 
-class ClientStatus(Struct, frozen=True):
+class ClientStatus(JsonStruct, frozen=True):
     """The state of one client."""
 
     client: str
@@ -41,23 +42,15 @@ class ClientStatus(Struct, frozen=True):
     lag_seconds: float
     """How long the oldest turn has waited that is not stored yet."""
     errors: tuple[str, ...]
-    next_step: str
+    next_step: str = field(name="next")
     projects: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, JSON]:
         """Return the state."""
         return {
-            "client": self.client,
-            "installed": self.installed,
-            "version": self.version,
-            "connected": self.connected,
-            "trusted": self.trusted,
-            "last_event": _when(self.last_event),
-            "last_captured": _when(self.last_captured),
-            "lag_seconds": self.lag_seconds,
-            "errors": list(self.errors),
-            "next": self.next_step,
-            "projects": list(self.projects),
+            **super().as_json(),
+            "last_event": iso_moment(self.last_event),
+            "last_captured": iso_moment(self.last_captured),
         }
 
 
@@ -199,7 +192,3 @@ def _read_lags(caller: Caller) -> dict[str, float]:
     for _path, waiting in Spool(caller.space.home.spool).entries():
         found[waiting.client] = max(found.get(waiting.client, 0.0), now - waiting.since if waiting.since else 0.0)
     return found
-
-
-def _when(moment: float | None) -> str | None:
-    return None if moment is None else iso(from_epoch(moment))

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from wellkept.context.settings import CompressionSettings
 from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 
 SUMMARY_SHARE = 0.05
 SUMMARY_CEILING = 12_000
@@ -60,7 +61,7 @@ MAX_INEFFECTIVE = 2
 """After this many compactions in a row that saved less than that share, automatic ones are paused."""
 
 
-class Backoff(Struct, frozen=True):
+class Backoff(JsonStruct, frozen=True):
     """The results of the last compactions, which decide whether automatic ones must wait."""
 
     failures: int = 0
@@ -105,15 +106,6 @@ class Backoff(Struct, frozen=True):
         """
         has_fallen = 0 < prompt_tokens < threshold * (1 - INEFFECTIVE_SHARE)
         return replace(self, ineffective=0) if self.is_stopped and has_fallen else self
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the value to store with the session."""
-        return {
-            "failures": self.failures,
-            "cool_until": self.cool_until,
-            "ineffective": self.ineffective,
-            "by_rule": self.by_rule,
-        }
 
 
 def load_backoff(value: JSON) -> Backoff:

@@ -1,9 +1,50 @@
-"""What msgspec.Struct leaves to its users: plain copies of values, and fields that no log shows."""
+"""What msgspec.Struct leaves to its users: JSON forms, plain copies of values, and fields that no log shows."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from wellkept.core.text import JSON
+
+
+class JsonStruct(Struct, frozen=True):
+    """A value that may be shown as JSON: an object of all its fields, under the names that `field(name=…)` gives.
+
+    A subclass overrides `as_json` where its JSON is of another shape. Other structs have no JSON form on purpose:
+    nobody shows their fields by mistake.
+    """
+
+    def as_json(self) -> "dict[str, JSON]":
+        """Return the JSON form."""
+        return {
+            key: to_json(getattr(self, name))
+            for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+        }
+
+
+def to_json(value: Any) -> "JSON":
+    """Return the JSON form of what a field of a `JsonStruct` holds."""
+    shown: JSON
+    match value:
+        case Enum():
+            shown = value.value
+        case Path():
+            shown = str(value)
+        case Mapping():
+            shown = {key.value if isinstance(key, Enum) else key: to_json(item) for key, item in value.items()}
+        case list() | tuple():
+            shown = [to_json(item) for item in value]
+        case set() | frozenset():
+            shown = sorted(value)
+        case None | bool() | int() | float() | str():
+            shown = value
+        case _:
+            shown = value.as_json()
+    return shown
 
 
 def asdict(value: Struct) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from wellkept.core.errors import NotFound, Unreadable, explain_errors
@@ -16,7 +17,7 @@ from wellkept.core.values import asdict
 from wellkept.skills.changes import Author
 from wellkept.skills.editor import ARCHIVE_FOLDER, SkillEditor
 from wellkept.skills.forgetting import rewrite
-from wellkept.skills.paths import ROLLBACK_JOURNAL, files_of, read_regular
+from wellkept.skills.roots import ROLLBACK_JOURNAL, files_of, read_regular
 from wellkept.skills.usage import USAGE_FILE, parse_usage
 from wellkept.skills.versions import state_of
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
@@ -142,8 +143,8 @@ class Backups:
         """Return the rollback that was begun and not finished."""
         raw = read_bytes(self._journal)
         try:
-            begun = None if raw is None else Begun(**json.loads(raw))
-        except (ValueError, TypeError):
+            begun = None if raw is None else msgspec.json.decode(raw, type=Begun)
+        except ValueError:
             return None
         return begun if begun is not None and begun.backup in self.names() else None
 

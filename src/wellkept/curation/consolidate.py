@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
@@ -152,10 +153,8 @@ def read_plan(editor: SkillEditor, plan_id: str) -> Plan | Refused:
             Reason.NO_MATCH, f"there is no plan {plan_id[:40]!r}", "`kept curator run --consolidate` makes one"
         )
     try:
-        row = json.loads(read_bytes(path) or b"{}")
-        merges = tuple(Merge(**{**merge, "sources": tuple(merge["sources"])}) for merge in row["merges"])
-        return Plan(row["id"], merges, tuple(row["dropped"]))
-    except (ValueError, KeyError, TypeError):
+        return msgspec.json.decode(read_bytes(path) or b"", type=Plan)
+    except ValueError:
         return Refused(Reason.UNAVAILABLE, f"the plan {str(path)!r} is damaged", "make a new plan")
 
 

@@ -4,27 +4,28 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, Refused
-from wellkept.core.values import asdict
+from wellkept.core.values import JsonStruct, asdict
 from wellkept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from wellkept.skills.changes import Author, Changed
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.hub.sources import LockFile
-from wellkept.skills.paths import MAIN
+from wellkept.skills.roots import MAIN
 from wellkept.skills.settings import CuratorSettings
 from wellkept.skills.usage import Stats, Status, Use
-from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 KEPT = 50
 
 
-class Move(Struct, frozen=True):
+class Move(JsonStruct, frozen=True):
     """One skill that changes its state."""
 
     name: str
@@ -33,7 +34,7 @@ class Move(Struct, frozen=True):
     idle_days: float
 
 
-class Report(Struct, frozen=True):
+class Report(JsonStruct, frozen=True):
     """What a run did, or would do."""
 
     time: str
@@ -43,12 +44,6 @@ class Report(Struct, frozen=True):
     dry_run: bool = False
     backup: str | None = None
     failed: tuple[str, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
-        row = asdict(self)
-        row["moves"] = [{**move, "was": str(move["was"]), "becomes": str(move["becomes"])} for move in row["moves"]]
-        return row
 
     def as_text(self) -> str:
         """Render the report for a person."""
@@ -78,24 +73,10 @@ def newest(folder: Path) -> Report | None:
     """Return the newest report that can be read."""
     for path in sorted((folder / "reports").glob("*.json"), reverse=True):
         try:
-            return _report_from_json(json.loads(read_bytes(path) or b""))
-        except (ValueError, KeyError, TypeError):
+            return msgspec.json.decode(read_bytes(path) or b"", type=Report)
+        except ValueError:
             continue
     return None
-
-
-def _report_from_json(row: Mapping[str, Any]) -> Report:
-    moves = [
-        Move(move["name"], Status(move["was"]), Status(move["becomes"]), move["idle_days"]) for move in row["moves"]
-    ]
-    return Report(
-        row["time"],
-        tuple(moves),
-        tuple(row["flagged"]),
-        dry_run=row["dry_run"],
-        backup=row["backup"],
-        failed=tuple(row["failed"]),
-    )
 
 
 _DAY = timedelta(days=1)
@@ -149,9 +130,8 @@ class Curator:
     def state(self) -> State:
         """Return the saved state; a damaged file reads as never run."""
         try:
-            row = json.loads(read_bytes(self._folder / "state.json") or b"{}")
-            return State(row.get("last_run_at"), paused=bool(row.get("paused")))
-        except (ValueError, AttributeError):
+            return msgspec.json.decode(read_bytes(self._folder / "state.json") or b"{}", type=State)
+        except ValueError:
             return State()
 
     def due(self, last_activity: datetime | None) -> bool:

@@ -14,8 +14,9 @@ from wellkept.app.caller import Scope
 from wellkept.app.places import OnForget, Place, find_place
 from wellkept.backup.backup import list_outside_backups
 from wellkept.core.errors import KeptError, Unreadable, explain_errors
-from wellkept.memory.edits import Target
-from wellkept.storage.files import hold_lock, read_bytes, remove, update_in_place, write_atomically
+from wellkept.memory.page import Target
+from wellkept.storage.files import read_bytes, remove, update_in_place, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -154,7 +155,7 @@ def _keeps_passage(file: HeldFile, plan: FullForgetPlan) -> bool:
 
 def _find_page(path: Path) -> Target | None:
     """Return the page that a file holds, None for other files."""
-    from wellkept.memory.writer import FILE_NAMES, PROJECTS
+    from wellkept.memory.store import FILE_NAMES, PROJECTS
 
     pages = {name: target for target, name in FILE_NAMES.items()}
     if path.parent.name == "memories":

@@ -18,11 +18,12 @@ from wellkept.core.ids import SessionId, SourceName, UserId
 from wellkept.core.text import JSON, dumps
 from wellkept.forgetting.files import find_other_copies
 from wellkept.forgetting.removal import Forgetter, FullForgetPlan, FullForgetReport
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.reports import ForgetPlan
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import list_sources
-from wellkept.storage.files import hold_lock, make_folder, remove, sync_folder, write_atomically
+from wellkept.storage.files import make_folder, remove, sync_folder, write_atomically
+from wellkept.storage.locks import hold_lock
 from wellkept.storage.seal import SealedNote
 
 if TYPE_CHECKING:

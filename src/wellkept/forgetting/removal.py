@@ -13,8 +13,8 @@ from wellkept.core.provenance import covers
 from wellkept.core.values import hide
 from wellkept.forgetting.files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
 from wellkept.forgetting.providers import find_at_providers, forget_at_providers
-from wellkept.memory.edits import PERSON, Author, Change, Target, steps_between
-from wellkept.memory.writer import nameless_folder
+from wellkept.memory.page import PERSON, Author, Change, Target, steps_between
+from wellkept.memory.store import nameless_folder
 from wellkept.providers.base import ForgetRequest
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import (

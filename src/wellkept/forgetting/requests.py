@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
 from wellkept.core.text import UNSPACED, dumps, split_words
-from wellkept.forgetting.forget import plan_forget_session, plan_forget_words
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +57,7 @@ class ForgetRequest(Struct, frozen=True):
         what = {"session_id": self.session} if self.session else {"query": self.query}
         return {
             "id": self.id,
-            "created": iso(from_epoch(self.created)),
+            "created": iso_moment(self.created),
             "target": "forget",
             "operations": [{"action": "forget", **what}],
             "origin": self.origin,
@@ -205,6 +204,8 @@ def drop_requests(caller: Caller, *, session: str | None, query: str | None) -> 
 
 
 def _plan(caller: Caller, session: str | None, query: str | None) -> ForgetProposal | Refused:
+    from wellkept.forgetting.forget import plan_forget_session, plan_forget_words  # lists of what waits need no plan
+
     return plan_forget_session(caller, session) if session is not None else plan_forget_words(caller, query or "")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wellkept.core.regular_files import open_regular
 from wellkept.importers.assets import MemoryFile, SkillFolder
 from wellkept.importers.port import Problem, Unusable
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

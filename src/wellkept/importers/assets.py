@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from wellkept.core.values import hide
 from wellkept.importers.port import Problem
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

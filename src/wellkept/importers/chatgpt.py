@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.importers.archives import ExportFiles, hash_file
 from wellkept.importers.exports import (
     Branch,
@@ -21,7 +22,6 @@ from wellkept.importers.exports import (
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Request, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_text, join_texts
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

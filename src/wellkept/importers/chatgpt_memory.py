@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
+from wellkept.core.clock import from_program
 from wellkept.importers.archives import DAMAGE, open_export
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import find_conversations
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import UNEXPECTED
 from wellkept.importers.port import Unusable
-from wellkept.memory.edits import Target
-from wellkept.sessions.moments import from_program
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_text
 from wellkept.importers.blocks import name_unknown
@@ -33,7 +34,6 @@ from wellkept.importers.wording import (
     shorten,
     starts_with_any,
 )
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.text import dumps
 from wellkept.importers.archives import DAMAGE, find_names, open_export
 from wellkept.importers.assets import Leftover, MemoryFile
@@ -26,8 +27,7 @@ from wellkept.importers.jsonl import read_row
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
-from wellkept.memory.edits import Target
-from wellkept.sessions.moments import from_program
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
@@ -17,7 +18,6 @@ from wellkept.importers.jsonl import WholeReading, modification_time, read_row
 from wellkept.importers.port import Conversation, Item, Kind, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, join_texts
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 from wellkept.importers.wording import (
@@ -26,7 +27,6 @@ from wellkept.importers.wording import (
     shorten,
     starts_with_any,
 )
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -17,6 +17,7 @@ from wellkept.core.provenance import accept_claim
 from wellkept.importers.captures import Known, mark_of
 from wellkept.importers.port import Conversation, Kind
 from wellkept.security.taint import Flow
+from wellkept.sessions.records import SALVAGED
 from wellkept.storage.files import find_project
 
 if TYPE_CHECKING:
@@ -145,6 +146,7 @@ class Conversations:
         is_there = self._store.session(session_id) is not None
         if is_there:
             adopted = self._adopt(unit, session_id)
+            self._store.transfer.describe_salvaged(self._describe(unit, facts, session_id, moment), unit=unit)
         else:
             waits_for = self._begin(unit, facts, session_id, moment)
         title = (stored.title if (stored := self._store.session(session_id)) else None) if facts.title else None
@@ -157,12 +159,22 @@ class Conversations:
 
     def _begin(self, unit: UnitOfWork, facts: Conversation, session_id: SessionId, moment: float) -> str | None:
         """Create the session; return the conversation that it waits to be linked to."""
+        session = self._describe(unit, facts, session_id, moment)
+        is_delegate = facts.kind is Kind.SUBAGENT
+        origin = self._store.message(self._shared[facts.external_id]) if facts.external_id in self._shared else None
+        if origin is not None and not is_delegate:
+            self._store.branch(origin.session_id, at=origin.id, new=session)
+        else:
+            self._store.create(session)
+        return facts.parent if is_delegate and session.parent_session_id is None else None
+
+    def _describe(self, unit: UnitOfWork, facts: Conversation, session_id: SessionId, moment: float) -> Session:
         is_delegate = facts.kind is Kind.SUBAGENT
         metadata: dict[str, JSON] = {"external_id": facts.external_id, **facts.metadata}
         if facts.kind is Kind.HEADLESS:
             metadata["headless"] = True
         parent = self._captures.session(unit, facts.parent) if facts.parent else None
-        session = Session(
+        return Session(
             session_id,
             "subagent" if is_delegate else facts.source or self._captures.client,
             moment,
@@ -174,12 +186,6 @@ class Conversations:
             last_active=moment,
             metadata=metadata,
         )
-        origin = self._store.message(self._shared[facts.external_id]) if facts.external_id in self._shared else None
-        if origin is not None and not is_delegate:
-            self._store.branch(origin.session_id, at=origin.id, new=session)
-        else:
-            self._store.create(session)
-        return facts.parent if is_delegate and parent is None else None
 
     def _session_id(self, external: str, moment: float) -> SessionId:
         """Return an id that is the same whenever the conversation is captured, so that it is recognised elsewhere."""
@@ -206,6 +212,10 @@ class Conversations:
                 continue
             self._changed.discard(external)
             facts = self._facts[external]
+            if session.source == SALVAGED:
+                self._store.transfer.describe_salvaged(
+                    self._describe(unit, facts, session.id, session.started), unit=unit
+                )
             if facts.model is not None and facts.model != session.model:
                 self._store.transfer.fill_in(session.id, model=facts.model, unit=unit)
             # a title that is not the one that was captured last was chosen by a person

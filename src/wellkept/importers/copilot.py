@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps
 from wellkept.importers.agent_files import list_skills, read_memory
@@ -14,8 +15,7 @@ from wellkept.importers.jsonl import JsonlReading, WholeReading, modification_ti
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, describe_block, join_texts, result_text
-from wellkept.memory.edits import Target
-from wellkept.sessions.moments import from_program
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

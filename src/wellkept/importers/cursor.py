@@ -28,7 +28,7 @@ from wellkept.importers.port import (
 )
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

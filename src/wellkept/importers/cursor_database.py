@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Usage
 from wellkept.importers.jsonl import UNEXPECTED, open_own, read_row
@@ -26,7 +27,6 @@ from wellkept.importers.port import (
 )
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_objects, as_text, join_texts, result_text
-from wellkept.sessions.moments import from_program
 from wellkept.storage.foreign import open_copy
 
 if TYPE_CHECKING:

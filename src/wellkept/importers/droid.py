@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.regular_files import load_text
 from wellkept.importers.agent_files import list_skills, read_memory
 from wellkept.importers.blocks import speak_answer, speak_prompt
@@ -15,8 +16,7 @@ from wellkept.importers.jsonl import JsonlReading, modification_time
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, unknown
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_blocks, as_text
-from wellkept.memory.edits import Target
-from wellkept.sessions.moments import from_program
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

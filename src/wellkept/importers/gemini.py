@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import open_conversations
@@ -28,8 +29,7 @@ from wellkept.importers.port import (
 )
 from wellkept.importers.speech import Speech
 from wellkept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
-from wellkept.memory.edits import Target
-from wellkept.sessions.moments import from_program
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

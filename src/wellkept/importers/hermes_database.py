@@ -7,6 +7,7 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Link, Message, Origin, Role, Usage
 from wellkept.importers.hermes_history import MACHINE_SOURCES, Copies, Originals, Spoken, choose_origin, interpret
@@ -27,7 +28,6 @@ from wellkept.importers.port import (
     unknown,
 )
 from wellkept.importers.wording import MOST_CHARS, PrivateTurns, as_text, shorten
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,7 +10,7 @@ from wellkept.importers.agent_files import read_text
 from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from wellkept.importers.openclaw_config import SECRETS, dig, read_env
 from wellkept.llm.endpoints import VENDORS
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps
@@ -41,9 +41,9 @@ class ImportRun(Struct, frozen=True):
         return {
             "import_id": self.id,
             "source": self.source,
-            "started": iso(from_epoch(self.started)),
-            "finished": None if self.finished is None else iso(from_epoch(self.finished)),
-            "undone": None if self.undone is None else iso(from_epoch(self.undone)),
+            "started": iso_moment(self.started),
+            "finished": iso_moment(self.finished),
+            "undone": iso_moment(self.undone),
             **self.counts,
             "folder": self.folder,
         }

@@ -24,7 +24,7 @@ from wellkept.importers.port import (
     unknown,
 )
 from wellkept.importers.wording import MOST_CHARS, shorten
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
 from wellkept.sessions.shapes import expand
 

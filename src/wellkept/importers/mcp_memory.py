@@ -17,7 +17,7 @@ from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import open_own
 from wellkept.importers.port import Option, Position, Problem, Reading, Request, Unusable
 from wellkept.importers.wording import as_text
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.text import dumps
 from wellkept.importers.blocks import name_unknown
@@ -30,7 +31,6 @@ from wellkept.importers.wording import (
     result_text,
     shorten,
 )
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

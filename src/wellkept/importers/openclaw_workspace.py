@@ -20,7 +20,7 @@ from wellkept.importers.openclaw_config import (
     load_config,
     name_home,
 )
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_bytes
@@ -48,7 +49,6 @@ from wellkept.importers.wording import (
     result_text,
     shorten,
 )
-from wellkept.sessions.moments import from_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -14,7 +14,7 @@ from wellkept.importers.jsonl import JsonlReading, modification_time
 from wellkept.importers.openclaw_entries import EntryParser
 from wellkept.importers.port import Conversation, Item, Option, Position, Reading, Request
 from wellkept.importers.wording import MOST_CHARS, as_text, shorten
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -156,8 +156,7 @@ class AssetImport(Struct, frozen=True):
             self.tally.conflicts.append((f"{kind} {name}", "has another value here"))
 
     def _take_setting(self, asset: Setting) -> None:
-        from wellkept.config.file import set_value
-        from wellkept.config.load import find_value, from_text
+        from wellkept.config.settings import find_value, from_text, set_value
 
         self.caller.require(Scope.ADMIN)
         home = self.caller.app.home
@@ -170,7 +169,7 @@ class AssetImport(Struct, frozen=True):
         )
 
     def _take_secret(self, asset: Secret) -> None:
-        from wellkept.config.load import read_secrets, set_secret
+        from wellkept.config.settings import read_secrets, set_secret
 
         self.caller.require(Scope.ADMIN)
         self.caller.require_person("`kept import`")  # a variable can also name the endpoint that gets the memory

@@ -12,8 +12,8 @@ from wellkept.core.errors import KeptError, Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.importers.journal import Part
 from wellkept.importing.assets import mark_text
-from wellkept.memory.edits import Add, Author, Target
 from wellkept.memory.incoming import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
+from wellkept.memory.page import Add, Author, Target
 from wellkept.memory.store import rules_in
 
 if TYPE_CHECKING:

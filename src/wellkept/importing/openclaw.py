@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.core.values import JsonStruct
 from wellkept.storage.files import move
 
 if TYPE_CHECKING:
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
 SUFFIX = ".pre-migration"
 
 
-class Renaming(Struct, frozen=True):
+class Renaming(JsonStruct, frozen=True):
     """A folder of OpenClaw and the name that it gets."""
 
-    old: Path
-    new: Path
-    total_bytes: int
+    old: Path = field(name="from")
+    new: Path = field(name="to")
+    total_bytes: int = field(name="bytes")
 
     def as_json(self) -> dict[str, JSON]:
         """Return both names, the size, and how to undo it."""
-        return {"from": str(self.old), "to": str(self.new), "bytes": self.total_bytes, "undo": self.undo}
+        return {**super().as_json(), "undo": self.undo}
 
     @property
     def undo(self) -> str:

@@ -51,7 +51,7 @@ def import_skill(run: AssetImport, asset: SkillFolder, names: Sequence[str]) -> 
 
 def _read(folder: Path) -> dict[str, bytes] | Refused:
     """Return the files of a skill; links are left out."""
-    from wellkept.skills.paths import MAIN, MOST_FILES, MOST_SKILL_BYTES
+    from wellkept.skills.roots import MAIN, MOST_FILES, MOST_SKILL_BYTES
     from wellkept.skills.versions import state_of
 
     state = state_of(folder)
@@ -108,7 +108,7 @@ def _place(
 ) -> Refused | None:
     from wellkept.skills.changes import Author
     from wellkept.skills.document import normalize
-    from wellkept.skills.paths import MAIN
+    from wellkept.skills.roots import MAIN
     from wellkept.skills.usage import parse_usage
 
     main = files[MAIN].decode("utf-8-sig", "replace")

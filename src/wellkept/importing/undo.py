@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
 from wellkept.core.regular_files import load_bytes
@@ -109,7 +109,7 @@ def _find_run(caller: Caller, import_id: str) -> ImportRun | Refused:
         return Refused(Reason.NO_MATCH, f"{what} {import_id!r}", "`kept import list` shows the ids")
     (run,) = exact
     if run.undone is not None:
-        moment = iso(from_epoch(run.undone))
+        moment = iso_moment(run.undone)
         remedy = f"`kept import {run.source}` imports it again"
         return Refused(Reason.MOVED_ON, f"the import {run.id} was undone already, at {moment}", remedy)
     return run
@@ -193,7 +193,7 @@ def _undo_value(caller: Caller, run: ImportRun, part: Part, result: UndoneImport
 
 
 def _read_value(caller: Caller, part: Part) -> str | None:
-    from wellkept.config.load import find_value, read_secrets
+    from wellkept.config.settings import find_value, read_secrets
     from wellkept.storage.files import read_bytes
 
     match part.kind:
@@ -208,8 +208,7 @@ def _read_value(caller: Caller, part: Part) -> str | None:
 
 
 def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
-    from wellkept.config.file import unset_value
-    from wellkept.config.load import unset_secret
+    from wellkept.config.settings import unset_secret, unset_value
     from wellkept.core.errors import explain_errors
     from wellkept.storage.files import write_atomically
 

@@ -84,7 +84,7 @@ def _skill_text(caller: Caller, name: str) -> str | None:
 
 def page_text(caller: Caller, target: str | None, *, client: str) -> str:
     """Return one page or both as plain text, entries as a model may see them, and record that they were shown."""
-    from wellkept.memory.edits import Target
+    from wellkept.memory.page import Target
     from wellkept.sessions.recall import tokens
     from wellkept.sessions.receipts import ShownPage
 

@@ -9,14 +9,13 @@ from typing import Any, assert_never
 
 from msgspec import Struct, field
 
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.events import MemoryStaged
 from wellkept.core.ids import OWNER, SessionId, SourceName, random_hex
 from wellkept.core.ports import Documents
 from wellkept.core.text import JSON, dumps
-from wellkept.memory.edits import OF_AGENT, Add, Author, Edit, Remove, Replace, Target
-from wellkept.memory.page import preview, subject_of
+from wellkept.memory.page import OF_AGENT, Add, Author, Edit, Remove, Replace, Target, preview, subject_of
 from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 from wellkept.storage.documents import FolderDocuments
 
@@ -54,7 +53,7 @@ class Pending(Struct, frozen=True):
         """Return it as its file and `kept memory pending --json` show it."""
         return {
             "id": self.id,
-            "created": iso(from_epoch(self.created)),
+            "created": iso_moment(self.created),
             "target": self.target.value,
             "operations": [_operation(edit) for edit in self.edits],
             "origin": self.origin,

@@ -15,13 +15,23 @@ from msgspec import Struct
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.text import JSON, is_encodable
 from wellkept.memory.approval import Approvals, needs_approval
-from wellkept.memory.edits import Add, Author, Edit, Remove, Target, steps_between
-from wellkept.memory.page import ENTRY_DELIMITER, Page, parse
+from wellkept.memory.page import (
+    ENTRY_DELIMITER,
+    Add,
+    Author,
+    Edit,
+    Page,
+    Remove,
+    Target,
+    mask_threats,
+    parse,
+    steps_between,
+)
 from wellkept.memory.rewrite import edit_page
-from wellkept.memory.snapshot import mask_threats
 from wellkept.memory.store import MemoryStore, check_text, rules_in
 from wellkept.security.paths import refuse_spelling
-from wellkept.storage.files import hold_lock, make_folder
+from wellkept.storage.files import make_folder
+from wellkept.storage.locks import hold_lock
 from wellkept.storage.tree import FileTree, Parts
 
 ROOT: Final = "/memories"

@@ -7,9 +7,21 @@ from functools import partial
 from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Author, Change, EditRecord, Step, Target, undone_ids
 from wellkept.memory.history import History
-from wellkept.memory.page import CONTROL, DELIMITER_LINE, ENTRY_DELIMITER, Page, clean, preview
+from wellkept.memory.page import (
+    CONTROL,
+    DELIMITER_LINE,
+    ENTRY_DELIMITER,
+    Author,
+    Change,
+    EditRecord,
+    Page,
+    Step,
+    Target,
+    clean,
+    preview,
+    undone_ids,
+)
 from wellkept.memory.store import MemoryStore, check_text
 
 

@@ -3,8 +3,8 @@
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -13,7 +13,7 @@ from wellkept.core.errors import StorageError, Unreadable
 from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.core.text import checksum
-from wellkept.memory.edits import (
+from wellkept.memory.page import (
     PROJECT_PREFIX,
     Author,
     Change,
@@ -21,14 +21,21 @@ from wellkept.memory.edits import (
     LedgerRepair,
     Step,
     Target,
+    digest,
+    list_clean,
+    page_hash,
     page_of,
+    split_digests,
     target_of,
 )
-from wellkept.memory.page import digest, list_clean, page_hash, split_digests
 from wellkept.storage.connections import sql_migrations, statements
-from wellkept.storage.files import APPLICATION_ID, make_folder, write_atomically
+from wellkept.storage.files import make_folder, resolve_link, write_atomically
+from wellkept.storage.headers import APPLICATION_ID
 from wellkept.storage.sqlite import Database as SqliteDatabase
 
+_TABLE = "edits"
+_MOST_BYTES = 4_096
+"""Texts up to this length are searched for a flipped bit; entries are shorter, and the search grows with the square."""
 SQL = statements("wellkept.memory", "ledger.sql")
 REPAIR = "run `kept memory repair`; it saves the edits that can be read"
 _HARMLESS = ("ok", "NULL value in ", "CHECK constraint failed")
@@ -187,7 +194,7 @@ class SqliteLedger:
                 if not row.is_malformed:
                     unit.execute(SQL.set_checksum, (row.with_checksum().checksum, number))
                 elif row.checksum is not None:  # it was damaged before it was blanked
-                    unit.execute(SQL.set_row, _report_damage(row).with_checksum()._asdict())
+                    unit.execute(SQL.set_row, report_damage(row).with_checksum()._asdict())
 
     def void(self, write_id: int) -> None:
         """Remove a write that never reached its page."""
@@ -327,8 +334,6 @@ class SqliteLedger:
         `texts` may be what a row wrote: the entries that are on the pages now. Of a damaged file the rows that can be
         read are copied into a new one first.
         """
-        from wellkept.memory.ledger_repair import rebuild_rows, salvage
-
         saved, put_aside = 0, ""
         try:
             self._check_file()
@@ -336,7 +341,7 @@ class SqliteLedger:
             self.close()
             saved, put_aside = salvage(self._path, moment=time.strftime("%Y%m%d-%H%M%S"))
         with self._db.writing() as unit:
-            done = rebuild_rows(unit, SQL, texts)
+            done = rebuild_rows(unit, texts)
         return LedgerRepair(done.rebuilt, done.marked, saved, put_aside)
 
     def _check_file(self) -> None:
@@ -430,7 +435,7 @@ class LedgerRow(NamedTuple):
 
     def record(self) -> EditRecord:
         """Return the edit; a damaged one changes nothing, allows nothing, and holds what can be read."""
-        row = _report_damage(self) if self.is_damaged else self
+        row = report_damage(self) if self.is_damaged else self
         return EditRecord(
             id=LedgerId(row.id),
             write_id=row.write_id,
@@ -467,7 +472,127 @@ def _rules(allowed: str | None) -> frozenset[str] | None:
     return frozenset(map(str, found)) if isinstance(found, list) else None
 
 
-def _report_damage(row: LedgerRow) -> LedgerRow:
-    from wellkept.memory.ledger_repair import report_damage  # no healthy ledger needs it
+def salvage(path: Path, *, moment: str) -> tuple[int, str]:
+    """Put a file with the rows that can be read in the place of a damaged one, which stays under another name.
 
-    return report_damage(row)
+    Return how many rows there are, and that name. Raise Busy while another process has the ledger open.
+    """
+    from wellkept.storage.swap import Replacement, hold_alone  # lazy, like all of the salvage: hardly ever needed
+
+    path = resolve_link(path)
+    replacement = Replacement.of(path, moment)
+    with hold_alone(path):
+        try:
+            replacement.begin()
+            saved = _copy_rows(path, replacement.fresh)
+            replacement.swap()
+        except BaseException:
+            replacement.abandon()
+            raise
+    return saved, replacement.aside.name
+
+
+def _copy_rows(path: Path, fresh: Path) -> int:
+    from wellkept.salvage.evidence import insert_row
+    from wellkept.salvage.shapes import describe_shapes
+    from wellkept.storage.foreign import open_copy
+
+    rows: list[dict[str, Any]] = []
+    with suppress(Unreadable), open_copy(path, rescue=(_TABLE,)) as tables:  # too damaged to find its table
+        names = sorted(tables.columns(_TABLE) & {*LedgerRow._fields, "voided"})
+        found = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
+        rows = [dict(zip(names, row, strict=True)) for row in found]
+    target = SqliteDatabase(
+        fresh, application_id=APPLICATION_ID, migrations=sql_migrations("wellkept.memory"), durability="full"
+    )
+    with closing(target) as database:
+        database.connection.execute("PRAGMA foreign_keys = OFF")  # an undo names an edit that may be lost
+        with database.writing() as unit:
+            shape = next(one for one in describe_shapes(unit) if one.table == _TABLE and not one.is_index)
+            return sum(insert_row(unit, shape, row) for row in rows)
+
+
+def rebuild_rows(unit: UnitOfWork, texts: Iterable[str]) -> LedgerRepair:
+    """Rebuild the damaged rows where their checksum proves the text, and mark the others as damaged for good."""
+    rebuilt, marked = list[LedgerId](), list[LedgerId]()
+    found: Iterable[Values] = unit.execute(SQL.whole, (0,))
+    rows = [LedgerRow(*row) for row in found]
+    whole = [row for row in rows if not row.is_damaged]
+    known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
+    for row in rows:
+        if row.is_damaged:
+            raw: Iterable[Values] = unit.execute(SQL.raw_texts, (row.id,))
+            again = rebuild(row, next(iter(raw)), list(known))
+            unit.execute(SQL.set_row, (again or report_damage(row).with_checksum())._asdict())
+            (marked if again is None else rebuilt).append(LedgerId(row.id))
+    return LedgerRepair(tuple(rebuilt), tuple(marked))
+
+
+def rebuild(row: LedgerRow, raw: Sequence[bytes | None], texts: Sequence[str]) -> LedgerRow | None:
+    """Return the row as it was written, proven by its checksum, or None.
+
+    One of its texts is another known text, or differs from what was written by one bit; `raw` are the bytes of
+    `before` and `after` as they are stored now.
+    """
+    if row.checksum is None:
+        return None
+    before, after = raw
+    for candidate in (
+        *(row._replace(before=text) for text in _possible(before, texts)),
+        *(row._replace(after=text) for text in _possible(after, texts)),
+    ):
+        if candidate.with_checksum().checksum == row.checksum:
+            return candidate
+    return None
+
+
+def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
+    """Yield known texts, then every text that differs from `data` by one bit."""
+    if data is None:
+        return
+    yield from texts
+    if len(data) > _MOST_BYTES:
+        return
+    for place in range(len(data)):
+        for bit in range(8):
+            changed = bytearray(data)
+            changed[place] ^= 1 << bit
+            try:
+                yield changed.decode()
+            except UnicodeDecodeError:
+                continue
+
+
+def report_damage(row: LedgerRow) -> LedgerRow:
+    """Return a damaged row in the form of an archived text that says so, with every column in its type."""
+    texts = [_text(text) for text in (row.before, row.after) if text is not None]
+    return LedgerRow(
+        id=row.id,
+        write_id=_number(row.write_id),
+        group_id=_text(row.group_id),
+        time=float(row.time) if isinstance(row.time, float | int) else 0.0,
+        target=row.target if page_of(row.target) is not None else Target.MEMORY.value,
+        action="archive",
+        before=f"[damaged: {' → '.join(texts)}]",
+        after=None,
+        position=-1,
+        origin=_text(row.origin),
+        session_id=None if row.session_id is None else _text(row.session_id),
+        user_id=_text(row.user_id),
+        reason="damaged on the disk",
+        allowed=None,
+        # an undo names an earlier edit
+        undoes=row.undoes if isinstance(row.undoes, int) and 0 < row.undoes < row.id else None,
+        page_before=_text(row.page_before),
+        page_after=_text(row.page_after),
+        page_stamp=row.page_stamp if isinstance(row.page_stamp, int) else None,
+        source=None if row.source is None else _text(row.source),
+    )
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0

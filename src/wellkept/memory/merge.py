@@ -9,8 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.core.errors import Refused
-from wellkept.memory.edits import Author, Change, EditRecord, Step, Target, replay, steps_between
-from wellkept.memory.page import ENTRY_DELIMITER, Page
+from wellkept.memory.page import ENTRY_DELIMITER, Author, Change, EditRecord, Page, Step, Target, replay, steps_between
 from wellkept.memory.store import check_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from wellkept.core.ids import LedgerId, SessionId
-from wellkept.memory.edits import Author, Change, EditRecord, LedgerRepair, Target
-from wellkept.memory.page import StoredPage
+from wellkept.memory.page import Author, Change, EditRecord, LedgerRepair, StoredPage, Target
 
 
 class Pages(Protocol):

@@ -12,11 +12,9 @@ from typing import Any
 from wellkept.core.errors import Busy, UsageError
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Database, UnitOfWork
-from wellkept.memory.edits import PROJECT_PREFIX, Target, target_of
 from wellkept.memory.ledger import SqliteLedger
-from wellkept.memory.page import StoredPage
-from wellkept.memory.store import Storage
-from wellkept.memory.writer import BACKUPS_KEPT, FILE_NAMES, PROJECTS, nameless_folder
+from wellkept.memory.page import PROJECT_PREFIX, StoredPage, Target, target_of
+from wellkept.memory.store import BACKUPS_KEPT, FILE_NAMES, PROJECTS, Storage, nameless_folder
 from wellkept.storage.connections import statements
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 

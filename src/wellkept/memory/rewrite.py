@@ -12,17 +12,23 @@ from msgspec.structs import replace
 from wellkept.core.errors import Reason, Refused, StorageError, Unreadable, UsageError
 from wellkept.core.ids import SourceName, new_group_id
 from wellkept.core.text import JSON
-from wellkept.memory.edits import Add, Author, Change, LedgerRepair, Step, Target, steps_between
 from wellkept.memory.history import PageEntries, targets
 from wellkept.memory.page import (
     CONTROL,
     DELIMITER_LINE,
     ENTRY_DELIMITER,
+    Add,
+    Author,
+    Change,
+    LedgerRepair,
     Page,
+    Step,
+    Target,
     clean,
     parse,
     preview,
     refuse_over_budget,
+    steps_between,
 )
 from wellkept.memory.store import MemoryStore, Outcome, rules_in, rules_to_approve
 

@@ -13,9 +13,8 @@ from wellkept.core.provenance import Basis, Kind, Taint, read_source
 from wellkept.core.text import JSON
 from wellkept.core.tools import Tool, ToolContext, ToolSchema, memory_schema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
-from wellkept.memory.edits import Add, Author, Edit, Remove, Replace, Target
 from wellkept.memory.history import search_archive
-from wellkept.memory.page import Page, refuse_batch, subject_of
+from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
 from wellkept.memory.store import MemoryStore, Outcome
 
 ACTIONS = ("add", "replace", "remove")

@@ -13,7 +13,6 @@ from wellkept.core.lazy import load_on_use
 
 if TYPE_CHECKING:
     from wellkept.operations import (
-        changes,
         conversations,
         curator,
         demo,
@@ -21,12 +20,12 @@ if TYPE_CHECKING:
         entries,
         evaluation,
         models,
+        news,
         pages,
         plugins,
         profiles,
         proposals,
         providers,
-        reading,
         recall,
         receipts,
         search,
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "changes",
     "conversations",
     "curator",
     "demo",
@@ -51,12 +49,12 @@ __all__ = [
     "entries",
     "evaluation",
     "models",
+    "news",
     "pages",
     "plugins",
     "profiles",
     "proposals",
     "providers",
-    "reading",
     "recall",
     "receipts",
     "search",

@@ -12,15 +12,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
+from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.messages import Link, Origin
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from wellkept.agent.agent import Agent
+    from wellkept.agent.dialogue import Forgettable
     from wellkept.agent.toolbox import Approve
     from wellkept.app.caller import Caller
     from wellkept.context.engine import ContextEngine, Preview
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
     from wellkept.core.messages import StoredMessage
     from wellkept.core.text import JSON
     from wellkept.curation.curator import Curator
+    from wellkept.forgetting.forget import ForgetProposal
+    from wellkept.memory.approval import Rejected
+    from wellkept.memory.history import Undone
+    from wellkept.memory.store import Outcome
     from wellkept.providers.base import ChatContext
 
 
@@ -73,7 +79,6 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
     from wellkept.agent.agent import Opening
     from wellkept.core.ports import ignore
     from wellkept.core.provenance import Kind, Source
-    from wellkept.operations.spoken_orders import SpokenOrders
     from wellkept.providers.base import ChatContext
 
     opening = Opening(
@@ -82,13 +87,90 @@ def open_conversation(  # noqa: PLR0913 - one keyword per choice
         system_message=system_message,
         incognito=incognito,
         approve=approve,
-        actions=SpokenOrders(caller),
+        actions=AssistantActions(caller),
         chat=chat or ChatContext(),
         speaker=None if Scope.SPEAK in caller.scopes else Source(Kind.AGENT, platform).stored,
         defers_plugins=has_message,
     )
     sink = None if caller.sink is ignore else caller.sink
     return caller.space.agent(opening, model_name=model_name, sink=sink)
+
+
+class AssistantActions(Struct, frozen=True):
+    """Carries out what a person says to the assistant without a model; implements `agent.dialogue.Actions`."""
+
+    caller: Caller
+
+    def approve(self, pending_id: str) -> Outcome | Refused:
+        """Save what was proposed."""
+        from wellkept.operations.pages import approve
+
+        if self.caller.why_no_person:
+            return refuse_decision(self.caller.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
+        return approve(self.caller, pending_id)
+
+    def reject(self, pending_id: str) -> Rejected | Refused:
+        """Drop what was proposed."""
+        from wellkept.operations.pages import reject
+
+        if self.caller.why_no_person:
+            return refuse_decision(self.caller.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
+        return reject(self.caller, pending_id)
+
+    def undo(self, ledger_id: int) -> Undone | Refused:
+        """Undo one change of a page."""
+        from wellkept.operations.pages import undo
+
+        return undo(self.caller, ledger_id=ledger_id)
+
+    def plan_forgetting(self, texts: Sequence[str] | None) -> Forgettable | Refused:
+        """Return what forgetting these texts, or everything, would remove."""
+        self.caller.require_person("`kept forget`")
+        from wellkept.core.errors import Refused
+
+        plans = []
+        for plan in self._plan(texts):
+            if isinstance(plan, Refused):
+                return plan
+            plans.append(plan)
+        return _count(plans)
+
+    def forget(self, texts: Sequence[str] | None) -> Forgettable | Refused:
+        """Permanently remove these texts, or everything; plans again, because the dialogue now contains them too."""
+        from msgspec.structs import replace
+
+        from wellkept.core.errors import Refused
+        from wellkept.forgetting.forget import forget
+
+        plans, is_complete = [], True
+        for text in [None] if texts is None else texts:
+            (plan,) = self._plan(None if text is None else [text])
+            if isinstance(plan, Refused):
+                if texts is None or len(texts) == 1:
+                    return plan
+                continue  # it was removed with another text that contains it
+            plans.append(plan)
+            is_complete = forget(self.caller, plan).is_complete and is_complete
+        return replace(_count(plans), is_complete=is_complete)
+
+    def _plan(self, texts: Sequence[str] | None) -> list[ForgetProposal | Refused]:
+        from wellkept.forgetting.forget import plan_forget_user, plan_forget_words
+
+        if texts is None:
+            return [plan_forget_user(self.caller)]
+        return [plan_forget_words(self.caller, text) for text in texts]
+
+
+def _count(proposals: Sequence[ForgetProposal]) -> Forgettable:
+    from wellkept.agent.dialogue import Forgettable
+
+    plans = [proposal.plan for proposal in proposals]
+    return Forgettable(
+        entries=len({entry for plan in plans for entry in plan.entries}),
+        waiting=len({pending.id for plan in plans for pending in plan.pending}),
+        messages=sum(plan.sessions.message_count for plan in plans),
+        sessions=sum(len(plan.sessions.sessions) for plan in plans),
+    )
 
 
 def use_model(caller: Caller, agent: Agent, name: str) -> None:
@@ -235,6 +317,17 @@ class CompactionPreview(Struct, frozen=True):
                 "tokens_at_most": self.preview.tokens_at_most,
             }
         return answer
+
+    def describe(self) -> str:
+        """Return in words what a compaction would do."""
+        if self.preview is None:
+            return f"{self.messages} messages; none between the protected head and tail"
+        covered = self.preview.covered
+        shown = ", ".join(f"#{row.id}" for row in covered[:8]) + (" …" if len(covered) > 8 else "")
+        return (
+            f"{len(covered)} of {self.messages} messages would be summarised: {shown}\n"
+            f"about {self.preview.tokens_before:,} tokens would become at most {self.preview.tokens_at_most:,}"
+        )
 
 
 def preview_session(caller: Caller, name: str) -> CompactionPreview | Refused:

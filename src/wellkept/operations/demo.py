@@ -9,13 +9,12 @@ import tomllib
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
-
 from wellkept.app.caller import Scope
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps, resource_text
-from wellkept.memory.edits import Add, Author, Replace, Target
+from wellkept.core.values import JsonStruct
+from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.storage.files import make_folder
 
 if TYPE_CHECKING:
@@ -46,22 +45,13 @@ description: Release the harbor service: notes, flag, migration, checks after th
 """
 
 
-class Filled(Struct, frozen=True):
+class Filled(JsonStruct, frozen=True):
     """How much sample data was written."""
 
     sessions: int
     messages: int
     edits: int
     receipts: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the counts."""
-        return {
-            "sessions": self.sessions,
-            "messages": self.messages,
-            "edits": self.edits,
-            "receipts": self.receipts,
-        }
 
 
 def fill_home(caller: Caller, clock: FixedClock) -> Filled:
@@ -196,7 +186,7 @@ def _count_usage(caller: Caller, chance: random.Random, lines: list[dict[str, JS
 def _write_entries(
     caller: Caller, clock: FixedClock, plan: Mapping[str, Any], begin: datetime, sessions: list[str]
 ) -> int:
-    from wellkept.operations.changes import list_changes, mark_seen
+    from wellkept.operations.news import list_changes, mark_seen
 
     count = 0
     for place, row in enumerate(plan["entries"]):

@@ -11,8 +11,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-
 from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Refused, Unreadable
 from wellkept.core.ids import SessionId
@@ -20,14 +18,12 @@ from wellkept.core.installation import find_script, has_foreign_package, is_ours
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.ports import ignore
 from wellkept.core.search import SearchRequest
-from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Target
-from wellkept.memory.history import History, targets
+from wellkept.memory.history import History, targets, undo
 from wellkept.memory.ledger import REPAIR
-from wellkept.memory.page import find_drift
+from wellkept.memory.page import Add, Target, find_drift
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 from wellkept.security.scan import scan
 from wellkept.sessions.ports import Sessions
 from wellkept.sessions.reports import Finding
@@ -49,17 +45,13 @@ class Health(StrEnum):
     ERROR = "error"
 
 
-class Check(Struct, frozen=True):
+class Check(JsonStruct, frozen=True):
     """One check and its result."""
 
     name: str
     health: Health
     said: str
     remedy: str = ""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the check as JSON."""
-        return {"name": self.name, "health": self.health.value, "said": self.said, "remedy": self.remedy}
 
 
 def ok_check(name: str, said: str) -> Check:
@@ -252,7 +244,7 @@ def check_everything(caller: Caller, *, offline: bool = False) -> Iterator[Check
 
 def _check_modes(home: Home) -> Iterator[Check]:
     """Report what other users of the machine can read: the home, which hides everything in it, and its secrets."""
-    from wellkept.config.load import is_exposed
+    from wellkept.config.settings import is_exposed
 
     if is_exposed(home.path):
         said = f"{home.path} can be entered by other users of this machine"

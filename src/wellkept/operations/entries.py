@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import split_words
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.core.values import JsonStruct
+from wellkept.memory.page import Add, Author, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
-    from wellkept.memory.edits import EditRecord
     from wellkept.memory.history import PageView
+    from wellkept.memory.page import EditRecord
     from wellkept.memory.store import Outcome
     from wellkept.sessions.receipts import Receipt
 
@@ -50,11 +51,11 @@ class Entry(Struct, frozen=True):
         return {
             "text": self.text,
             "origin": self.origin,
-            "created": _when(self.created),
-            "changed": _when(self.changed),
+            "created": iso_moment(self.created),
+            "changed": iso_moment(self.changed),
             "session_id": self.session_id,
             "shown": self.shown,
-            "last_shown": _when(self.last_shown),
+            "last_shown": iso_moment(self.last_shown),
             "masked": self.is_masked,
         }
 
@@ -166,29 +167,20 @@ class Version(Struct, frozen=True):
         return self.record.as_json(is_undone=self.is_undone)
 
 
-class EntryHistory(Struct, frozen=True):
+class EntryHistory(JsonStruct, frozen=True):
     """Every version of an entry, the newest first, and what it says now."""
 
     target: Target
     text: str
-    versions: tuple[Version, ...]
     current: str | None
     """The present text of the entry; None if it is not on the page."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the versions and the present text."""
-        return {
-            "target": self.target.value,
-            "text": self.text,
-            "current": self.current,
-            "versions": [one.as_json() for one in self.versions],
-        }
+    versions: tuple[Version, ...]
 
 
 def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
     """Return the history of the entry whose text is, or once was, `text`."""
-    from wellkept.memory.edits import undone_ids
     from wellkept.memory.history import History
+    from wellkept.memory.page import undone_ids
 
     store = caller.space.memory
     rows = History(store).rows(target)
@@ -204,7 +196,7 @@ def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
     live = store.page(target).entries
     latest = [one.record.step.after for one in versions if one.record.step.after in live]
     current = text if text in live else next(iter(latest), None)
-    return EntryHistory(target, text, tuple(versions), current)
+    return EntryHistory(target, text, current, tuple(versions))
 
 
 class EntryCheck(Struct, frozen=True):
@@ -273,16 +265,16 @@ def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outc
     return replace_exactly(caller.space.memory, target, before, text or None, author)
 
 
-class Moved(Struct, frozen=True):
+class Moved(JsonStruct, frozen=True):
     """An entry that was moved to another page; undoing the group moves it back."""
 
-    source: Target
-    target: Target
+    source: Target = field(name="from")
+    target: Target = field(name="to")
     group_id: str
 
     def as_json(self) -> dict[str, JSON]:
         """Return where it was and where it is."""
-        return {"success": True, "from": self.source.value, "to": self.target.value, "group_id": self.group_id}
+        return {"success": True, **super().as_json()}
 
 
 def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Moved | Refused:
@@ -302,15 +294,15 @@ def move_entry(caller: Caller, source: Target, target: Target, text: str) -> Mov
     return removed if isinstance(removed, Refused) else Moved(source, target, author.group_id)
 
 
-class ArchivedEntries(Struct, frozen=True):
+class ArchivedEntries(JsonStruct, frozen=True):
     """Entries that were moved to the archive; undoing the group restores all of them."""
 
-    count: int
+    count: int = field(name="archived")
     group_id: str
 
     def as_json(self) -> dict[str, JSON]:
         """Return how many, and the group."""
-        return {"success": True, "archived": self.count, "group_id": self.group_id}
+        return {"success": True, **super().as_json()}
 
 
 def archive_entries(caller: Caller, chosen: Sequence[tuple[Target, str]]) -> ArchivedEntries | Refused:
@@ -329,7 +321,3 @@ def archive_entries(caller: Caller, chosen: Sequence[tuple[Target, str]]) -> Arc
         if isinstance(done, Refused):
             return done
     return ArchivedEntries(len(chosen), author.group_id)
-
-
-def _when(moment: float | None) -> str | None:
-    return None if moment is None else iso(from_epoch(moment))

@@ -179,8 +179,7 @@ def evaluate(caller: Caller, *, compare: str | None = None, cases: int = DEFAULT
 
 def _check_assignment(text: str) -> tuple[str, str]:
     """Return a setting of the search and its value; raises UsageError for anything else."""
-    from wellkept.config.load import from_text, put
-    from wellkept.config.settings import Settings, known_keys, nearest
+    from wellkept.config.settings import Settings, from_text, known_keys, nearest, put
     from wellkept.core.settings import InvalidSetting, build
 
     key, equals, value = (part.strip() for part in text.partition("="))
@@ -226,7 +225,7 @@ def _read_history(caller: Caller) -> History:
 def _open_sessions(caller: Caller, changed: Mapping[str, str], notes: list[str]) -> Iterator[Sessions]:
     """Open the caller's conversations with changed settings; a remote embeddings endpoint is never called."""
     from wellkept.app.root import open_app
-    from wellkept.config.load import ENV_PREFIX, load
+    from wellkept.config.settings import ENV_PREFIX, load
 
     def collect(event: Event) -> None:
         if isinstance(event, Warned):

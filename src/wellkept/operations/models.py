@@ -14,6 +14,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.errors import ModelRefused, NotAllowed, StorageError, UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
@@ -93,20 +94,16 @@ def choose_offered(caller: Caller, name: str) -> OfferedModel:
     )
 
 
-class ModelChosen(Struct, frozen=True):
+class ModelChosen(JsonStruct, frozen=True):
     """The model that the settings name now."""
 
     model: str
     file: str
 
-    def as_json(self) -> dict[str, JSON]:
-        """Return the model and the file it is written in."""
-        return {"model": self.model, "file": self.file}
-
 
 def choose_model(caller: Caller, name: str) -> ModelChosen:
     """Write the model to the settings; `auto` removes the setting."""
-    from wellkept.config.file import set_value, unset_value
+    from wellkept.config.settings import set_value, unset_value
     from wellkept.llm.endpoints import EXTRACTIVE, parse_name
 
     caller.require(Scope.ADMIN)

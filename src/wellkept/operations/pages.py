@@ -5,13 +5,16 @@ The logic is in the memory tier, which the `memory` tool uses too; an operation 
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.memory.edits import PERSON, Author, Target
+from wellkept.core.clock import from_epoch
+from wellkept.core.values import JsonStruct
+from wellkept.memory.page import PERSON, Author, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
     from wellkept.core.errors import Refused
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending, Rejected
-    from wellkept.memory.edits import Edit, EditRecord, LedgerRepair
-    from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView
-    from wellkept.memory.page import Page
+    from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView, Undone
+    from wellkept.memory.page import Edit, EditRecord, LedgerRepair, Page
     from wellkept.memory.rewrite import Imported, Proposal, Repaired, Reset
     from wellkept.memory.store import MemoryStore, Outcome
-    from wellkept.memory.undo import Undone
 
 
+_QUARTER = 900.0
+"""In every time zone days begin at a multiple of 15 minutes, so edits of one quarter hour are on one day."""
 OF_PERSON = PERSON | {"undo", "outside"}
 """The origins of edits that an agent cannot undo by a command or a request."""
 
@@ -143,7 +146,7 @@ class MaskedLog(Struct, frozen=True):
 
 def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
     """Return the newest edits of both pages for a model to read."""
-    from wellkept.core.clock import from_epoch, iso
+    from wellkept.core.clock import iso_moment
 
     store = caller.space.memory
     log = read_log(caller)
@@ -154,7 +157,7 @@ def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
             for name, text in (("before", record.step.before), ("after", record.step.after))
             if text
         }
-        about: dict[str, JSON] = {"id": record.id, "time": iso(from_epoch(record.time)), "page": record.target.value}
+        about: dict[str, JSON] = {"id": record.id, "time": iso_moment(record.time), "page": record.target.value}
         how: dict[str, JSON] = {
             "action": record.step.action, "origin": record.origin, "session_id": record.session_id,
         }  # fmt: skip
@@ -182,8 +185,8 @@ def undo(
 ) -> Undone | Refused:
     """Undo one edit, one group, or the newest group that is not undone yet; only a person undoes what a person did."""
     from wellkept.core.errors import Refused
-    from wellkept.memory.undo import choose_edits
-    from wellkept.memory.undo import undo as undo_edits
+    from wellkept.memory.history import choose_edits
+    from wellkept.memory.history import undo as undo_edits
 
     store = _writable(caller)
     if caller.why_no_person:
@@ -200,6 +203,57 @@ def read_pages_at(caller: Caller, moment: float, target: Target | None = None) -
     return read(caller.space.memory, moment, target=target)
 
 
+class PageStep(JsonStruct, frozen=True):
+    """A page after one edit of its ledger, beside the page as it is now."""
+
+    target: Target
+    number: int = field(name="step")
+    """From 0, the empty page before the first edit, to `total`."""
+    total: int = field(name="steps")
+    record: EditRecord | None = field(name="edit")
+    """The edit that led here."""
+    entries: tuple[str, ...]
+    now: tuple[str, ...]
+    days: Mapping[str, Mapping[str, int]]
+    """Edits by local day and origin."""
+
+
+def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
+    """Return a page as it was after the given step of its ledger, by default the newest."""
+    from wellkept.memory.history import History
+    from wellkept.memory.page import replay
+
+    store = caller.space.memory
+    rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
+    chosen = len(rows) if number is None else max(0, min(number, len(rows)))
+    counts = Counter((row.time // _QUARTER, row.origin) for row in rows)
+    days: dict[str, dict[str, int]] = {}
+    for (quarter, origin), count in counts.items():
+        origins = days.setdefault(f"{from_epoch(quarter * _QUARTER).astimezone():%Y-%m-%d}", {})
+        origins[origin] = origins.get(origin, 0) + count
+    return PageStep(
+        target,
+        chosen,
+        len(rows),
+        rows[chosen - 1] if chosen else None,
+        replay(rows[:chosen]),
+        store.page(target).entries,
+        days,
+    )
+
+
+def restore_step(caller: Caller, target: Target, number: int) -> Outcome | Refused:
+    """Restore a page to its state after a step, as a new edit that can be undone."""
+    from wellkept.memory.rewrite import edit_page
+
+    caller.require_person("`kept memory edit`")
+    caller.require(Scope.WRITE)
+    step = read_step(caller, target, number)
+    store = caller.space.memory
+    author = Author(reason=f"restored the page of step {step.number}")
+    return edit_page(store, target, step.entries, before=store.page(target), keep_held=True, author=author)
+
+
 def search_archive(caller: Caller, query: str, target: Target | None = None) -> ArchiveHits:
     """Return removed, replaced or displaced texts that contain every word of `query`."""
     from wellkept.memory.history import search_archive as search
@@ -209,7 +263,7 @@ def search_archive(caller: Caller, query: str, target: Target | None = None) -> 
 
 def restore(caller: Caller, ledger_id: int, target: Target | None = None) -> Outcome | Refused:
     """Put an archived text back on its page."""
-    from wellkept.memory.undo import restore as restore_text
+    from wellkept.memory.history import restore as restore_text
 
     return restore_text(_decide(caller, f"restore {ledger_id}"), ledger_id, target=target)
 
@@ -263,7 +317,7 @@ def confirm_entries(
     """Clear the mark of unverified entries: of the one that contains `text`, or of all from a source."""
     from wellkept.core.errors import Reason, Refused
     from wellkept.core.provenance import covers
-    from wellkept.memory.edits import Add
+    from wellkept.memory.page import Add
 
     store = _decide(caller, "confirm TEXT")
     marked = [

@@ -12,6 +12,7 @@ from msgspec import Struct
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotFound, Reason, Refused
 from wellkept.core.plugins import folders, is_package, newer_port, read_name, read_source
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +45,7 @@ _ABILITIES = {
 """What a plugin may do, by the methods that its source defines."""
 
 
-class Plugin(Struct, frozen=True):
+class Plugin(JsonStruct, frozen=True):
     """One plugin, found without an import."""
 
     name: str
@@ -63,17 +64,7 @@ class Plugin(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the plugin."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "origin": self.origin,
-            "path": self.path,
-            "state": self.state,
-            "note": self.note,
-            "description": self.description,
-            "version": self.version,
-            "own_name": self.own_name or self.name,
-        }
+        return {**super().as_json(), "own_name": self.own_name or self.name}
 
 
 class PluginList(Struct, frozen=True):
@@ -110,16 +101,12 @@ class PluginView(Struct, frozen=True):
         }
 
 
-class PluginSwitch(Struct, frozen=True):
+class PluginSwitch(JsonStruct, frozen=True):
     """A plugin was disabled or enabled."""
 
     name: str
     enabled: bool
     changed: bool
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the outcome."""
-        return {"name": self.name, "enabled": self.enabled, "changed": self.changed}
 
 
 def list_plugins(caller: Caller) -> PluginList:
@@ -162,7 +149,7 @@ def enable_plugin(caller: Caller, name: str) -> PluginSwitch:
 
 
 def _switch(caller: Caller, name: str, *, enabled: bool) -> PluginSwitch:
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
     from wellkept.core.text import dumps
 
     before = list(caller.app.settings.disabled_plugins)

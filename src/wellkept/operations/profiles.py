@@ -21,10 +21,18 @@ from wellkept.config.home import (
 )
 from wellkept.core.errors import NotFound, StorageError, UsageError, explain_errors
 from wellkept.core.values import asdict
-from wellkept.storage.files import SCRATCH_FOLDER, make_folder, move, open_replacement, publish, remove_stale_temps
+from wellkept.storage.files import (
+    SCRATCH_FOLDER,
+    make_folder,
+    move,
+    open_replacement,
+    open_scratch,
+    publish,
+    remove_stale_temps,
+    remove_unfinished,
+)
 from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.maintenance import copy_file
-from wellkept.storage.scratch import open_scratch, remove_unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

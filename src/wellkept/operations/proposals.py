@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
-    from wellkept.memory.edits import Add, Replace, Target
+    from wellkept.memory.page import Add, Replace, Target
 
 MOST: Final = 20
 """The most proposals of one run."""
@@ -62,24 +63,20 @@ class StandingFact(Struct, frozen=True):
             "replaces": self.replaces,
             "message_id": self.message_id,
             "session_id": self.session_id,
-            "when": iso(from_epoch(self.moment)),
+            "when": iso_moment(self.moment),
             "times": self.times,
             "source": self.source,
             "pending_id": None if self.pending is None else self.pending.id,
         }
 
 
-class Proposed(Struct, frozen=True):
+class Proposed(JsonStruct, frozen=True):
     """What was found in past conversations."""
 
     facts: tuple[StandingFact, ...]
     more: int
     """How many more were found than are proposed."""
     dry_run: bool
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the facts."""
-        return {"facts": [one.as_json() for one in self.facts], "more": self.more, "dry_run": self.dry_run}
 
 
 def propose_facts(
@@ -125,7 +122,7 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
     from wellkept.agent.statements import Kind, Statement, is_momentary, statements, tidy
     from wellkept.core.messages import Origin, Role
-    from wellkept.memory.edits import Target
+    from wellkept.memory.page import Target
     from wellkept.sessions.search.corrections import begins_correction, says_change
 
     for row in caller.space.sessions.messages(session.id):
@@ -206,7 +203,7 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
     """Stage a fact for approval; None if no page can take it."""
     from msgspec.structs import replace
 
-    from wellkept.memory.edits import Author
+    from wellkept.memory.page import Author
 
     target, edit = _make_edit(caller, fact)
     text = fact.statement.text
@@ -223,8 +220,8 @@ def _stage(caller: Caller, fact: StandingFact, *, dry_run: bool) -> StandingFact
 
 def _make_edit(caller: Caller, fact: StandingFact) -> tuple[Target, Add | Replace]:
     """Return the edit that saves a fact: it replaces the entry that it corrects, or is added."""
-    from wellkept.memory.edits import Add, Replace
     from wellkept.memory.history import History
+    from wellkept.memory.page import Add, Replace
     from wellkept.sessions.search.corrections import Statement as Said
     from wellkept.sessions.search.corrections import corrects
 

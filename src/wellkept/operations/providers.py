@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.values import asdict
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def check_provider(caller: Caller, name: str) -> PluginCheck:
 
 def save_answers(caller: Caller, provider: MemoryProvider, given: Mapping[str, JSON]) -> Refused | None:
     """Check the answers to a provider's questions and store them; secrets go to `.env`."""
-    from wellkept.config.load import set_secret
+    from wellkept.config.settings import set_secret
     from wellkept.providers.config import (
         check_answers,
         declared_fields,
@@ -157,7 +157,7 @@ def make_round_trip(caller: Caller, name: str) -> Trial:
 
 def switch_on(caller: Caller, name: str) -> None:
     """Use a provider from the next conversation on."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
 
     caller.require(Scope.ADMIN)
     set_value(caller.app.home, "memory.provider", name, why_no_person=caller.why_no_person)
@@ -165,7 +165,7 @@ def switch_on(caller: Caller, name: str) -> None:
 
 def switch_off(caller: Caller) -> bool:
     """Use the built-in pages only; return whether a provider was in use. Queued writes stay in the outbox."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     caller.require(Scope.ADMIN)
     return unset_value(caller.app.home, "memory.provider", why_no_person="")  # the built-in pages protect more
@@ -226,8 +226,8 @@ def _status_json(one: ChosenStatus) -> dict[str, JSON]:
         "health": one.condition,
         "failures": one.health.failures,
         "last_error": one.health.last_error,
-        "last_error_at": iso_or_none(one.health.last_error_at),
-        "last_success_at": iso_or_none(one.health.last_success_at),
+        "last_error_at": iso_moment(one.health.last_error_at),
+        "last_success_at": iso_moment(one.health.last_success_at),
         "waiting": one.queue.waiting,
         "delivered": one.queue.delivered,
         "dropped": one.queue.dropped,
@@ -237,9 +237,9 @@ def _status_json(one: ChosenStatus) -> dict[str, JSON]:
             {
                 "id": item.id,
                 "hook": item.hook,
-                "since": iso_or_none(item.created),
+                "since": iso_moment(item.created),
                 "attempts": item.attempts,
-                "next_attempt": iso_or_none(item.not_before),
+                "next_attempt": iso_moment(item.not_before),
                 "last_error": item.last_error,
                 "retry": retry_command(item),
                 "drop": drop_command(item),
@@ -257,11 +257,6 @@ def retry_command(item: Item) -> str:
 def drop_command(item: Item) -> str:
     """Return the command that drops a queued write."""
     return f"kept providers outbox drop --id {item.id}"
-
-
-def iso_or_none(seconds: float | None) -> str | None:
-    """Return a time in ISO form, or None."""
-    return None if seconds is None else iso(from_epoch(seconds))
 
 
 class OutboxView(Struct, frozen=True):
@@ -282,7 +277,7 @@ class OutboxView(Struct, frozen=True):
                     "session_id": item.session_id,
                     "hook": item.hook,
                     "idempotency_key": item.idempotency_key,
-                    "created": iso(from_epoch(item.created)),
+                    "created": iso_moment(item.created),
                     "attempts": item.attempts,
                     "due": self._due(item),
                     "refused": item.is_refused,
@@ -295,7 +290,7 @@ class OutboxView(Struct, frozen=True):
     def _due(self, item: Item) -> str | None:
         if item.is_refused:
             return None
-        return "now" if item.not_before <= self.now else iso(from_epoch(item.not_before))
+        return "now" if item.not_before <= self.now else iso_moment(item.not_before)
 
 
 def list_outbox(caller: Caller, provider: str | None = None) -> OutboxView:

@@ -117,13 +117,13 @@ def _list_recent(caller: Caller, project: str | None, current: SessionId | None)
 
 
 def _render_sessions(caller: Caller, sessions: Sequence[Session]) -> str:
-    from wellkept.core.clock import from_epoch, iso
+    from wellkept.core.clock import iso_moment
 
     if not sessions:
         return ""
     lines = ["Last sessions of this project (date, title, id):"]
     for session in sessions:
-        day = iso(from_epoch(session.last_active or session.started))[:10]
+        day = iso_moment(session.last_active or session.started)[:10]
         words = session.title or caller.space.sessions.preview(session.id)
         title = one_line(words, width=_TITLE_CHARS) or "without a title"
         lines.append(f"- {day} {title} ({session.source}, session {session.id})")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import MessageId, SessionId, SourceName
+from wellkept.core.values import JsonStruct
 from wellkept.sessions.recall import when
 from wellkept.sessions.receipts import Mark, NewReceipt, Receipt, ReceiptId
 
@@ -151,15 +152,15 @@ def mark_receipt(caller: Caller, receipt: int, mark: Mark, *, message_id: int | 
     return Marked(_find(caller, receipt))
 
 
-class Unmarked(Struct, frozen=True):
+class Unmarked(JsonStruct, frozen=True):
     """How many marks were removed."""
 
-    receipt_id: ReceiptId
-    count: int
+    receipt_id: ReceiptId = field(name="id")
+    count: int = field(name="removed")
 
     def as_json(self) -> dict[str, JSON]:
         """Return the id and the count."""
-        return {"success": True, "id": self.receipt_id, "removed": self.count}
+        return {"success": True, **super().as_json()}
 
 
 def undo_mark(caller: Caller, receipt: int, *, message_id: int | None = None) -> Unmarked | Refused:

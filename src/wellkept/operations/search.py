@@ -142,7 +142,7 @@ def _describe_correction(later: MessageId | None) -> dict[str, JSON]:
 
 
 def _list_days(found: Conversations) -> list[JSON]:
-    from wellkept.sessions.search.timeline import by_day
+    from wellkept.sessions.search.conversations import by_day
 
     return [
         {

@@ -131,7 +131,7 @@ def create_skill(
 
 def read_skill_text(caller: Caller, name: str) -> str | Refused:
     """Return the SKILL.md of a skill as stored, including broken ones of the user."""
-    from wellkept.skills.paths import MAIN
+    from wellkept.skills.roots import MAIN
 
     folder = _find_folder(caller, name)
     if folder is None:
@@ -340,10 +340,7 @@ class SkillProblems(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per problem."""
-        return [
-            {"path": str(one.path), "problem": one.problem, "fix": one.fix, "loaded": one.loaded}
-            for one in self.problems
-        ]
+        return [problem.as_json() for problem in self.problems]
 
 
 def check_skills(caller: Caller) -> SkillProblems:

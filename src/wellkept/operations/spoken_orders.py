@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from wellkept.core.errors import Refused
     from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
+    from wellkept.memory.history import Undone
     from wellkept.memory.store import Outcome
-    from wellkept.memory.undo import Undone
 
 
 class SpokenOrders(Struct, frozen=True):

@@ -92,8 +92,7 @@ def check_address(url: str) -> None:
 
 def write_address(home: Home, url: str, *, why_no_person: str) -> Path:
     """Write `storage.url` and return the file: that of secrets if it has a password, else the settings file."""
-    from wellkept.config.file import set_value, unset_value
-    from wellkept.config.load import set_secret, unset_secret
+    from wellkept.config.settings import set_secret, set_value, unset_secret, unset_value
 
     check_address(url)
     if why_no_person:
@@ -109,8 +108,7 @@ def write_address(home: Home, url: str, *, why_no_person: str) -> Path:
 
 def drop_address(home: Home, *, why_no_person: str) -> Path | None:
     """Remove `storage.url` from the settings and the secrets; return the file that had it, None if none had."""
-    from wellkept.config.file import unset_value
-    from wellkept.config.load import unset_secret
+    from wellkept.config.settings import unset_secret, unset_value
 
     if why_no_person:
         raise refuse_decision(why_no_person, "`kept config unset storage.url`")

@@ -157,7 +157,8 @@ class Move:
     @contextmanager
     def _open_ledger(self) -> Iterator[Database]:
         from wellkept.storage.connections import sql_migrations
-        from wellkept.storage.files import APPLICATION_ID, make_folder
+        from wellkept.storage.files import make_folder
+        from wellkept.storage.headers import APPLICATION_ID
         from wellkept.storage.sqlite import Database
 
         make_folder(self._memories)

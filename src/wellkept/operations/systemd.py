@@ -6,11 +6,12 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import field
 
 from wellkept.app.caller import Scope
 from wellkept.core.errors import Reason, Refused, StorageError, UsageError
 from wellkept.core.installation import find_program
+from wellkept.core.values import JsonStruct
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from wellkept.app.caller import Caller
     from wellkept.app.root import App
-    from wellkept.core.text import JSON
 
 _MARK = "# Written by `kept serve install-service`, which replaces it."
 _SYSTEM_FOLDER = Path("/etc/systemd/system")
@@ -53,22 +53,13 @@ _SYSTEM_HARDENING = (
 )
 
 
-class Service(Struct, frozen=True):
+class Service(JsonStruct, frozen=True):
     """A systemd unit, its path, and the commands that start it."""
 
     path: Path
     unit: str
     commands: tuple[str, ...]
-    is_written: bool
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return path, text and commands."""
-        return {
-            "path": str(self.path),
-            "unit": self.unit,
-            "commands": list(self.commands),
-            "written": self.is_written,
-        }
+    is_written: bool = field(name="written")
 
 
 def install_service(caller: Caller, *, is_system: bool = False, dry_run: bool = False) -> Service | Refused:

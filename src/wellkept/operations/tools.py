@@ -60,7 +60,7 @@ def find_unknown_argument(parameters: Mapping[str, JSON], arguments: Mapping[str
 
 def has_project(caller: Caller) -> bool:
     """Whether the `memory` tool offers the page of a project: one is known, and the settings allow it."""
-    from wellkept.memory.edits import Target
+    from wellkept.memory.page import Target
 
     return caller.space.memory.is_enabled(Target.PROJECT)
 

@@ -11,6 +11,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import UserId
+from wellkept.core.values import JsonStruct
 from wellkept.operations.sessions import session_json
 from wellkept.sessions.reports import Pruned, Removed
 
@@ -175,14 +176,10 @@ def measure_store(caller: Caller) -> Statistics:
     return Statistics(caller.space.sessions.upkeep.stats(), count_vectors(caller))
 
 
-class Reindexed(Struct, frozen=True):
+class Reindexed(JsonStruct, frozen=True):
     """How many messages are in the new index."""
 
     indexed: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the count."""
-        return {"indexed": self.indexed}
 
 
 def rebuild_index(caller: Caller) -> Reindexed:

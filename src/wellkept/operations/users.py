@@ -10,16 +10,17 @@ from itertools import chain
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
 from wellkept.core.clock import iso
 from wellkept.core.errors import NotFound, Reason, Refused, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import JSON, dumps, is_encodable
+from wellkept.core.values import JsonStruct
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Target, undone_ids
 from wellkept.memory.history import History
+from wellkept.memory.page import Target, undone_ids
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Sessions
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
@@ -37,16 +38,12 @@ _CARD = "user.json"
 _MOST_CHARACTERS = 200
 
 
-class User(Struct, frozen=True):
+class User(JsonStruct, frozen=True):
     """One user with the number of their conversations."""
 
-    id: UserId
+    id: UserId = field(name="user_id")
     created: str | None
     sessions: int
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the user."""
-        return {"user_id": self.id, "created": self.created, "sessions": self.sessions}
 
 
 def list_users(caller: Caller) -> list[User]:
@@ -218,7 +215,7 @@ def export_skills(caller: Caller) -> Iterator[dict[str, JSON]]:
     from base64 import b64encode
 
     from wellkept.skills.merge import read_skill
-    from wellkept.skills.paths import is_text
+    from wellkept.skills.roots import is_text
 
     for folder in caller.space.skill_tools.library.home_folders():
         files = read_skill(folder)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from wellkept.app.caller import Scope
 from wellkept.core.agency import mark_environment
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
@@ -115,19 +116,15 @@ def _find_installer() -> tuple[str, ...] | None:
     return None if uv is None else (uv, "pip", "install", "--python", sys.executable)
 
 
-class ChosenModel(Struct, frozen=True):
+class ChosenModel(JsonStruct, frozen=True):
     """A model that was tested and written to the settings."""
 
     model: str
 
-    def as_json(self) -> dict[str, JSON]:
-        """Return the setting."""
-        return {"model": self.model}
-
 
 def choose_model(caller: Caller, model: str) -> ChosenModel | Refused:
     """Try a local model and set it as the embedding model; if it cannot run, nothing is changed."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
     from wellkept.sessions.embedding.local import local_model
 
     caller.require(Scope.ADMIN)

@@ -5,10 +5,10 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
+from wellkept.core.clock import from_program
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SessionId
 from wellkept.core.text import JSON
-from wellkept.sessions import moments
 from wellkept.sessions.records import storable
 
 Detail: TypeAlias = Literal["index", "window", "full"]
@@ -149,7 +149,7 @@ def _moment(arguments: Mapping[str, JSON], name: str, *, now: float) -> float | 
     text = _text(arguments, name)
     if text is None:
         return None
-    number = moments.from_program(value) if isinstance(value, (int, float)) else None
+    number = from_program(value) if isinstance(value, (int, float)) else None
     from wellkept.languages.dates import parse_moment  # lazy: few searches are given a date
 
     found = number if number is not None else parse_moment(text, now=now)

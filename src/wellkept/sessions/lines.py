@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from wellkept.core.clock import from_program
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.messages import (
     ImagePart,
@@ -25,7 +26,6 @@ from wellkept.core.messages import (
 from wellkept.core.provenance import accept_claim
 from wellkept.core.text import JSON
 from wellkept.security.fence import shown_thinking
-from wellkept.sessions.moments import from_program
 from wellkept.sessions.records import storable
 from wellkept.sessions.shapes import expand
 

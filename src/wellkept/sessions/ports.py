@@ -266,6 +266,10 @@ class Transfer(Protocol):
         """Set the model of a session, and the session that delegated it if it has no parent yet."""
         ...
 
+    def describe_salvaged(self, session: Session, *, unit: UnitOfWork | None = None) -> None:
+        """Set what a repair could not know of a session whose row was lost; any other session is left alone."""
+        ...
+
 
 class Receipts(Protocol):
     """What models were shown, for one user; bounded by `sessions.receipt_days`."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NewType, TypeAlias
 from msgspec import Struct, field
 
 from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from wellkept.core.search import FoundSession
@@ -43,24 +44,16 @@ class ShownMessage(Struct, frozen=True):
         return {"message_id": self.message_id, "session_id": self.session_id, "score": score, "parts": parts}
 
 
-class ShownSession(Struct, frozen=True):
+class ShownSession(JsonStruct, frozen=True):
     """A session that the model was given as a line of a list, or read as a whole."""
 
     session_id: SessionId
 
-    def as_json(self) -> dict[str, JSON]:
-        """Return the id."""
-        return {"session_id": self.session_id}
 
-
-class ShownPage(Struct, frozen=True):
+class ShownPage(JsonStruct, frozen=True):
     """A page of curated memory that the model was given, by its target."""
 
     page: str
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the name of the page."""
-        return {"page": self.page}
 
 
 Shown: TypeAlias = ShownMessage | ShownSession | ShownPage

@@ -36,6 +36,8 @@ LEAST_CHARS = 2_048
 """Shorter runs stay in the text: a hash and a row would take as much space."""
 
 _RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
+SALVAGED = "salvaged"
+"""The source of a session whose row was lost; a repair made it anew from its messages."""
 
 
 class Blob(Struct, frozen=True):

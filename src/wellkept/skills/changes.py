@@ -13,7 +13,7 @@ from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import JSON
 from wellkept.skills.document import normalize
 from wellkept.skills.guard import Trust
-from wellkept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
+from wellkept.skills.roots import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
 
 
 class Create(Struct, frozen=True):

@@ -32,11 +32,11 @@ from wellkept.skills.changes import (
 from wellkept.skills.document import refuse_name
 from wellkept.skills.guard import Level, Policy, policy
 from wellkept.skills.library import SkillLibrary
-from wellkept.skills.paths import MAIN, support_file
-from wellkept.skills.roots import Kind
+from wellkept.skills.roots import MAIN, Kind, support_file
 from wellkept.skills.usage import Status, usage_error
 from wellkept.skills.versions import VERSIONS_FOLDER, State, Version, digest, state_of
-from wellkept.storage.files import hold_lock, move
+from wellkept.storage.files import move
+from wellkept.storage.locks import hold_lock
 
 ARCHIVE_FOLDER = ".archive"
 PlaceAction: TypeAlias = Literal["install", "update", "rollback", "restore"]

@@ -8,10 +8,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from wellkept.core.text import JSON, dumps
-from wellkept.skills.document import Document, parse
+from wellkept.skills.document import BadFrontmatter, Document, Field, parse, read_frontmatter, render_frontmatter
 from wellkept.skills.editor import ARCHIVE_FOLDER, SkillEditor
-from wellkept.skills.frontmatter import BadFrontmatter, Field, read_frontmatter, render_frontmatter
-from wellkept.skills.paths import MAIN, is_text
+from wellkept.skills.roots import MAIN, is_text
 from wellkept.skills.versions import VERSIONS_FOLDER, remove_empty
 from wellkept.storage.files import read_bytes, write_atomically
 from wellkept.storage.texts import Texts

@@ -14,8 +14,8 @@ from wellkept.core.text import resource_text
 from wellkept.security import secrets, unicode
 from wellkept.security.scan import Finding as Threat
 from wellkept.security.scan import Scope, Severity, scan
-from wellkept.skills.frontmatter import Field, Frontmatter, read_frontmatter
-from wellkept.skills.paths import MAIN, files_of, is_text, read_regular
+from wellkept.skills.document import Field, Frontmatter, read_frontmatter
+from wellkept.skills.roots import MAIN, files_of, is_text, read_regular
 
 
 class Level(StrEnum):

@@ -14,10 +14,9 @@ from typing import Any
 from msgspec import Struct
 
 from wellkept.core.errors import StorageError
-from wellkept.skills.document import MOST_BYTES, Document, list_items, read_skill
-from wellkept.skills.frontmatter import BadFrontmatter
-from wellkept.skills.paths import MAIN
-from wellkept.skills.roots import Root
+from wellkept.core.values import JsonStruct
+from wellkept.skills.document import MOST_BYTES, BadFrontmatter, Document, list_items, read_skill
+from wellkept.skills.roots import MAIN, Root
 from wellkept.storage.files import read_bytes, write_atomically
 
 log = logging.getLogger(__name__)
@@ -71,7 +70,7 @@ class Skill(Struct, frozen=True):
         return self.facts.description
 
 
-class Problem(Struct, frozen=True):
+class Problem(JsonStruct, frozen=True):
     """Something in a root that is not loaded or deviates from the format, and how to fix it."""
 
     path: Path

@@ -13,11 +13,18 @@ from wellkept.core.ports import Clock, Documents
 from wellkept.core.provenance import Kind as SourceKind
 from wellkept.core.provenance import Source
 from wellkept.core.text import resource_text
-from wellkept.skills.document import Document, read_skill
-from wellkept.skills.frontmatter import BadFrontmatter
+from wellkept.skills.document import BadFrontmatter, Document, read_skill
 from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
-from wellkept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of
-from wellkept.skills.roots import Kind, Root, bundled_folder
+from wellkept.skills.roots import (
+    MAIN,
+    MOST_FILE_BYTES,
+    MOST_FILES,
+    MOST_SKILL_BYTES,
+    Kind,
+    Root,
+    bundled_folder,
+    files_of,
+)
 from wellkept.skills.search import SkillMatch, rank
 from wellkept.skills.settings import SkillSettings
 from wellkept.skills.usage import OutcomeLog, UsageFile, Use

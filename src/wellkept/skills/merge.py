@@ -9,7 +9,7 @@ from pathlib import Path
 from wellkept.skills.changes import Author
 from wellkept.skills.document import refuse_name
 from wellkept.skills.editor import SkillEditor
-from wellkept.skills.paths import MAIN, files_of, read_regular
+from wellkept.skills.roots import MAIN, files_of, read_regular
 from wellkept.skills.usage import USAGE_FILE, parse_usage
 from wellkept.skills.versions import VERSIONS_FOLDER, Version, Versions, fingerprint, state_of
 from wellkept.storage.files import move, read_bytes

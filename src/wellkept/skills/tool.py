@@ -14,14 +14,13 @@ from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, Taint, read_so
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext, skill_schemas
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
-from wellkept.skills.document import compose
+from wellkept.skills.document import BadFrontmatter, compose, read_frontmatter
 from wellkept.skills.editor import SkillEditor
-from wellkept.skills.frontmatter import BadFrontmatter, read_frontmatter
 from wellkept.skills.guard import Trust
 from wellkept.skills.index import Skill
 from wellkept.skills.library import SkillLibrary, catalogue
-from wellkept.skills.paths import MAIN
 from wellkept.skills.pending import PendingSkills
+from wellkept.skills.roots import MAIN
 from wellkept.skills.search import near_duplicates, rank
 from wellkept.skills.usage import Outcome, usage_error
 from wellkept.skills.view import invocation, view, view_file

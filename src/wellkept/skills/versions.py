@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from wellkept.core.errors import StorageError, explain_errors
 from wellkept.core.values import asdict
-from wellkept.skills.paths import MAIN, files_of, is_text, read_regular
+from wellkept.skills.roots import MAIN, files_of, is_text, read_regular
 from wellkept.storage.files import make_folder, read_bytes, remove_stale_temps, write_atomically
 from wellkept.storage.texts import Texts
 

@@ -11,13 +11,11 @@ from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import SourceName
 from wellkept.core.provenance import label_skill
 from wellkept.core.text import JSON
-from wellkept.skills.document import Document, list_items
-from wellkept.skills.frontmatter import BadFrontmatter, Field
+from wellkept.skills.document import BadFrontmatter, Document, Field, list_items
 from wellkept.skills.guard import Danger, Level, Report
 from wellkept.skills.index import Skill
 from wellkept.skills.library import SkillLibrary
-from wellkept.skills.paths import MAIN, SUPPORT_FOLDERS, files_of, is_text, read_regular, support_file
-from wellkept.skills.roots import Kind
+from wellkept.skills.roots import MAIN, SUPPORT_FOLDERS, Kind, files_of, is_text, read_regular, support_file
 
 _MOST_LISTED = 100
 _VARIABLE = re.compile(r"\$\{(?:KEPT_|HERMES_|CLAUDE_)?(SKILL_DIR|SESSION_ID)\}")

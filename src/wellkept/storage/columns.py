@@ -9,6 +9,7 @@ import apsw
 from msgspec import Struct
 
 from wellkept.storage.connections import connect_read_only, explain_sql_errors, open_connection
+from wellkept.storage.maintenance import vacuum
 from wellkept.storage.sqlite import Connection, Database
 from wellkept.storage.texts import Texts
 
@@ -119,7 +120,7 @@ def keep_rows(path: Path, rows: Mapping[str, str], *, user: str) -> None:
                     condition = rows.get(table, "0")
                     bindings = {"user": user} if ":user" in condition else {}
                     connection.execute(f"DELETE FROM {table} WHERE ({condition}) IS NOT 1", bindings)  # noqa: S608 - names come from the table of places
-            connection.execute("VACUUM")
+            vacuum(connection, path)
         finally:
             connection.close()
 

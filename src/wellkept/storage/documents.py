@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wellkept.core.errors import explain_errors
-from wellkept.storage.files import hold_lock, make_folder, move, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, move, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from wellkept.core.ports import Database

@@ -1,4 +1,4 @@
-"""Files that are replaced atomically and durably, and OS errors that say what to do next.
+"""Files and folders that are replaced atomically and durably, and scratch folders in which they are built.
 
 The only way in which files are written, renamed and made, because a command must not report a change that a loss of
 power would take away. A single file: `write_atomically` or `open_replacement`. A folder: build it in a scratch folder
@@ -6,27 +6,20 @@ with any of the plain functions, then `publish` it. What is durable already: `mo
 """
 
 import errno
-import logging
 import os
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from wellkept.core.errors import REMEDIES, REMEDY, Busy, StorageError, Unreadable, explain_errors
+from wellkept.core.errors import REMEDIES, StorageError, Unreadable, explain_errors
 from wellkept.core.ids import random_hex
 from wellkept.core.regular_files import close_descriptor, open_for_update, open_regular
-from wellkept.storage.os_locks import NoLocks, try_lock
-
-APPLICATION_MARK = b"KEPT"
-"""Application id in the header of each of our databases; here because `config.home` must not load SQLite."""
-APPLICATION_ID = int.from_bytes(APPLICATION_MARK, "big")
 
 SCRATCH_FOLDER = ".unfinished"
-"""Where `storage.scratch` makes folders below a root."""
+"""Where `open_scratch` makes folders below a root."""
 _RENAME_FORBIDDEN = {errno.EBUSY, errno.EXDEV}
 _TEMP_MARK = ".kept-tmp-"
 
@@ -268,192 +261,49 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = 0.005
-_warned: set[int] = set()
-"""The devices without locks that were reported."""
-
-
-@contextmanager
-def hold_lock(sidecar: Path, *, timeout_seconds: float = 10.0) -> Iterator[None]:
-    """Hold the lock on `sidecar`, a file that is never deleted; raise Busy with the holder's pid on timeout.
-
-    Where the file system does not support locks, the block runs after one warning: atomic replacement still
-    protects readers.
-    """
-    make_folder(sidecar.parent)
-    with explain_errors("open the lock file", sidecar):
-        descriptor = os.open(sidecar, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        _acquire(descriptor, sidecar, timeout_seconds)
-        _write_holder(descriptor, str(os.getpid()))
-        try:
-            yield
-        finally:
-            _write_holder(descriptor, "")  # the next holder may be a program that writes no pid
-    finally:
-        os.close(descriptor)
-
-
-def _acquire(descriptor: int, sidecar: Path, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds
-    while not _try_lock(descriptor, sidecar):
-        if time.monotonic() >= deadline:
-            raise Busy(
-                f"{str(sidecar)!r} is locked by {_holder(descriptor)} for more than {timeout_seconds:g} s",
-                "wait for that process or end it, then try again",
-            )
-        time.sleep(POLL_SECONDS)
-
-
-def _try_lock(descriptor: int, sidecar: Path) -> bool:
-    """Lock an open file without waiting; return whether it is locked, or the file system has no locks."""
-    try:
-        return try_lock(descriptor)
-    except NoLocks as error:
-        _warn_once(sidecar, error)
-        return True
-
-
-def take_lock_file(path: Path) -> int | None:
-    """Create and lock a file that exists only while it is locked; None while another process has it."""
-    make_folder(path.parent)
-    while True:
-        with explain_errors("open the lock file", path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        if not _try_lock(descriptor, path):
-            os.close(descriptor)
-            return None
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(descriptor), path.stat()):
-                return descriptor
-        os.close(descriptor)  # its last holder has removed it meanwhile, and others lock a new file
-
-
-def remove_lock_file(path: Path, descriptor: int) -> None:
-    """Remove a file that `take_lock_file` created, while it is locked, and unlock it."""
-    with suppress(OSError):
-        path.unlink()
-    os.close(descriptor)
-
-
-def _warn_once(sidecar: Path, error: NoLocks) -> None:
-    device = sidecar.stat().st_dev
-    if device not in _warned:
-        _warned.add(device)
-        log.warning(
-            "no file locks at %s (%s): two writers at once may undo each other's edit",
-            sidecar.parent, error.strerror, extra={REMEDY: "edit from one process at a time, or use a local disk"},
-        )  # fmt: skip
-
-
-def _write_holder(descriptor: int, pid: str) -> None:
-    with suppress(OSError):  # a full disk must not prevent an edit that makes a page smaller
-        os.ftruncate(descriptor, 0)
-        if pid:
-            os.pwrite(descriptor, pid.encode(), 0)
-
-
-def _holder(descriptor: int) -> str:
-    with suppress(OSError):
-        pid = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip()
-        if pid.isdecimal() and is_alive(int(pid)):
-            return f"process {pid}"
-    return "another process"
-
-
-FOLDER_WAIT_SECONDS = 30.0
-"""Longer than the ten seconds for which a process that opens a database may hold the folder."""
-
-
-@contextmanager
-def lock_folder(folder: Path, *, exclusive: bool = False) -> Iterator[None]:
-    """Hold a shared or exclusive lock on a folder, so that no process replaces a file while another opens it.
-
-    Where folders cannot be locked, the block runs without a lock.
-    """
-    descriptor = -1
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        if descriptor >= 0:
-            with suppress(NoLocks):
-                _wait_for_folder(descriptor, folder, exclusive=exclusive)
-        yield
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
-
-
-def _wait_for_folder(descriptor: int, folder: Path, *, exclusive: bool) -> None:
-    deadline = time.monotonic() + FOLDER_WAIT_SECONDS
-    while not try_lock(descriptor, shared=not exclusive):
-        if time.monotonic() > deadline:
-            message = f"another process is opening or replacing a database in {str(folder)!r}"
-            raise Busy(message, "wait until it has ended, then try again")
-        time.sleep(POLL_SECONDS)
-
-
-HEADER_BYTES = 100
-MAGIC = b"SQLite format 3\0"
-_MARKS = (
-    b"CREATE TABLE index_queue",
-    b"CREATE TABLE tombstones",
-    b"CREATE TABLE blob_uses",
-    b"CREATE TABLE carried",
-    b"CREATE TRIGGER messages_added",
-    b"CREATE TABLE state_meta",
-)
-"""Declarations in every version of our schema, and in no other program that we know of."""
-_ENOUGH = 3
-_SEARCHED_BYTES = 4_000_000
-"""The schema is among the first pages: it is written before anything else, also by a VACUUM."""
-
-
-def read_header(path: Path) -> bytes:
-    """Return the first hundred bytes of a file; fewer if it is shorter or cannot be read."""
-    try:
-        with open_regular(path) as file:
-            return file.read(HEADER_BYTES)
-    except OSError:
-        return b""
-
-
-def is_foreign(path: Path) -> bool:
-    """Whether an SQLite file with content belongs to another program.
-
-    The mark alone does not decide: one damaged bit in it must not make our file a foreign one.
-    """
-    header = read_header(path)
-    if len(header) < HEADER_BYTES or not header.startswith(MAGIC[:15]):
-        return False
-    has_schema = header[40:44] != bytes(4)
-    return has_schema and header[68:72] != APPLICATION_MARK and not declares_our_tables(path)
-
-
-def declares_our_tables(path: Path) -> bool:
-    """Whether the beginning of a file or of its log declares tables of ours."""
-    found: set[bytes] = set()
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            with open_regular(file) as opened:
-                beginning = opened.read(_SEARCHED_BYTES)
-        except OSError:
-            continue
-        found |= {mark for mark in _MARKS if mark in beginning}
-    return len(found) >= _ENOUGH
-
-
-def find_project(folder: str | None) -> str | None:
+def find_project(folder: str | Path | None) -> str | None:
     """Return the repository that a working folder is in, or the folder itself; None if there can be no such folder."""
-    if folder is None or "\0" in folder:
+    if folder is None or "\0" in str(folder):
         return None
     path = Path(folder)
     try:
-        os.fsencode(folder)
+        os.fsencode(path)
         return str(next((one for one in (path, *path.parents) if (one / ".git").exists()), path))
     except OSError:
-        return folder
+        return str(folder)
     except UnicodeEncodeError:
         return None
+
+
+@contextmanager
+def open_scratch(root: Path) -> Iterator[Path]:
+    """Yield a new folder below `root`, on the same file system, and remove it at the end with all that is in it."""
+    folder = root / SCRATCH_FOLDER / f"{os.getpid()}-{random_hex(4)}"
+    make_folder(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+        _remove_if_empty(folder.parent)
+
+
+def remove_unfinished(root: Path) -> None:
+    """Remove what processes that have ended left in `root`: their scratch folders and temporary files.
+
+    What cannot be removed now is removed later.
+    """
+    remove_stale_temps(root / SCRATCH_FOLDER)
+    parent = root / SCRATCH_FOLDER
+    if not parent.is_dir():
+        return
+    with suppress(OSError):
+        for folder in list(parent.iterdir()):
+            pid = folder.name.partition("-")[0]
+            if not (pid.isdecimal() and is_alive(int(pid))):
+                shutil.rmtree(folder)
+    _remove_if_empty(parent)
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from wellkept.core.errors import Busy, StorageError
 from wellkept.core.ids import random_hex
-from wellkept.storage.files import is_alive, remove_lock_file, take_lock_file
+from wellkept.storage.files import is_alive
+from wellkept.storage.locks import remove_lock_file, take_lock_file
 
 if TYPE_CHECKING:
     from wellkept.core.ports import Database, UnitOfWork

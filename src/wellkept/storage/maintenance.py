@@ -14,6 +14,10 @@ from wellkept.storage.files import copy_bytes, create_empty
 from wellkept.storage.log_recovery import is_lone_log
 from wellkept.storage.sqlite import Connection
 
+_LOST_BY_VACUUM = """
+SELECT name FROM sqlite_schema
+WHERE type NOT IN ('table', 'index', 'trigger', 'view') OR sql NOT GLOB 'CRE*' OR (type = 'table' AND tbl_name <> name)
+"""
 _SPARE = "kept_spare_index"
 _PAGES_PER_STEP = 4_096
 _BUSY_MILLISECONDS = 10_000
@@ -55,8 +59,13 @@ def _replace_automatic_index(connection: Connection, table: str, name: str) -> N
 
 
 def vacuum(connection: Connection, path: Path) -> None:
-    """Free unused pages; raise Busy while the file is in use."""
+    """Free unused pages; raise Busy while the file is in use, and Unreadable if that would lose a table."""
     with explain_sql_errors(path):
+        # SQLite reads `CrEATE TABLE`, and its VACUUM leaves out what does not begin with `CRE`
+        lost = [str(name) for (name,) in connection.execute(_LOST_BY_VACUUM)]
+        if lost:
+            what = f"the declaration of {', '.join(lost)} in {str(path)!r} is damaged, so its rows must be copied"
+            raise Unreadable(what, "run `kept sessions repair`")
         try:
             connection.execute("VACUUM")
         except apsw.SQLError as error:

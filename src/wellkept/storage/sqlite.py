@@ -1,14 +1,19 @@
 """A SQLite database: one connection per thread, short immediate write transactions, migrations on open."""
 
+import errno
 import logging
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from functools import lru_cache, partial
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from weakref import WeakSet
+from zlib import crc32
 
 import apsw
 
@@ -40,12 +45,112 @@ from wellkept.storage.connections import (
     sql_migrations,
     use_wal,
 )
-from wellkept.storage.files import APPLICATION_ID, lock_folder, make_folder, resolve_link, sync_file, sync_folder
+from wellkept.storage.files import (
+    create_empty,
+    make_folder,
+    resolve_link,
+    sync_file,
+    sync_folder,
+    temporary_name,
+    write_durably,
+)
+from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.locks import is_range_locked, lock_folder, share_byte
 
 if TYPE_CHECKING:
     from wellkept.core.ports import EventSink  # `core.ports` imports every value that it mentions
     from wellkept.storage.row_checksums import CoveredTable
-    from wellkept.storage.write_lock import WriteLock
+
+
+_TURN_MICROSECONDS = 500
+"""How long a writer that got its turn may ignore others: handing over the lock costs as much as an append."""
+_PATIENCE_MICROSECONDS = 1_500
+"""How long a writer lets others go first: the next in line may not be scheduled."""
+_OLDEST_MICROSECONDS = 500_000
+"""Older marks are ignored: a stopped process must not make others wait again and again."""
+_TIME_BITS = 46
+"""Two years; the bits above them tell the databases of a folder apart."""
+
+
+class WriteLock:
+    """Begins the write transactions of this process on one database, in the order in which writers came.
+
+    SQLite has no queue: a process that has just released the lock is likely to get it again. So a waiting writer leaves
+    a mark: it locks one byte of the folder, at an offset that encodes its time of arrival, and later writers let it go
+    first. Marks only decide the order, and end with their process; SQLite's lock alone protects the file. Without marks
+    (on systems other than Linux, in a folder that cannot be locked, for other programs) the order is left to chance.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with suppress(OSError):  # a loop of links: opening the database says so
+            path = resolve_link(path)
+        self._folder = path.parent
+        self._base = (crc32(path.name.encode()) & 0xFFFF) << _TIME_BITS
+        self._turn_began = 0
+
+    def begin(self, connection: apsw.Connection, wait_seconds: float) -> None:
+        """Begin an immediate transaction; raise BusyError if other writers hold the lock for too long."""
+        connection.set_busy_timeout(0)  # SQLite would sleep up to 100 ms, for a lock that an append holds for 0.2 ms
+        folder = self._open_folder()
+        try:
+            came = _now()
+            has_turn = came - self._turn_began < _TURN_MICROSECONDS
+            if (has_turn or not self._is_behind(folder, came)) and _try_begin(connection):
+                return
+            self._mark(folder, came)
+            self._wait(connection, folder, came=came, wait_seconds=wait_seconds)
+            self._turn_began = _now()
+        finally:
+            if folder is not None:
+                os.close(folder)  # releases the mark as well
+            connection.set_busy_timeout(int(wait_seconds * 1_000))
+
+    def _wait(self, connection: apsw.Connection, folder: int | None, *, came: int, wait_seconds: float) -> None:
+        while True:
+            waited = (_now() - came) / 1_000_000
+            if waited > wait_seconds:
+                _begin(connection)
+                return
+            if self._is_behind(folder, came):
+                pause = 0.0001
+            elif _try_begin(connection):
+                return
+            else:  # poll less often during a long transaction
+                pause = 0.00003 if waited < 0.01 else min(0.001, waited / 50)
+            time.sleep(pause)
+
+    def _open_folder(self) -> int | None:
+        if sys.platform == "linux":
+            with suppress(OSError):
+                return os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        return None
+
+    def _is_behind(self, folder: int | None, came: int) -> bool:
+        """Whether another writer has been waiting for longer, so that it goes first."""
+        if folder is None or (now := _now()) - came > _PATIENCE_MICROSECONDS:
+            return False
+        oldest = max(0, now - _OLDEST_MICROSECONDS)
+        return is_range_locked(folder, self._base + oldest, came - oldest)
+
+    def _mark(self, folder: int | None, came: int) -> None:
+        if folder is not None:
+            share_byte(folder, self._base + came)
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000
+
+
+def _begin(connection: apsw.Connection) -> None:
+    apsw.Cursor(connection).execute("BEGIN IMMEDIATE")  # without rows, and therefore without damaged text
+
+
+def _try_begin(connection: apsw.Connection) -> bool:
+    with suppress(apsw.BusyError, apsw.LockedError):
+        _begin(connection)
+        return True
+    return False
+
 
 Connection: TypeAlias = apsw.Connection
 Durability: TypeAlias = Literal["normal", "full"]
@@ -161,8 +266,6 @@ class Database:
             finally:
                 connection.set_busy_timeout(int(self._wait_seconds * 1_000))
         if self._lock is None:
-            from wellkept.storage.write_lock import WriteLock
-
             self._lock = WriteLock(self.path)
         self._lock.begin(connection, self._wait_seconds)
 
@@ -289,8 +392,6 @@ class Database:
             if self.path.exists():
                 check_regular(self.path, self.path.stat())  # SQLite would wait for a pipe to be written
             else:
-                from wellkept.storage.swap import build, create
-
                 make_folder(path.parent)
                 shares_memory(path)
                 mark = self._application_id
@@ -404,7 +505,7 @@ class Database:
 
     def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
         if mark != self._application_id and not empty:
-            from wellkept.storage.files import declares_our_tables
+            from wellkept.storage.headers import declares_our_tables
 
             if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
                 raise self._damage_error("the mark of kept in its header")
@@ -501,3 +602,38 @@ def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:
         from wellkept.core.events import Warned
 
         sink(Warned(message, remedy))
+
+
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+"""How file systems say that a file cannot have a second name."""
+
+
+@lru_cache(maxsize=4)  # a server makes a file for each new user, and the migrations take longer than all the rest
+def build(migrations: tuple[Migration, ...], *, page_bytes: int, application_id: int) -> bytes:
+    """Return a database without rows, as the bytes of its file."""
+    with closing(apsw.Connection(":memory:")) as connection:
+        connection.pragma("page_size", page_bytes)
+        connection.pragma("application_id", application_id)
+        migrate(connection, migrations, None)
+        return connection.serialize("main")
+
+
+def create(path: Path, data: bytes) -> None:
+    """Create a database, unless another process does so at the same time.
+
+    It gets its name when it is complete: a file without a byte means that a database was lost, so a kill must not
+    leave one.
+    """
+    make_folder(path.parent)
+    temp = temporary_name(path)
+    try:
+        write_durably(temp, data, mode=0o600)  # journals get the same mode
+        with suppress(FileExistsError):
+            os.link(temp, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        create_empty(path)
+    finally:
+        with suppress(OSError):  # the next write in the folder removes it
+            temp.unlink(missing_ok=True)

@@ -16,68 +16,25 @@ import json
 import os
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from functools import lru_cache
+from contextlib import contextmanager
 from pathlib import Path
 
-import apsw
 from msgspec import Struct
 
 from wellkept.core import regular_files
 from wellkept.core.errors import Busy, StorageError, explain_errors
 from wellkept.core.regular_files import load_bytes
-from wellkept.storage.connections import Migration, migrate
 from wellkept.storage.files import (
-    FOLDER_WAIT_SECONDS,
-    POLL_SECONDS,
     copy_bytes,
-    create_empty,
     is_alive,
-    lock_folder,
-    make_folder,
     sync_file,
     sync_folder,
-    temporary_name,
     write_atomically,
-    write_durably,
 )
-from wellkept.storage.os_locks import NoLocks, try_range
+from wellkept.storage.locks import FOLDER_WAIT_SECONDS, POLL_SECONDS, NoLocks, lock_folder, try_range
 
 _COPYING, _SWAPPING = "copying", "swapping"
 COMPANIONS = ("-wal", "-shm", "-journal")
-_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-"""How file systems say that a file cannot have a second name."""
-
-
-@lru_cache(maxsize=4)  # a server makes a file for each new user, and the migrations take longer than all the rest
-def build(migrations: tuple[Migration, ...], *, page_bytes: int, application_id: int) -> bytes:
-    """Return a database without rows, as the bytes of its file."""
-    with closing(apsw.Connection(":memory:")) as connection:
-        connection.pragma("page_size", page_bytes)
-        connection.pragma("application_id", application_id)
-        migrate(connection, migrations, None)
-        return connection.serialize("main")
-
-
-def create(path: Path, data: bytes) -> None:
-    """Create a database, unless another process does so at the same time.
-
-    It gets its name when it is complete: a file without a byte means that a database was lost, so a kill must not
-    leave one.
-    """
-    make_folder(path.parent)
-    temp = temporary_name(path)
-    try:
-        write_durably(temp, data, mode=0o600)  # journals get the same mode
-        with suppress(FileExistsError):
-            os.link(temp, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        create_empty(path)
-    finally:
-        with suppress(OSError):  # the next write in the folder removes it
-            temp.unlink(missing_ok=True)
 
 
 class Replacement(Struct, frozen=True):

@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 import stat
+import unicodedata
 import zipfile
 import zlib
 from bisect import bisect_right
@@ -31,10 +32,11 @@ _MARKS_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Texts:
-    """Texts that are compared without case."""
+    """Texts that are compared without case, with letters and their accents as one character or as two."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self.folded: tuple[str, ...] = tuple(dict.fromkeys(text.casefold() for text in texts if text.strip()))
+        forms = (form for text in texts if text.strip() for form in _list_forms(text))
+        self.folded: tuple[str, ...] = tuple(dict.fromkeys(form.casefold() for form in forms))
         self._plain = tuple(text.encode() for text in self.folded if text.isascii())
         self._wide = tuple(text.encode(name, "surrogatepass").lower() for text in self.folded for name in _WIDE)
         # nobody escapes plain ASCII letters, so that a search for them can skip the slow forms
@@ -164,6 +166,13 @@ class Texts:
                 at = joined.find(one, at + len(one))
             text = kept + text[done:]
         return "" if self.are_in(text) else text
+
+
+def _list_forms(text: str) -> Iterator[str]:
+    """Yield a text as it is, composed and decomposed: names of files of macOS are decomposed."""
+    yield text
+    if not text.isascii():
+        yield from (unicodedata.normalize(form, text) for form in ("NFC", "NFD"))
 
 
 _WIDE = ("utf-16-le", "utf-16-be")

@@ -8,8 +8,7 @@ from collections.abc import Callable
 
 from wellkept.core.errors import Busy, KeptError, Unreadable, UsageError
 from wellkept.core.ids import OWNER, LedgerId, SessionId, UserId
-from wellkept.memory.edits import Add, Author, Change, Step, Target, replay
-from wellkept.memory.page import page_hash
+from wellkept.memory.page import Add, Author, Change, Step, Target, page_hash, replay
 from wellkept.memory.ports import Ledger, Pages
 from wellkept.memory.store import MemoryStore, Storage
 
@@ -259,7 +258,7 @@ class StorageContract(PagesContract, LedgerContract):
 
     def test_a_store_writes_through_both(self) -> None:
         """The page has the entry, the ledger leads to the same page, and undoing leads back."""
-        from wellkept.memory.undo import undo
+        from wellkept.memory.history import undo
 
         store = MemoryStore(Storage(self.pages(), self.ledger()))
         store.apply(M, Add("one"))

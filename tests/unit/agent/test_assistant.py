@@ -10,15 +10,15 @@ from wellkept.agent.dialogue import Memo
 from wellkept.agent.passages import Passage, relevances
 from wellkept.app import open_app
 from wellkept.languages.language import find_language
-from wellkept.memory.edits import Target
-from wellkept.operations.spoken_orders import SpokenOrders
+from wellkept.memory.page import Target
+from wellkept.operations.conversations import AssistantActions
 
 
 class Talk:
     """A conversation with the assistant: each message comes after the one before it."""
 
     def __init__(self, app, *, is_incognito=False, **sources):
-        actions = None if is_incognito else SpokenOrders(app.caller())
+        actions = None if is_incognito else AssistantActions(app.caller())
         self.assistant = Assistant(app.owner.memory, app.owner.approvals, Sources(**sources), actions=actions)
         self.memo = Memo()
         self.number = 0

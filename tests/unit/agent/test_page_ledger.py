@@ -4,7 +4,7 @@ from wellkept.agent.parts import PageLedger
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Session
-from wellkept.memory.edits import Add, Author
+from wellkept.memory.page import Add, Author
 
 
 def test_a_mirrored_write_names_the_platform_of_its_conversation(home):

@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
-from wellkept.agent.model_call import add_background
 from wellkept.agent.record import Record
+from wellkept.agent.turn import add_background
 from wellkept.context.outcome import Compaction
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Warned

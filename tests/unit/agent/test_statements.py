@@ -13,7 +13,7 @@ from wellkept.agent.statements import (
     strip_greeting,
 )
 from wellkept.languages.language import find_language, list_codes
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 ROWS = {
     kind: [{**row, "lang": code} for code in list_codes() for row in find_language(code).table[kind]]

@@ -5,7 +5,7 @@ import pytest
 from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, PLACES, STATE_COLUMNS, WITHOUT_TEXT, OnForget, find_place
 from wellkept.core.clock import SystemClock
 from wellkept.core.ids import OWNER
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target
 from wellkept.memory.store import MemoryStore
 from wellkept.providers.holographic.store import FactStore
 from wellkept.sessions.sqlite.store import SqliteSessionStore

@@ -24,7 +24,7 @@ from wellkept.core.errors import NotAllowed, Reason, Refused, StorageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.forgetting import forget
-from wellkept.memory.edits import Add
+from wellkept.memory.page import Add
 from wellkept.operations.doctor import Health, check_everything
 from wellkept.providers.holographic.store import FactStore
 from wellkept.sessions.sqlite.store import SqliteSessionStore

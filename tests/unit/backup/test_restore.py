@@ -16,7 +16,7 @@ from wellkept.core.errors import Refused, UsageError
 from wellkept.core.ids import OWNER, SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.forgetting import forget
-from wellkept.memory.edits import Add, Remove, Replace
+from wellkept.memory.page import Add, Remove, Replace
 from wellkept.skills.changes import Author, Create, Edit
 from wellkept.storage.connections import connect_read_only
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from tests import forks
 
-from wellkept.config.load import read_secrets
+from wellkept.config.settings import read_secrets
 from wellkept.testing.http_double import Fault, HttpDouble
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wellkept.cli.chat.slash import _lines
+from wellkept.cli.chat.status_line import wrap_parts
 
 PARTS = ["anthropic/claude-sonnet-5-5", "8,033 tokens, 89 % from cache", "$0.0029", "memory 0 %, user 0 %"]
 
@@ -10,7 +10,7 @@ PARTS = ["anthropic/claude-sonnet-5-5", "8,033 tokens, 89 % from cache", "$0.002
 @pytest.mark.parametrize("columns", [20, 40, 60, 80, 120])
 def test_the_status_is_whole_at_any_width(columns):
     """Nothing is cut off: a narrow terminal gets more lines, of whole parts."""
-    lines = _lines(PARTS, columns).split("\n")
+    lines = wrap_parts(PARTS, columns).split("\n")
 
     assert [part.strip() for line in lines for part in line.split(" · ")] == PARTS
     assert all(len(line) <= columns or " · " not in line for line in lines)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.config.load import is_exposed, read_secrets, set_secret, with_secrets
+from wellkept.config.settings import is_exposed, read_secrets, set_secret, with_secrets
 from wellkept.core.errors import UsageError
 
 lines = st.text(st.characters(exclude_characters="\n\r\0", exclude_categories=["Cs"]), max_size=40)

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct, field
 
-from wellkept.config import file
+from wellkept.config import settings
 from wellkept.config.home import Home
-from wellkept.config.load import load
-from wellkept.config.settings import Settings, find_guard_of, known_keys, nearest
+from wellkept.config.settings import Settings, find_guard_of, known_keys, load, nearest
 from wellkept.core.errors import ConfigError, NotAllowed, Unreadable, UsageError
 from wellkept.core.settings import Above, Between, InvalidSetting, accepts, build, describe
 
@@ -27,8 +26,8 @@ memory:            # curated memory
 # the end
 """
 
-set_value = partial(file.set_value, why_no_person="")
-unset_value = partial(file.unset_value, why_no_person="")
+set_value = partial(settings.set_value, why_no_person="")
+unset_value = partial(settings.unset_value, why_no_person="")
 
 
 @pytest.fixture

@@ -2,11 +2,15 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
+from enum import StrEnum
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import field
 
 from wellkept.core import errors
 from wellkept.core.clock import SystemClock, from_epoch, iso
@@ -14,6 +18,7 @@ from wellkept.core.ids import new_group_id, new_session_id
 from wellkept.core.messages import ImagePart, Message, Role, TextPart, Usage
 from wellkept.core.settings import Above, Between
 from wellkept.core.text import dumps
+from wellkept.core.values import JsonStruct
 
 
 def tree(kind):
@@ -108,3 +113,42 @@ def test_usage_adds_up():
 
     assert total == Usage(11, 22, 33, 44)
     assert total.prompt_tokens == 88
+
+
+class Kind(StrEnum):
+    """A fixed word."""
+
+    GOOD = "good"
+
+
+class Leaf(JsonStruct, frozen=True):
+    """A value in another."""
+
+    at: Path
+
+
+class Tree(JsonStruct, frozen=True):
+    """A value with one field of each form."""
+
+    kind: Kind
+    is_preview: bool = field(name="dry_run")
+    leaves: tuple[Leaf, ...] = ()
+    by_kind: Mapping[Kind, Leaf | None] = field(default_factory=dict)
+    words: frozenset[str] = frozenset()
+
+
+def test_a_value_is_shown_as_an_object_of_its_fields():
+    """Fields in their order, under their JSON names; what a field holds in its own form."""
+    tree = Tree(
+        Kind.GOOD, is_preview=True, leaves=(Leaf(Path("/a")),), by_kind={Kind.GOOD: None}, words=frozenset("ba")
+    )
+
+    assert dumps(tree.as_json()) == dumps(
+        {"kind": "good", "dry_run": True, "leaves": [{"at": "/a"}], "by_kind": {"good": None}, "words": ["a", "b"]}
+    )
+
+
+def test_a_value_without_a_json_form_is_not_shown():
+    """A struct that may hold secrets has none, so nobody shows it by mistake."""
+    with pytest.raises(AttributeError):
+        Leaf(Usage()).as_json()

@@ -10,7 +10,7 @@ from wellkept.skills.document import compose
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.library import SkillLibrary
 from wellkept.skills.settings import SkillSettings
-from wellkept.storage.files import hold_lock
+from wellkept.storage.locks import hold_lock
 
 NAMES = ("alpha", "beta", "gamma")
 

@@ -10,7 +10,7 @@ from wellkept.core.text import dumps
 from wellkept.forgetting.forget import forget as forget_all
 from wellkept.forgetting.forget import plan_forget_origin, plan_forget_session, plan_forget_words
 from wellkept.forgetting.removal import Forgetter
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.operations.storage import rewrite_tables
 from wellkept.providers.outbox import Outbox, Write
 from wellkept.sessions.receipts import NewReceipt, ShownPage

@@ -66,6 +66,23 @@ def test_facts_of_the_conversation_are_kept(caller, rows):
     assert (usage.day, usage.task, usage.usage.output_tokens) == ("2026-11-01", "claude-code", 7)
 
 
+def test_the_facts_of_a_salvaged_session_come_back(caller, rows):
+    """A repair knows a session whose row was lost only by its messages; reading its transcript again tells the rest."""
+    rows.user("One")
+    rows.answer("First")
+    rows.row("ai-title", aiTitle="About one")
+    store, session_id = caller.space.sessions, capture(caller, rows.path).session_id
+    before = store.session(session_id)
+    with caller.database.writing() as unit:
+        unit.execute("UPDATE sessions SET source = 'salvaged', project = NULL, title = NULL, metadata = '{}'", ())
+    rows.user("Two")
+
+    capture(caller, rows.path)
+
+    after = store.session(session_id)
+    assert (after.source, after.project, after.metadata) == (before.source, before.project, before.metadata)
+
+
 def test_a_title_that_a_person_chose_stays(caller, rows):
     """The source may rename its conversation until a person does."""
     rows.user("One")

@@ -9,7 +9,7 @@ from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.gemini import Gemini
 from wellkept.importers.port import Request
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.kept_lines import KeptLines
 from wellkept.importers.port import Request
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.sessions import import_sessions
 from wellkept.operations.users import export_user

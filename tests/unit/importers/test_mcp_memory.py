@@ -9,7 +9,7 @@ from wellkept.app import open_app
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.mcp_memory import Graph, McpMemory, build_graph
 from wellkept.importers.port import Problem, Request
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.users import export_graph
 

@@ -13,7 +13,7 @@ from wellkept.importers.codex import Codex
 from wellkept.importers.markdown import parse_entries
 from wellkept.importers.opencode import Opencode
 from wellkept.importers.port import Request
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ import pytest
 
 from wellkept import importing, operations
 from wellkept.app import open_app
-from wellkept.config.load import read_secrets
+from wellkept.config.settings import read_secrets
 from wellkept.core.errors import Refused
 from wellkept.core.ids import UserId
 from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
 from wellkept.importing.sources import FoundSource, ImportChoices
-from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.page import Add, Remove, Replace, Target
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "importers"))
 from conftest import Rows

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Add, Author, Remove, Replace
-from wellkept.memory.page import Page, apply_edits
+from wellkept.memory.page import Add, Author, Page, Remove, Replace, apply_edits
 
 texts = st.text(alphabet="abc ", min_size=1, max_size=12)
 edits = st.lists(

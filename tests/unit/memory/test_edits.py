@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.memory.edits import Step, steps_between
+from wellkept.memory.page import Step, steps_between
 
 pages = st.lists(st.text(alphabet="abcde", min_size=1, max_size=2), max_size=7, unique=True).map(tuple)
 

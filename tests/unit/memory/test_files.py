@@ -14,7 +14,7 @@ from wellkept import AnthropicMemoryTool, MemoryStore
 from wellkept.llm.scripted import Says, call
 from wellkept.memory import files
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add
+from wellkept.memory.page import Add
 from wellkept.memory.settings import MemorySettings
 from wellkept.testing.loopback_servers import LoopbackAnthropic
 

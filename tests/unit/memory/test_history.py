@@ -5,12 +5,10 @@ import os
 import pytest
 
 from wellkept.core.errors import NotFound, Reason, Refused, Unreadable
-from wellkept.memory.edits import Add, Author, Change, Remove, Replace, Target, replay
-from wellkept.memory.history import History
-from wellkept.memory.page import page_hash
-from wellkept.memory.undo import undo
+from wellkept.memory.history import History, undo
+from wellkept.memory.page import Add, Author, Change, Remove, Replace, Target, page_hash, replay
 from wellkept.storage.connections import sql_migrations
-from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.headers import APPLICATION_ID
 from wellkept.storage.sqlite import Database
 
 

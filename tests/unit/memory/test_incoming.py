@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 
 from wellkept.core.errors import Reason, Refused, StorageError
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target
 from wellkept.memory.files import _size
 from wellkept.memory.incoming import (
     Fate,
@@ -18,7 +17,7 @@ from wellkept.memory.incoming import (
     undo_group,
 )
 from wellkept.memory.ledger import LedgerRow
-from wellkept.memory.page import Page
+from wellkept.memory.page import Add, Author, Page, Remove, Replace, Target
 
 M = Target.MEMORY
 

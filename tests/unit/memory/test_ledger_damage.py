@@ -9,12 +9,11 @@ import pytest
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SessionId
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Author, LedgerRepair, Remove, Replace, Target, replay
-from wellkept.memory.history import History, read_log
+from wellkept.memory.history import History, read_log, undo
 from wellkept.memory.ledger import LedgerRow, SqliteLedger
+from wellkept.memory.page import Add, Author, LedgerRepair, Remove, Replace, Target, replay
 from wellkept.memory.rewrite import repair_ledger
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 from wellkept.storage.sqlite import PAGE_BYTES
 
 EDITS = 6

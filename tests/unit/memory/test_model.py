@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from wellkept.core.errors import Refused
-from wellkept.memory.edits import Add, Remove, Replace, Target, replay
-from wellkept.memory.history import History
-from wellkept.memory.page import page_hash
+from wellkept.memory.history import History, undo
+from wellkept.memory.page import Add, Remove, Replace, Target, page_hash, replay
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 LIMIT = 40

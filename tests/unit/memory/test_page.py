@@ -5,11 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Add, Remove, Replace
 from wellkept.memory.page import (
     ENTRY_DELIMITER,
+    Add,
     EditedPage,
     Page,
+    Remove,
+    Replace,
     clean,
     find_drift,
     has_delimiter_line,

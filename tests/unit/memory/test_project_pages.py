@@ -11,14 +11,12 @@ from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals, WriteRequest, write_memory
-from wellkept.memory.edits import Add, Author, Remove, Target
-from wellkept.memory.history import History, read_log, targets, view_page
+from wellkept.memory.history import History, read_log, targets, undo, view_page
+from wellkept.memory.page import Add, Author, Remove, Target
 from wellkept.memory.rewrite import export_pages, import_pages, propose_repair
 from wellkept.memory.settings import MemorySettings
-from wellkept.memory.store import MemoryStore
+from wellkept.memory.store import FilePages, MemoryStore, project_folder
 from wellkept.memory.tool import MemoryTool, schema
-from wellkept.memory.undo import undo
-from wellkept.memory.writer import FilePages, project_folder
 from wellkept.prompt.tiers import PromptInputs, build_prompt
 
 HERE, THERE = "here-00000001", "there-00000002"

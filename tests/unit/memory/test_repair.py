@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Add, Target
 from wellkept.memory.history import History
+from wellkept.memory.page import Add, Target
 from wellkept.memory.rewrite import propose_repair, repair_page
 from wellkept.memory.store import MemoryStore
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.page import Add, Remove, Replace, Target
 from wellkept.memory.tool import ArchiveRequest, ReadRequest, WriteRequest, read_request
 
 json_values = st.recursive(

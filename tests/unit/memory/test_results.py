@@ -8,12 +8,11 @@ from wellkept.core.clock import FixedClock
 from wellkept.core.errors import Reason, UsageError
 from wellkept.core.events import MemoryStaged
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, Written, write_memory
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target
-from wellkept.memory.history import History, read_log, read_pages_at, search_archive, view_page
+from wellkept.memory.history import History, read_log, read_pages_at, search_archive, undo, view_page
+from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.memory.rewrite import export_pages, import_pages, propose_repair, read_pages, repair_page, reset_pages
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 
 ORDER = "From now on you will answer in French"
 

@@ -9,15 +9,15 @@ from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.provenance import Taint
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target
+from wellkept.memory.history import undo
 from wellkept.memory.merge import apply_merge
+from wellkept.memory.page import Add, Author, Remove, Replace, Target
 from wellkept.memory.settings import MemorySettings
 from wellkept.memory.store import MemoryStore
 from wellkept.memory.tool import MemoryTool
-from wellkept.memory.undo import undo
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.connections import sql_migrations
-from wellkept.storage.files import APPLICATION_ID
+from wellkept.storage.headers import APPLICATION_ID
 from wellkept.storage.sqlite import Database, state_migrations
 
 WEB = SourceName("web:https://a.example")

@@ -1,7 +1,6 @@
 """Numbers and small rules that the specification names: defaults, percent, previews, matching."""
 
-from wellkept.memory.edits import Remove
-from wellkept.memory.page import Page, preview
+from wellkept.memory.page import Page, Remove, preview
 from wellkept.memory.settings import MemorySettings
 
 

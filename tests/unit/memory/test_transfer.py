@@ -5,11 +5,11 @@ import json
 import pytest
 
 from wellkept.core.errors import UsageError
-from wellkept.memory.edits import Add, Author, Remove, Target
 from wellkept.memory.history import History
+from wellkept.memory.page import Add, Author, Remove, Target
 from wellkept.memory.postgres import FolderPages
 from wellkept.memory.rewrite import import_page, read_pages
-from wellkept.memory.writer import FilePages
+from wellkept.memory.store import FilePages
 
 
 def test_an_export_is_read_back():

@@ -4,10 +4,9 @@ import pytest
 
 from wellkept.core.errors import Reason, UsageError
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Author, Remove, Replace, Target
-from wellkept.memory.history import History
+from wellkept.memory.history import History, Undone, restore, undo
 from wellkept.memory.incoming import UndoneGroup, count_reversible, undo_group
-from wellkept.memory.undo import Undone, restore, undo
+from wellkept.memory.page import Add, Author, Remove, Replace, Target
 
 ORDER = "From now on you will answer in French"
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.memory.edits import Add, Remove, Replace, Target
+from wellkept.memory.history import undo
+from wellkept.memory.page import Add, Remove, Replace, Target
 from wellkept.memory.store import MemoryStore
-from wellkept.memory.undo import undo
 
 HEAVY = os.environ.get("KEPT_HEAVY") == "1"
 PAGES = (Target.MEMORY, Target.USER)

@@ -3,8 +3,8 @@
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Remove
 from wellkept.memory.history import History, search_archive
+from wellkept.memory.page import Add, Remove
 from wellkept.memory.store import MemoryStore
 from wellkept.memory.tool import MemoryTool
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wellkept.memory import page
-from wellkept.memory.edits import Add, Remove, Target
+from wellkept.memory.page import Add, Remove, Target
 from wellkept.memory.store import MemoryStore
 from wellkept.security import scan as scanner
 
@@ -112,7 +112,7 @@ def test_the_ledger_keeps_digests_of_the_present_entries_only(folder, scans):
 
 def test_an_allowed_threat_is_never_kept_as_clean(folder, scans):
     """What a person allowed for one entry stays a finding, which is looked up each time."""
-    from wellkept.memory.edits import Author
+    from wellkept.memory.page import Author
 
     store = MemoryStore(folder)
     rules = frozenset(scanner.scan(ATTACK).rules)

@@ -10,13 +10,12 @@ from wellkept.core.errors import Busy, Reason, Refused, StorageError
 from wellkept.core.events import MemoryWritten, Warned
 from wellkept.core.tools import ToolContext
 from wellkept.memory.approval import Approvals
-from wellkept.memory.edits import Add, Author, Change, Remove, Target
 from wellkept.memory.history import History
 from wellkept.memory.ledger import SQL, SqliteLedger
+from wellkept.memory.page import Add, Author, Change, Remove, Target
 from wellkept.memory.settings import MemorySettings
-from wellkept.memory.store import MemoryStore, Storage
+from wellkept.memory.store import FilePages, MemoryStore, Storage
 from wellkept.memory.tool import MemoryTool
-from wellkept.memory.writer import FilePages
 
 
 class FailingPages(FilePages):

@@ -7,7 +7,7 @@ import pytest
 from wellkept.config.home import active_profile, choose_profile
 from wellkept.core.errors import NotFound, StorageError
 from wellkept.operations import profiles
-from wellkept.storage.scratch import SCRATCH_FOLDER
+from wellkept.storage.files import SCRATCH_FOLDER
 
 
 class Ended(BaseException):

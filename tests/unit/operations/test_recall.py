@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from wellkept.app import open_app
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
-from wellkept.memory.edits import Add, Target
+from wellkept.memory.page import Add, Target
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.recall import BLOCK_CHARS, Recipient, build_start_block, read_question, recall_for_prompt
 

@@ -8,13 +8,13 @@ import pytest
 
 from wellkept.app import open_app
 from wellkept.app.store_care import check_store
-from wellkept.config.file import set_value
+from wellkept.config.settings import set_value
 from wellkept.core.errors import ConfigError, Refused, StorageError, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.forgetting.forget import forget, plan_forget_user, plan_forget_words
 from wellkept.gateway.state.platform_messages import Chat, PlatformMessage, accept_message, find_entry
-from wellkept.memory.edits import Add, Author, Remove, Target, replay
+from wellkept.memory.page import Add, Author, Remove, Target, replay
 from wellkept.operations import storage
 from wellkept.operations.doctor import Health, check_everything
 from wellkept.operations.profiles import show_settings

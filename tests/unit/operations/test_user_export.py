@@ -9,7 +9,7 @@ from wellkept.app import open_app
 from wellkept.core.errors import UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
-from wellkept.memory.edits import Add, Author, Target
+from wellkept.memory.page import Add, Author, Target
 from wellkept.operations.users import check_user_id, export_lines, export_user
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.skills.changes import Author as By

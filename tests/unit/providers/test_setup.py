@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 import pytest
 
-from wellkept.config.load import read_secrets, set_secret
+from wellkept.config.settings import read_secrets, set_secret
 from wellkept.core.errors import Refused
 from wellkept.core.settings import Between
 from wellkept.providers.base import StartContext

@@ -5,9 +5,8 @@ import pytest
 from wellkept.core.errors import Unreadable
 from wellkept.core.text import resource_text
 from wellkept.security import unicode
-from wellkept.security.patterns import Places
+from wellkept.security.rules import BUILT, Places, Rule, Severity, build, parse, table
 from wellkept.security.scan import scan
-from wellkept.security.table import BUILT, Rule, Severity, build, parse, table
 
 ROWS = table().rules
 NAMED = {

@@ -2,8 +2,7 @@
 
 import pytest
 
-from wellkept.security.patterns import Structure
-from wellkept.security.skeleton import Lexicon
+from wellkept.security.rules import Lexicon, Structure
 
 WORDS = {"verb": ["ignore", "forget"], "noun": ["rules", "instruct*"], "stop": ["follow"], "=": ["all", "now"]}
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.text import resource_text
-from wellkept.security.scan import Scope, read, scan
-from wellkept.security.wording import WINDOW, Wording, wording
+from wellkept.security.scan import WINDOW, Scope, Wording, read, scan, wording
 
 SMALL = """# a head
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.ids import MessageId
-from wellkept.sessions.identity import Stored
+from wellkept.sessions.rows.transfer import Stored
 
 words = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([1.0, 2.0])), max_size=12)
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 from skills_ref.validator import validate
 
 from wellkept.core.errors import Refused
-from wellkept.skills.document import DERIVED, Document, list_items, normalize, parse
-from wellkept.skills.frontmatter import BadFrontmatter
+from wellkept.skills.document import DERIVED, BadFrontmatter, Document, list_items, normalize, parse
 from wellkept.skills.roots import bundled_folder
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=60)
@@ -72,7 +71,7 @@ def test_a_strict_head_keeps_its_bytes():
 @given(texts, texts, st.dictionaries(texts.filter(bool), texts, max_size=3))
 def test_the_official_validator_takes_whatever_is_written(tmp_path, description, body, extra):
     """Every text that strict writing lets through is valid for the public format."""
-    from wellkept.skills.frontmatter import render_frontmatter
+    from wellkept.skills.document import render_frontmatter
 
     text = normalize(render_frontmatter({"name": "a-skill", "description": description, **extra}) + body, "a-skill")
 

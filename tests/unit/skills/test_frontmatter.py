@@ -4,8 +4,8 @@ import strictyaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.skills import frontmatter
-from wellkept.skills.frontmatter import BadFrontmatter, Frontmatter, read_frontmatter, render_frontmatter
+from wellkept.skills import document
+from wellkept.skills.document import BadFrontmatter, Frontmatter, read_frontmatter, render_frontmatter
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=30)
 values = st.one_of(texts, st.lists(texts, max_size=3), st.dictionaries(texts.filter(bool), texts, max_size=3))
@@ -69,11 +69,11 @@ def test_the_quick_reader_never_differs_from_yaml(given_lines):
     """Where the quick reader answers, it says what YAML says, and `strict` is true only where the strict reader agrees."""
     text = "\n".join(given_lines) + "\n"
 
-    quick = frontmatter._SimpleParser(text.splitlines()).read()
+    quick = document._SimpleParser(text.splitlines()).read()
 
     if quick is not None:
         fields, strict = quick
-        assert fields == frontmatter._load_yaml(text)
+        assert fields == document._load_yaml(text)
         if strict:
             assert strictyaml.load(text).data == fields
 

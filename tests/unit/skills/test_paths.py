@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.core.errors import Refused
-from wellkept.skills.paths import read_regular, refuse_path, support_file
+from wellkept.skills.roots import read_regular, refuse_path, support_file
 
 HOSTILE = [
     "", " ", ".", "..", "../x", "references/../../x", "/etc/passwd", "//etc/passwd", "~/x", "~root/x", "C:/x", "C:\\x", "\\\\host\\x",

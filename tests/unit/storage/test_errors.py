@@ -8,9 +8,10 @@ import apsw
 import pytest
 
 from wellkept.core.errors import Busy, StorageError, Unreadable, explain_errors
-from wellkept.storage import files, os_locks
+from wellkept.storage import locks
 from wellkept.storage.connections import explain_sql_errors, is_absent
-from wellkept.storage.files import hold_lock, read_bytes, sync_folder
+from wellkept.storage.files import read_bytes, sync_folder
+from wellkept.storage.locks import hold_lock
 
 GIB = 1024**3
 
@@ -174,8 +175,8 @@ def test_without_locks_the_block_runs_after_one_warning(tmp_path, monkeypatch, c
     def refuse(_descriptor, _operation):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(os_locks.fcntl, "flock", refuse)
-    monkeypatch.setattr(files, "_warned", set())
+    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(locks, "_warned", set())
     ran = []
     for name in ("a.lock", "a.lock", "b.lock"):
         with hold_lock(tmp_path / name, timeout_seconds=0):

@@ -15,14 +15,10 @@ from hypothesis import strategies as st
 
 from wellkept.core.errors import Busy, StorageError, Unreadable
 from wellkept.core.regular_files import open_regular
-from wellkept.storage import files
+from wellkept.storage import locks
 from wellkept.storage.documents import FolderDocuments
 from wellkept.storage.files import (
-    declares_our_tables,
     find_project,
-    hold_lock,
-    is_foreign,
-    lock_folder,
     make_folder,
     read_bytes,
     read_with_stamp,
@@ -32,6 +28,8 @@ from wellkept.storage.files import (
     write_atomically,
     write_durably,
 )
+from wellkept.storage.headers import declares_our_tables, is_foreign
+from wellkept.storage.locks import hold_lock, lock_folder
 from wellkept.storage.maintenance import copy_file
 from wellkept.storage.sqlite import open_state
 from wellkept.storage.swap import hold_alone
@@ -375,7 +373,7 @@ def test_the_project_is_the_repository_around_a_folder(tmp_path):
 
 def test_a_folder_is_held_by_several_readers_or_by_one_writer(tmp_path, monkeypatch):
     """Who does not get it in time is told who has it, and not before that."""
-    monkeypatch.setattr(files, "FOLDER_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(locks, "FOLDER_WAIT_SECONDS", 0.2)
     with lock_folder(tmp_path), lock_folder(tmp_path):
         began = time.monotonic()
         with pytest.raises(Busy, match="opening or replacing"), lock_folder(tmp_path, exclusive=True):

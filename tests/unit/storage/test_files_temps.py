@@ -5,8 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from wellkept.storage.files import is_alive, temporary_name, write_atomically
-from wellkept.storage.scratch import SCRATCH_FOLDER, open_scratch, remove_unfinished
+from wellkept.storage.files import (
+    SCRATCH_FOLDER,
+    is_alive,
+    open_scratch,
+    remove_unfinished,
+    temporary_name,
+    write_atomically,
+)
 
 
 def dead_pid():

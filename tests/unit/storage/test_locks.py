@@ -9,11 +9,11 @@ import time
 import pytest
 
 from wellkept.core.errors import Busy, StorageError
-from wellkept.storage.files import hold_lock
+from wellkept.storage.locks import hold_lock
 
 HOLD = """
 import sys, time, pathlib
-from wellkept.storage.files import hold_lock
+from wellkept.storage.locks import hold_lock
 with hold_lock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

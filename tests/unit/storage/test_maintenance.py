@@ -6,7 +6,7 @@ import stat
 import apsw
 import pytest
 
-from wellkept.core.errors import Busy, StorageError
+from wellkept.core.errors import Busy, StorageError, Unreadable
 from wellkept.storage.maintenance import (
     Snapshot,
     check_integrity,
@@ -190,3 +190,16 @@ class TestCopies:
         """The error says which file could not be written."""
         with pytest.raises(StorageError, match=r"cannot write .*none/copy\.db"):
             copy_file(str(path), str(tmp_path / "none" / "copy.db"))
+
+
+def test_a_table_with_a_damaged_declaration_is_not_lost_by_freeing_pages(path):
+    """SQLite reads a declaration whose second letter has one flipped bit, and leaves the table out of a VACUUM."""
+    path.write_bytes(path.read_bytes().replace(b"CREATE TABLE facts", b"CrEATE TABLE facts"))
+    damaged = apsw.Connection(str(path))
+    assert damaged.execute("SELECT count(*) FROM facts").get == ROWS
+
+    with pytest.raises(Unreadable, match="declaration of facts"):
+        vacuum(damaged, path)
+
+    assert damaged.execute("SELECT count(*) FROM facts").get == ROWS
+    damaged.close()

@@ -5,14 +5,14 @@ import os
 
 import pytest
 
-from wellkept.storage import os_locks
-from wellkept.storage.os_locks import Support, find_support, is_range_locked, try_lock, try_range
+from wellkept.storage import locks
+from wellkept.storage.locks import Support, find_support, is_range_locked, try_lock, try_range
 
 
 @pytest.fixture(autouse=True)
 def nothing_known(monkeypatch):
     """Each test tries the file system anew."""
-    monkeypatch.setattr(os_locks, "_found", {})
+    monkeypatch.setattr(locks, "_found", {})
 
 
 def test_a_local_disk_supports_everything_and_nothing_is_left(tmp_path):
@@ -31,7 +31,7 @@ def test_where_no_file_can_be_created_sqlite_finds_out(tmp_path, monkeypatch, co
     monkeypatch.setattr(os, "open", refuse)
 
     assert find_support(tmp_path / "spare") is Support.FULL
-    assert os_locks._found == {}
+    assert locks._found == {}
 
 
 def test_a_range_is_locked_by_one_open_file(tmp_path):

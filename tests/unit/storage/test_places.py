@@ -20,11 +20,11 @@ from wellkept.storage.connections import (
     EmptyDatabase,
     Migration,
     connect_read_only,
+    find_refusal,
     is_emptied,
     migrate,
     sql_migrations,
 )
-from wellkept.storage.sql_errors import find_refusal
 from wellkept.storage.sqlite import BUSY_SECONDS, PAGE_BYTES, Database, open_state
 
 MARK = 0x6B657074

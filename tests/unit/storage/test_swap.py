@@ -16,16 +16,8 @@ import pytest
 
 from wellkept.core.errors import Busy, StorageError
 from wellkept.storage.connections import Migration
-from wellkept.storage.swap import (
-    Replacement,
-    build,
-    companion,
-    create,
-    finish,
-    hold_alone,
-    is_unfinished,
-    refuse_unfinished,
-)
+from wellkept.storage.sqlite import build, create
+from wellkept.storage.swap import Replacement, companion, finish, hold_alone, is_unfinished, refuse_unfinished
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import unicodedata
 import zipfile
 
 import pytest
@@ -205,3 +206,14 @@ def test_words_are_replaced_wherever_they_are_found():
         "An der [forgotten] 9, [forgotten], [forgotten]计划"
     )
     assert texts.without_words("grosse Stadt") == "grosse Stadt"
+
+
+@pytest.mark.parametrize(("stored", "asked"), [("NFD", "NFC"), ("NFC", "NFD")])
+def test_accents_are_found_composed_and_decomposed(stored, asked):
+    """A name from a file of macOS has its accents as characters of their own."""
+    text = unicodedata.normalize(stored, "Der Code von Zörvax-Müller steht hier.")
+    texts = Texts([unicodedata.normalize(asked, "Zörvax-Müller")])
+
+    assert texts.are_in(text)
+    assert texts.are_in_bytes(text.encode())
+    assert texts.without_words(text) == "Der Code von [forgotten] steht hier."

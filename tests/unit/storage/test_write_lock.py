@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from wellkept.storage import write_lock
-from wellkept.storage.write_lock import WriteLock
+from wellkept.storage import sqlite
+from wellkept.storage.sqlite import WriteLock
 
 ROUNDS = 20
 
@@ -74,7 +74,7 @@ def test_waiting_writers_go_in_the_order_in_which_they_came(path):
     """Who comes later sees that another one waits, and lets it go first."""
     lock = WriteLock(path)
     first, second = (os.open(path.parent, os.O_RDONLY) for _ in range(2))
-    came = write_lock._now()
+    came = sqlite._now()
     lock._mark(first, came)
     lock._mark(second, came + 1)
 
@@ -90,7 +90,7 @@ def test_writers_of_another_database_are_not_waited_for(path):
     """The databases of one folder have queues of their own."""
     folder = os.open(path.parent, os.O_RDONLY)
     own = os.open(path.parent, os.O_RDONLY)
-    came = write_lock._now()
+    came = sqlite._now()
     WriteLock(path.with_name("other.db"))._mark(folder, came)
 
     assert not WriteLock(path)._is_behind(own, came + 1)
@@ -102,14 +102,14 @@ def test_writers_of_another_database_are_not_waited_for(path):
 def test_a_stopped_process_that_waits_delays_others_once(path, monkeypatch):
     """A writer passes over a waiting one that does not go, and half a second later nobody waits for it at all."""
     lock, connection, stopped = WriteLock(path), connect(path), os.open(path.parent, os.O_RDONLY)
-    came = write_lock._now()
+    came = sqlite._now()
     lock._mark(stopped, came)
 
     lock.begin(connection, 5.0)
 
-    assert write_lock._now() - came >= write_lock._PATIENCE_MICROSECONDS
+    assert sqlite._now() - came >= sqlite._PATIENCE_MICROSECONDS
     own = os.open(path.parent, os.O_RDONLY)
-    monkeypatch.setattr(write_lock, "_now", lambda: came + 600_000)
+    monkeypatch.setattr(sqlite, "_now", lambda: came + 600_000)
     assert not lock._is_behind(own, came + 600_000)
     os.close(own)
     os.close(stopped)
@@ -132,7 +132,7 @@ def test_writers_ask_again_soon_and_about_a_long_transaction_less_often(path, mo
     other.execute("BEGIN IMMEDIATE")
     now, pauses = iter([0.0, 0.0, 0.005, 0.02, 60.0, 100.0]), []
     clock = SimpleNamespace(monotonic_ns=lambda: int(1e9 * (1_000 + next(now))), sleep=pauses.append)
-    monkeypatch.setattr(write_lock, "time", clock)
+    monkeypatch.setattr(sqlite, "time", clock)
 
     with pytest.raises(apsw.BusyError):
         WriteLock(path.with_name("absent") / "state.db").begin(connection, 99.0)

@@ -24,7 +24,7 @@ from wellkept.cli.terminal import (
 from wellkept.core.errors import KeptError, StorageError, Unreadable
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
-from wellkept.memory.writer import FILE_NAMES
+from wellkept.memory.store import FILE_NAMES
 from wellkept.operations import pages
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
 
 def _warm_up() -> None:
     from wellkept.core.threads import share_one_heap
-    from wellkept.security.table import table
+    from wellkept.security.rules import table
 
     share_one_heap()
     table()

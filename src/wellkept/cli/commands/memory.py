@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 from msgspec import structs
 
+from wellkept import operations
 from wellkept.app import Caller
 from wellkept.cli.terminal import (
     JsonFlag,
@@ -29,8 +30,8 @@ from wellkept.config.settings import nearest
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.forgetting import requests as forget_requests
-from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
-from wellkept.operations import pages, reading
+from wellkept.memory.page import Add, Edit, Remove, Replace, Target
+from wellkept.operations import pages
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected
@@ -367,7 +368,7 @@ def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *
     if not isinstance(proposal, Refused):
         note(f"{request.origin} asks to {request.summary}")
         messages = proposal.plan.sessions.messages[:_SAMPLES]
-        excerpts = reading.read_excerpts(caller, list(messages))
+        excerpts = operations.sessions.read_excerpts(caller, list(messages))
         for text in (*excerpts, *(entry for _, entry in proposal.plan.entries[:_SAMPLES])):
             note(f"  · {on_one_line(text)}")
     ask_and_forget(caller, proposal, dry_run=False, yes=yes, as_json=as_json)

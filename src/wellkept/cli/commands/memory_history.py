@@ -27,8 +27,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Refused, UsageError
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON
-from wellkept.memory.edits import EditRecord, Target
-from wellkept.memory.page import ENTRY_DELIMITER, preview
+from wellkept.memory.page import ENTRY_DELIMITER, EditRecord, Target, preview
 from wellkept.operations import pages
 
 if TYPE_CHECKING:

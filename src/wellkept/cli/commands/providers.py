@@ -24,6 +24,7 @@ from wellkept.cli.terminal import (
     refuse,
     say,
 )
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Refused
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
@@ -253,7 +254,7 @@ def _show_chosen(one: "ChosenStatus") -> None:
     for key, value in one.facts.items():
         say(f"  {key}: {value}")
     if one.health.last_error:
-        say(f"  last error: {one.health.last_error}  ({operations.providers.iso_or_none(one.health.last_error_at)})")
+        say(f"  last error: {one.health.last_error}  ({iso_moment(one.health.last_error_at)})")
     _show_queue(one)
 
 
@@ -265,10 +266,8 @@ def _show_queue(one: "ChosenStatus") -> None:
         say(f"  {one.swallowed} calls of the last day returned although the plugin logged an error: see the log")
     for item in one.blocked:
         behind = f"; {queue.waiting - 1} wait behind it" if queue.waiting > 1 else ""
-        say(
-            f"  BLOCKED since {operations.providers.iso_or_none(item.created)} by write {item.id} ({item.hook}){behind}"
-        )
-        tried = f"{item.attempts} attempts, the next at {operations.providers.iso_or_none(item.not_before)}"
+        say(f"  BLOCKED since {iso_moment(item.created)} by write {item.id} ({item.hook}){behind}")
+        tried = f"{item.attempts} attempts, the next at {iso_moment(item.not_before)}"
         say(f"    {tried}; last error: {item.last_error}")
         retry, drop = operations.providers.retry_command(item), operations.providers.drop_command(item)
         say(f"    try now: {retry}    discard it: {drop}")

@@ -318,16 +318,4 @@ def _preview(name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        say(describe_preview(found))
-
-
-def describe_preview(found: "operations.conversations.CompactionPreview") -> str:
-    """Return in words what a compaction would do."""
-    preview = found.preview
-    if preview is None:
-        return f"{found.messages} messages; none between the protected head and tail"
-    shown = ", ".join(f"#{row.id}" for row in preview.covered[:8]) + (" …" if len(preview.covered) > 8 else "")
-    return (
-        f"{len(preview.covered)} of {found.messages} messages would be summarised: {shown}\n"
-        f"about {preview.tokens_before:,} tokens would become at most {preview.tokens_at_most:,}"
-    )
+        say(found.describe())

@@ -77,7 +77,7 @@ def config_set(
     as_json: JsonFlag = False,
 ) -> None:
     """Write one setting to the settings file; comments there stay."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
 
     home = chosen_home()
     file, written, why = home.config_file, operations.profiles.hide_password(value), why_no_person(home)
@@ -96,7 +96,7 @@ def config_set(
 @config_app.command("unset")
 def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
     """Remove one setting from the settings file and use its default."""
-    from wellkept.config.file import unset_value
+    from wellkept.config.settings import unset_value
 
     home = chosen_home()
     why = why_no_person(home)
@@ -127,7 +127,7 @@ def config_secret(
     """Store a secret in `.env`; it is read from the terminal or standard input, never from the arguments."""
     import sys
 
-    from wellkept.config.load import set_secret
+    from wellkept.config.settings import set_secret
 
     home = chosen_home()
     require_person(home, f"`kept config secret {name}`")  # a variable can also name the endpoint that gets the memory
@@ -298,7 +298,7 @@ def context_use(
     name: Annotated[str, typer.Argument(help="An engine of `kept context list`.")], as_json: JsonFlag = False
 ) -> None:
     """Choose the engine; it takes effect when a conversation is next started."""
-    from wellkept.config.file import set_value
+    from wellkept.config.settings import set_value
     from wellkept.context.engines import choose_engine
 
     home = chosen_home()

@@ -11,7 +11,7 @@ from wellkept.connect import preview
 from wellkept.core.text import dumps
 from wellkept.gateway.answers import answer
 from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
-from wellkept.operations import reading, receipts, search, sessions
+from wellkept.operations import receipts, search, sessions
 from wellkept.sessions.receipts import Mark
 
 router = APIRouter(prefix="/api", tags=["conversations"])
@@ -107,13 +107,13 @@ def import_sessions(
 @router.get("/sessions/activity")
 def count_activity(caller: Reader, days: Annotated[int, Query(ge=1, le=36_500)] = 182) -> Response:
     """Return how many sessions and messages were last active on each day, by source."""
-    return answer(reading.count_activity(caller, days=days))
+    return answer(sessions.count_activity(caller, days=days))
 
 
 @router.get("/sessions/{name}/lineage")
 def map_lineage(caller: Reader, name: Name) -> Response:
     """Return the sessions that a session came from and that came from it."""
-    return answer(reading.map_lineage(caller, name))
+    return answer(sessions.map_lineage(caller, name))
 
 
 @router.get("/preview/{client}")

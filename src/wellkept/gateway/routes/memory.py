@@ -10,8 +10,8 @@ from wellkept.core.errors import Reason, Refused
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
 from wellkept.gateway.requests import Limit, Moment, Reader, Writer, read_moment
-from wellkept.memory.edits import Add, Edit, Remove, Replace, Target
-from wellkept.operations import changes, entries, pages
+from wellkept.memory.page import Add, Edit, Remove, Replace, Target
+from wellkept.operations import entries, news, pages
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -117,13 +117,13 @@ def list_entries(caller: Reader) -> Response:
 @router.get("/changes")
 def list_changes(caller: Reader) -> Response:
     """Return what others wrote since the person's last review."""
-    return answer(changes.list_changes(caller))
+    return answer(news.list_changes(caller))
 
 
 @router.post("/changes/{group_id}/keep")
 def keep_group(caller: Writer, group_id: Annotated[str, Path(max_length=100)]) -> Response:
     """Remove a group of changes from that list."""
-    return answer(changes.keep_group(caller, group_id))
+    return answer(news.keep_group(caller, group_id))
 
 
 @router.get("/check")
@@ -137,7 +137,7 @@ def check_entry(
 @router.get("/{target}/steps")
 def read_step(caller: Reader, target: Target, step: Annotated[int | None, Query(ge=0, le=2**53)] = None) -> Response:
     """Return a page after one step of its ledger, and the current page."""
-    return answer(changes.read_step(caller, target, step))
+    return answer(pages.read_step(caller, target, step))
 
 
 @router.get("/{target}/trace")

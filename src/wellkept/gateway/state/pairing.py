@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import Scope
-from wellkept.core.clock import from_epoch, iso
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
+from wellkept.core.values import JsonStruct
 from wellkept.operations.users import check_user_id, create_user, require_user
 
 if TYPE_CHECKING:
@@ -29,24 +30,18 @@ _MOST_WAITING = 100
 _MOST_NAME = 100
 
 
-class Person(Struct, frozen=True):
+class Person(JsonStruct, frozen=True):
     """A person on a platform, and the user whose memory they use."""
 
     platform: str
     person: str
     name: str
-    user: UserId
+    user: UserId = field(name="user_id")
     paired: float
 
     def as_json(self) -> dict[str, JSON]:
         """Return the person."""
-        return {
-            "platform": self.platform,
-            "person": self.person,
-            "name": self.name,
-            "user_id": self.user,
-            "paired": iso(from_epoch(self.paired)),
-        }
+        return {**super().as_json(), "paired": iso_moment(self.paired)}
 
 
 class Stranger(Struct, frozen=True):
@@ -65,19 +60,15 @@ class Stranger(Struct, frozen=True):
             "person": self.person,
             "name": self.name,
             "code": self.code,
-            "expires": iso(from_epoch(self.created + _VALID_SECONDS)),
+            "expires": iso_moment(self.created + _VALID_SECONDS),
         }
 
 
-class Pairings(Struct, frozen=True):
+class Pairings(JsonStruct, frozen=True):
     """Paired people, and strangers with a code."""
 
     people: tuple[Person, ...]
     waiting: tuple[Stranger, ...]
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return both lists."""
-        return {"people": [one.as_json() for one in self.people], "waiting": [one.as_json() for one in self.waiting]}
 
 
 def find_user(caller: Caller, platform: str, person: str) -> UserId | None:

@@ -10,6 +10,7 @@ import json
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -248,9 +249,8 @@ def _read_row(row: Iterable[object]) -> Entry:
     shown: tuple[str, ...] = ()
     if message:
         fields = json.loads(message)
-        shown = tuple(fields.pop("shown", ()))
-        files = tuple(File(**file) for file in fields.pop("files", ()))
-        found = PlatformMessage(**{**fields, "chat": Chat(**fields["chat"]), "files": files})
+        shown = tuple(fields.get("shown", ()))
+        found = msgspec.convert(fields, PlatformMessage)
     else:
         found = PlatformMessage(delivery, "", Chat(platform, ""))  # its text is removed already
     session = SessionId(session_id) if session_id else None

@@ -8,15 +8,17 @@ import re
 import secrets
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.caller import OWNER_SCOPES, TOKEN_SCOPES, USER_SCOPES, Scope
-from wellkept.config.load import is_exposed
-from wellkept.core.clock import from_epoch, iso
+from wellkept.config.settings import is_exposed
+from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId, random_hex
+from wellkept.core.values import JsonStruct
 from wellkept.operations.users import check_user_id, require_user
-from wellkept.storage.files import hold_lock, read_bytes, write_atomically
+from wellkept.storage.files import read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,11 +50,11 @@ _USED_EVERY_SECONDS = 60.0
 """How often the last use is written, because every request would be too often."""
 
 
-class Token(Struct, frozen=True):
+class Token(JsonStruct, frozen=True):
     """What is stored of a token; the secret itself is not."""
 
     id: str
-    user: UserId
+    user: UserId = field(name="user_id")
     name: str
     scopes: frozenset[Scope]
     created: float
@@ -72,13 +74,10 @@ class Token(Struct, frozen=True):
     def as_json(self) -> dict[str, JSON]:
         """Return the token without its secret."""
         return {
-            "id": self.id,
-            "user_id": self.user,
-            "name": self.name,
-            "scopes": sorted(self.scopes),
-            "created": iso(from_epoch(self.created)),
-            "expires": None if self.expires is None else iso(from_epoch(self.expires)),
-            "last_used": None if self.last_used is None else iso(from_epoch(self.last_used)),
+            **super().as_json(),
+            "created": iso_moment(self.created),
+            "expires": iso_moment(self.expires),
+            "last_used": iso_moment(self.last_used),
         }
 
 

@@ -99,7 +99,7 @@ class Telegram(Struct):
             if not isinstance(number, int) or not isinstance(username, str):
                 raise Unreachable("Telegram did not return the bot's name")
             self._reader = Reader(self.name, Bot(number, username), self.answers_all)
-            commands: JSON = [{"command": name, "description": words} for name, words in COMMANDS.items()]
+            commands: JSON = [{"command": name, "description": other.words} for name, other in COMMANDS.items()]
             await self._insist(api, "setMyCommands", {"commands": commands})
             if self.hook is None:
                 await self._insist(api, "deleteWebhook")

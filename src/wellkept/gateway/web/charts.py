@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from wellkept.operations.reading import LineageMap, Station
+    from wellkept.operations.sessions import LineageMap, Station
 
 PALETTE = 6
 """How many colours the style sheet has for series; further series share the last one."""

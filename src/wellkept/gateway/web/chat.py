@@ -17,7 +17,7 @@ from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, s
 from wellkept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form
 from wellkept.gateway.web.rendering import templates
 from wellkept.gateway.web.sessions import describe_message
-from wellkept.operations import models, reading
+from wellkept.operations import models, sessions
 
 if TYPE_CHECKING:
     from wellkept.agent.turn import Answer
@@ -36,8 +36,8 @@ Name = Annotated[str, Form(max_length=200)]
 @router.get("")
 def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Show a conversation to continue, or an empty one."""
-    found = reading.read_end(caller, session, count=_OPEN) if session else None
-    recent = reading.browse_sessions(caller) if reading.count_stored(caller).sessions else None
+    found = sessions.read_end(caller, session, count=_OPEN) if session else None
+    recent = sessions.browse_sessions(caller) if sessions.count_stored(caller).sessions else None
     return show(
         request,
         "chat.html",

@@ -12,7 +12,7 @@ from wellkept.forgetting import confirmation as forget_confirmation
 from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.frame import Checked, Toast, go, show
-from wellkept.operations import reading
+from wellkept.operations import sessions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,7 +50,7 @@ Words = Annotated[str, Form(max_length=500)]
 @router.get("")
 def ask_what(request: Request, caller: Reader, session: Annotated[str, Query(max_length=200)] = "") -> Response:
     """Step 1: name a conversation or words."""
-    titles = reading.read_titles(caller, [session]) if session else {}
+    titles = sessions.read_titles(caller, [session]) if session else {}
     return _show_question(request, session=session, title=titles.get(session, ""))
 
 
@@ -91,8 +91,8 @@ def _show_plan(request: Request, caller: Caller, session: str, words: str, *, pr
         plan_token=planned.token,
         word=WORD,
         counts=_count_kinds(counts),
-        titles=reading.read_titles(caller, chosen),
-        excerpts=reading.read_excerpts(caller, list(plan.sessions.messages[:_SAMPLES])),
+        titles=sessions.read_titles(caller, chosen),
+        excerpts=sessions.read_excerpts(caller, list(plan.sessions.messages[:_SAMPLES])),
         entries=[text for _, text in plan.entries[:_SAMPLES]],
         providers=plan.providers,
         copies=planned.proposal.copies_not_touched,

@@ -24,7 +24,7 @@ from wellkept.gateway.identity import COOKIE
 from wellkept.gateway.requests import get_caller
 from wellkept.gateway.state import tokens
 from wellkept.gateway.web.rendering import name_asset, templates
-from wellkept.operations import changes
+from wellkept.operations import news
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,7 +143,7 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         "is_signed_in": COOKIE in request.cookies,
         "theme": request.cookies.get("kept_theme", "auto"),
         "has_demo": request.app.state.is_demo,
-        "waiting": changes.count_waiting(caller),
+        "waiting": news.count_waiting(caller),
         "version": __version__,
         "query": "",
         "here": "",

@@ -20,14 +20,14 @@ from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, sse
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
 from wellkept.importing import sources as import_sources
-from wellkept.operations import changes, pages, reading, receipts
+from wellkept.operations import news, pages, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.connect.status import ClientStatus
     from wellkept.gateway.turns import Turns
     from wellkept.importing.sources import FoundSource
-    from wellkept.operations.changes import Pulse
+    from wellkept.operations.news import Pulse
     from wellkept.sessions.receipts import Receipt
 
 log = logging.getLogger(__name__)
@@ -57,17 +57,17 @@ def show_home(request: Request, caller: Reader) -> Response:
     is_admin = Scope.ADMIN in caller.scopes
     agents = connect_status.read_status(caller) if is_admin else None
     connected = [one for one in agents.clients if one.connected] if agents else []
-    stored = reading.count_stored(caller)
+    stored = sessions.count_stored(caller)
     written = pages.count_entries(caller)
-    found = changes.list_changes(caller)
+    found = news.list_changes(caller)
     return show(
         request,
         "home.html",
         here="home",
         title="Home",
-        needs=changes.list_needs(caller, agents.clients if agents else ()),
+        needs=news.list_needs(caller, agents.clients if agents else ()),
         changes=found,
-        titles=reading.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),
+        titles=sessions.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),
         today=sum_receipts(caller),
         agents=[(one, find_condition(one)) for one in connected],
         is_paused=agents.is_paused if agents else False,
@@ -101,13 +101,13 @@ def find_condition(agent: ClientStatus) -> str:
     if agent.next_step and agent.errors:
         return "broken"
     last = max(filter(None, (agent.last_event, agent.last_captured)), default=0.0)
-    return "live" if time.time() - last < changes.QUIET_DAYS * _DAY else "quiet"
+    return "live" if time.time() - last < news.QUIET_DAYS * _DAY else "quiet"
 
 
 @router.post("/changes/keep")
 def keep_group(caller: Writer, group: Annotated[str, Form()], back: Annotated[str, Form()] = "") -> Response:
     """Remove a group of changes from the list, or put it back."""
-    changes.keep_group(caller, group, kept=not back)
+    news.keep_group(caller, group, kept=not back)
     if back:
         return go("/", Toast("It is in the list again."))
     return go("/", Toast("Kept.", "/changes/keep", {"group": group, "back": "1"}))
@@ -116,7 +116,7 @@ def keep_group(caller: Writer, group: Annotated[str, Form()], back: Annotated[st
 @router.post("/changes/keep-all")
 def keep_all(caller: Writer, up_to: Annotated[int, Form()]) -> Response:
     """Remove all changes from the list."""
-    changes.keep_all(caller, up_to)
+    news.keep_all(caller, up_to)
     return go("/", Toast("Everything is kept. Each change stays in the history and can be undone there."))
 
 
@@ -165,7 +165,7 @@ async def stream_news(request: Request, caller: Reader) -> Response:
         while not turns.is_stopping:
             pulse = last
             try:
-                pulse = await offload(changes.read_pulse, caller)
+                pulse = await offload(news.read_pulse, caller)
             except KeptError as error:  # a busy or damaged store: the page keeps what it shows
                 log.info("no notification for a page: %s", error)
             if pulse is not None and pulse != last:

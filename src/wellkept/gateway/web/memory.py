@@ -14,8 +14,8 @@ from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import scatter_days, stack_days
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
-from wellkept.memory.edits import Add, Target
-from wellkept.operations import changes, entries, pages, reading
+from wellkept.memory.page import Add, Target
+from wellkept.operations import entries, pages, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -47,7 +47,7 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         here="memory",
         title="Memory",
         pages=found.pages,
-        titles=reading.read_titles(caller, known),
+        titles=sessions.read_titles(caller, known),
         pending=pages.list_pending(caller),
         forgets=forget_requests.list_requests(caller),
         **{"draft": "", "draft_target": "memory", "refusal": None, **values},
@@ -150,7 +150,7 @@ def show_entry(
         title="History of an entry",
         history=found,
         entry=next((one for one in listed if one.text == found.current), None),
-        titles=reading.read_titles(caller, known),
+        titles=sessions.read_titles(caller, known),
     )
 
 
@@ -159,7 +159,7 @@ def show_time_machine(
     request: Request, caller: Reader, page: Target = Target.MEMORY, step: Annotated[int | None, Query(ge=0)] = None
 ) -> Response:
     """Show a page after any edit in its ledger, and the current page."""
-    found = changes.read_step(caller, page, step)
+    found = pages.read_step(caller, page, step)
     origins = list(dict.fromkeys(origin for day in found.days.values() for origin in day))
     today = caller.app.clock.now().astimezone().date()
     return show(
@@ -177,7 +177,7 @@ def show_time_machine(
 @router.post("/time/restore")
 def restore_step(caller: Writer, target: PageName, step: Annotated[int, Form()]) -> Response:
     """Restore a page to its state after a step."""
-    done = changes.restore_step(caller, target, step)
+    done = pages.restore_step(caller, target, step)
     address = f"/memory/time?page={target.value}"
     return refuse(address, done) if isinstance(done, Refused) else go("/memory", _tell(done))
 

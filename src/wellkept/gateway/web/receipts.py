@@ -11,7 +11,7 @@ from wellkept.core.errors import Refused
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import split_score
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, safe_address, show
-from wellkept.operations import reading, receipts
+from wellkept.operations import receipts, sessions
 from wellkept.sessions.receipts import Mark, ShownMessage, ShownPage
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def list_receipts(
     often: bool = False,
 ) -> Response:
     """Show the newest receipts, or what was shown often and never marked."""
-    has_store = bool(reading.count_stored(caller).sessions)
+    has_store = bool(sessions.count_stored(caller).sessions)
     found: Sequence[Receipt] = ()
     clients: Sequence[str] = ()
     if has_store:
@@ -47,7 +47,7 @@ def list_receipts(
         ).receipts
         newest = receipts.list_receipts(caller, limit=_CLIENTS_FROM).receipts
         found, clients = chosen, tuple(dict.fromkeys(one.content.client for one in newest))
-    sessions = [one.content.session_id for one in found[:_PAGE] if one.content.session_id]
+    session_ids = [one.content.session_id for one in found[:_PAGE] if one.content.session_id]
     return show(
         request,
         "receipts.html",
@@ -60,7 +60,7 @@ def list_receipts(
         clients=clients,
         often=often,
         often_shown=receipts.find_often_shown(caller) if often and has_store else [],
-        titles=reading.read_titles(caller, sessions),
+        titles=sessions.read_titles(caller, session_ids),
     )
 
 
@@ -85,7 +85,7 @@ def show_receipt(request: Request, caller: Reader, number: Number) -> Response:
         messages=messages,
         pages=[one.page for one in content.shown if isinstance(one, ShownPage)],
         listed=listed,
-        titles=reading.read_titles(caller, [*named, *map(str, listed)]),
+        titles=sessions.read_titles(caller, [*named, *map(str, listed)]),
         marks=list(Mark),
     )
 

@@ -14,7 +14,7 @@ from wellkept.gateway.requests import Reader, read_moment
 from wellkept.gateway.web.charts import Part, split_score
 from wellkept.gateway.web.frame import Checked, show, show_part
 from wellkept.gateway.web.rendering import show_marked
-from wellkept.operations import reading, search, sessions
+from wellkept.operations import search, sessions
 from wellkept.sessions.search.occurrences import Marker
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
     """Show the passages that answer a question."""
     asked = Asked(q.strip(), source, project, after, before)
     problem, answer, why_not = "", None, None
-    stored = reading.count_stored(caller)
+    stored = sessions.count_stored(caller)
     if asked.q and stored.messages:
         try:
             filters = _read_filters(caller, asked)
@@ -83,10 +83,10 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
         why=why.strip(),
         problem=problem,
         stored=stored,
-        sources=reading.list_sources(caller),
+        sources=sessions.list_sources(caller),
         found=answer.profiles[0].conversations if answer and answer.profiles else None,
         passages=passages,
-        titles=reading.read_titles(caller, [one.message.session_id for one in passages]),
+        titles=sessions.read_titles(caller, [one.message.session_id for one in passages]),
         why_not=why_not,
         why_parts=split_score(why_not.parts) if why_not else (),
     )

@@ -14,7 +14,7 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import draw_calendar, draw_lineage
 from wellkept.gateway.web.frame import Checked, Toast, go, show
-from wellkept.operations import pages, reading, receipts, sessions
+from wellkept.operations import pages, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.core.messages import StoredMessage
@@ -50,10 +50,10 @@ def list_sessions(
     archived: bool = False,
 ) -> Response:
     """Show one page of the list, and the calendar above it."""
-    stored = reading.count_stored(caller)
+    stored = sessions.count_stored(caller)
     if not stored.sessions:
         return show(request, "sessions.html", here="sessions", title="Sessions", stored=stored, found=None)
-    activity = reading.count_activity(caller)
+    activity = sessions.count_activity(caller)
     counts = {one: sum(count for count, _ in found.values()) for one, found in activity.days.items()}
     today = caller.app.clock.now().astimezone().date()
     return show(
@@ -62,7 +62,7 @@ def list_sessions(
         here="sessions",
         title="Sessions",
         stored=stored,
-        found=reading.browse_sessions(caller, page=page, source=source or None, day=day or None, archived=archived),
+        found=sessions.browse_sessions(caller, page=page, source=source or None, day=day or None, archived=archived),
         source=source,
         day=day,
         archived=archived,
@@ -74,9 +74,9 @@ def list_sessions(
 @router.get("/{name}")
 def show_session(request: Request, caller: Reader, name: Name, begin: Number = None, around: Number = None) -> Response:
     """Show a page of a conversation, what it wrote and what it was shown."""
-    found = reading.read_session(caller, name, begin=begin, around=around)
+    found = sessions.read_session(caller, name, begin=begin, around=around)
     session = found.session
-    lineage = reading.map_lineage(caller, session.id)
+    lineage = sessions.map_lineage(caller, session.id)
     sources = list(dict.fromkeys(one.session.source for one in lineage.stations))
     return show(
         request,
@@ -115,7 +115,7 @@ def describe_message(stored: StoredMessage) -> ShownMessage:
 def show_message(caller: Reader, name: Name, number: Annotated[int, Path(ge=1, le=2**53)]) -> Response:
     """Send one message as a whole, as plain text."""
     del name
-    text = reading.read_message(caller, number).message.display_text
+    text = sessions.read_message(caller, number).message.display_text
     return Response(
         text.encode("utf-8", "replace"),
         media_type="text/plain; charset=utf-8",
@@ -126,7 +126,7 @@ def show_message(caller: Reader, name: Name, number: Annotated[int, Path(ge=1, l
 @router.post("/{name}/rename")
 def rename(caller: Writer, name: Name, title: Annotated[str, Form(max_length=500)]) -> Response:
     """Give a session another title."""
-    before = reading.read_titles(caller, [name]).get(name, "")
+    before = sessions.read_titles(caller, [name]).get(name, "")
     done = sessions.rename_session(caller, name, title)
     place = f"/sessions/{done.session_id}"
     return go(place, Toast("Renamed.", f"{place}/rename", {"title": before}))

@@ -13,7 +13,7 @@ from wellkept.core.errors import KeptError, Refused
 from wellkept.gateway.requests import Admin, Reader
 from wellkept.gateway.state import tokens
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show, show_part
-from wellkept.operations import profiles, reading, upkeep, users
+from wellkept.operations import profiles, sessions, upkeep, users
 
 router = APIRouter(prefix="/settings", include_in_schema=False, dependencies=[Checked])
 
@@ -32,7 +32,7 @@ def show_settings(request: Request, caller: Reader) -> Response:
         "settings.html",
         here="settings",
         title="Settings",
-        stored=reading.count_stored(caller),
+        stored=sessions.count_stored(caller),
         tokens=tokens.list_tokens(caller) if has_store else [],
         browser=tokens.BROWSER,
         people=users.list_users(caller) if has_store else [],

@@ -13,7 +13,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.gateway.requests import Reader
 from wellkept.gateway.web.charts import draw_line, stack_days
 from wellkept.gateway.web.frame import Checked, show
-from wellkept.operations import reading, receipts, usage
+from wellkept.operations import receipts, sessions, usage
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -36,7 +36,7 @@ class PrefixMove(Struct, frozen=True):
 @router.get("")
 def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7, le=366)] = 42) -> Response:
     """Show the tokens of the last days."""
-    has_store = bool(reading.count_stored(caller).sessions)
+    has_store = bool(sessions.count_stored(caller).sessions)
     if not has_store:
         return show(request, "usage.html", here="usage", title="Usage", days=days, report=None)
     by_day = usage.report_usage(caller, by="day", days=days)
@@ -61,7 +61,7 @@ def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7
         models=usage.report_usage(caller, by="model", days=days).rows,
         tasks=usage.report_usage(caller, by="task", days=days).rows,
         sessions=by_session,
-        titles=reading.read_titles(caller, [one.key for one in by_session]),
+        titles=sessions.read_titles(caller, [one.key for one in by_session]),
         memory=memory,
         memory_chart=stack_days({day: {"tokens": count} for day, count in memory.items()}, ("tokens",), last=today,
                                 count=days, height=90),

@@ -17,9 +17,8 @@ from wellkept.core.messages import Lineage, Link
 from wellkept.core.ports import Clock, EventSink, UnitOfWork, ignore
 from wellkept.core.search import Found, SearchRequest
 from wellkept.sessions.postgres import index
-from wellkept.sessions.postgres.catalog import PostgresCatalog
 from wellkept.sessions.postgres.index import UnitIndex
-from wellkept.sessions.postgres.postings import CACHE, PostgresPostings
+from wellkept.sessions.postgres.postings import CACHE, PostgresCatalog, PostgresPostings
 from wellkept.sessions.redaction import Redaction
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.store import RowStore

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import astuple, replace
 
 from wellkept.core.events import Progressed
@@ -15,7 +15,6 @@ from wellkept.core.ports import EventSink, UnitOfWork, ignore
 from wellkept.core.text import JSON
 from wellkept.sessions.damage import number_of, text_of
 from wellkept.sessions.damage import parse as parse_json
-from wellkept.sessions.identity import THIS_IMPORT, Stored
 from wellkept.sessions.lines import (
     DEFAULT_SOURCE,
     BadLine,
@@ -29,11 +28,57 @@ from wellkept.sessions.lines import (
     parse_all,
     session_line,
 )
-from wellkept.sessions.records import Blob, MessageRow, Print, fingerprint, message_row, session_from
+from wellkept.sessions.records import (
+    SALVAGED,
+    Blob,
+    MessageRow,
+    Print,
+    fingerprint,
+    message_row,
+    session_from,
+    session_row,
+)
 from wellkept.sessions.reports import ImportReport, UsageRow
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection, OpenStore
 from wellkept.storage.connections import statements
+
+THIS_IMPORT = MessageId(0)
+"""Stands for the id of a message that the same import has just read and not stored yet."""
+
+
+class Stored(Struct):
+    """The messages of one session, and the position of an import in it.
+
+    A line with an external id is stored if the id is. Any other line is stored if the message at its position has its
+    role and content, or if the store has the same message with the same time at least as often as the import.
+    """
+
+    external: dict[str, MessageId] = field(default_factory=dict)
+    order: list[tuple[Print, MessageId]] = field(default_factory=list)
+    moments: dict[tuple[Print, float], list[MessageId]] = field(default_factory=dict)
+    _place: int = 0
+    _seen: dict[tuple[Print, float], int] = field(default_factory=dict)
+
+    def remember(self, message_id: MessageId, external_id: str | None, *, mark: Print, moment: float) -> None:
+        """Add a message that the store holds."""
+        if external_id is not None:
+            self.external[external_id] = message_id
+        self.order.append((mark, message_id))
+        self.moments.setdefault((mark, moment), []).append(message_id)
+
+    def find(self, external_id: str | None, mark: Print, moment: float) -> MessageId | None:
+        """Return the id under which the next line is stored, or None if it is new."""
+        place, self._place = self._place, self._place + 1
+        seen = self._seen.get((mark, moment), 0)
+        self._seen[mark, moment] = seen + 1
+        if external_id is not None:
+            return self.external.get(external_id)
+        if place < len(self.order) and self.order[place][0] == mark:
+            return self.order[place][1]
+        same = self.moments.get((mark, moment), [])
+        return same[seen] if seen < len(same) else None
+
 
 TASK = "importing messages"
 BATCH = 2_000
@@ -389,6 +434,28 @@ class RowTransfer:
         with self._file.writing(unit) as connection:
             session_rows.require(connection, session_id, user=self._user)
             connection.execute(SQL.fill_in, {"session": session_id, "model": model, "parent": parent})
+
+    def describe_salvaged(self, session: Session, *, unit: UnitOfWork | None = None) -> None:
+        """Set what a repair could not know of a session whose row was lost; any other session is left alone."""
+        with self._file.writing(unit) as connection:
+            stored = session_rows.require(connection, session.id, user=self._user)
+            if stored.source != SALVAGED:
+                return
+            session = self._file.redaction.session(replace(session, user_id=self._user))
+            title = stored.title
+            if session.title is not None:
+                title = session_rows.make_title_unique(
+                    connection, session.title, user_id=session.user_id, session_id=session.id
+                )
+            *_, metadata = session_row(session)
+            connection.execute(
+                SQL.describe_salvaged,
+                {
+                    "session": session.id, "source": session.source, "project": session.project, "model": session.model,
+                    "title": title or None, "parent": session.parent_session_id or stored.parent_session_id,
+                    "link": session.link or stored.link, "metadata": metadata,
+                },
+            )  # fmt: skip
 
 
 def _line(connection: Connection, row: tuple[object, ...], *, raw: bool) -> SessionLine:

@@ -32,6 +32,12 @@ UPDATE sessions SET
   parent_session_id = coalesce(parent_session_id, :parent)
 WHERE id = :session;
 
+-- name: describe_salvaged
+UPDATE sessions SET
+  source = :source, project = :project, model = coalesce(:model, model), title = :title,
+  parent_session_id = :parent, link = :link, metadata = :metadata
+WHERE id = :session AND source = 'salvaged';
+
 -- name: own_messages
 SELECT m.id, m.session_id FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
 WHERE m.id IN (SELECT value FROM json_each(?)) AND s.user_id = ?;

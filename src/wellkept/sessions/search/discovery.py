@@ -13,9 +13,9 @@ from wellkept.core.text import dumps, one_line, split_words
 from wellkept.languages.dates import find_impossible_date
 from wellkept.sessions.recall import SNIPPET_CHARS, Answered, Caps, fit, index_shown, passage_shown, tokens, when
 from wellkept.sessions.search.answers import Answers, find_answers
+from wellkept.sessions.search.conversations import by_day, describe
 from wellkept.sessions.search.occurrences import Marker
 from wellkept.sessions.search.query import asks, parse
-from wellkept.sessions.search.timeline import by_day, describe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

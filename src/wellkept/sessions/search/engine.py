@@ -18,10 +18,18 @@ from wellkept.core.search import (
     Stage,
     TermMatch,
 )
-from wellkept.sessions.search.candidates import find_candidates, list_few, read_lists
+from wellkept.sessions.search.candidates import (
+    Budget,
+    Filters,
+    Scope,
+    choose_budget,
+    find_candidates,
+    list_few,
+    read_lists,
+)
 from wellkept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
+from wellkept.sessions.search.conversations import add_time, add_titled, list_conversations, nearness, session_nearness
 from wellkept.sessions.search.empty_answers import tells_nothing
-from wellkept.sessions.search.filters import Budget, Filters, Scope, choose_budget
 from wellkept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from wellkept.sessions.search.periods import RANGE_STARTS, read_period
 from wellkept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
@@ -39,8 +47,6 @@ from wellkept.sessions.search.terms import (
     remove_names,
     unknown_weight,
 )
-from wellkept.sessions.search.timeline import add_time, list_conversations, nearness, session_nearness
-from wellkept.sessions.search.titles import add_titled
 
 _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
@@ -63,9 +69,9 @@ def search(
     Words that name a time, or a title, find the conversations of that time, or with that title.
     """
     query, is_asked = parse(request.query, now), asks(request.query)
-    may_ask_time = bool(query.dates) or not query.terms or is_asked
-    may_ask_time = may_ask_time or not RANGE_STARTS.isdisjoint(request.query.lower().split())
-    period = read_period(request, now) if may_ask_time else None
+    names_range = not RANGE_STARTS.isdisjoint(request.query.lower().split())
+    may_ask_time = query.dates or not query.terms or is_asked or names_range
+    period = read_period(request, now, query) if may_ask_time else None
     if period is not None:
         listed = list_conversations(catalog, request, period)
         if listed.sessions or is_asked or not request.query.strip():

@@ -14,7 +14,7 @@ from wellkept.languages.dates import Span, find_spans, may_hold_date, parse_span
 from wellkept.languages.language import list_languages
 from wellkept.languages.stop_words import stop_words, stop_words_by_language
 from wellkept.sessions.search.analysis import clean
-from wellkept.sessions.search.query import parse
+from wellkept.sessions.search.query import Query, parse
 
 _MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
@@ -35,16 +35,17 @@ _UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
 _DIGITS: Final = re.compile(r"\d")
 
 
-def read_period(request: SearchRequest, now: float) -> Period | None:
+def read_period(request: SearchRequest, now: float, query: Query | None = None) -> Period | None:
     """Return the time that a request is only about, or None when it asks for anything else.
 
-    A request without a query is about the time of its filters. The filters narrow the time of a question.
+    A request without a query is about the time of its filters. The filters narrow the time of a question. `query` is
+    the parsed query, where the caller has it already.
     """
     said = clean(request.query[: _MOST_CHARACTERS + 1]).strip()
     if not said:
         has_time = request.after is not None or request.before is not None
         return Period(request.after, request.before) if has_time else None
-    if len(said) > _MOST_CHARACTERS or parse(said).condition is not None:
+    if len(said) > _MOST_CHARACTERS or (query or parse(said)).condition is not None:
         return None
     # a word that counts nothing: "the past week" is the last seven days, "last week" a week of the calendar
     folded = _UP_TO.sub(r"\1 doing", _PAST.sub(r"last 1 \1", said.lower()))

@@ -119,8 +119,8 @@ def check_store(store: SqliteSessionStore) -> list[Finding]:
     try:
         with database.reading() as connection:
             found = file_findings(connection, database.path)
-            if not found and not is_schema_whole(connection, state_migrations()):
-                found = [Finding("the declarations of the tables are damaged", REPAIR)]
+            if not is_schema_whole(connection, state_migrations()):
+                found.append(Finding("the declarations of the tables are damaged", REPAIR))
             found = found or _find_misplaced(database.path)
             if found:
                 return found

@@ -5,9 +5,11 @@ together they take a fifth of the time. A rebuild makes a new index beside the o
 at the end.
 """
 
+import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from weakref import WeakKeyDictionary
+from zlib import crc32
 
 from wellkept.core.errors import Busy, Unreadable
 from wellkept.core.ports import Clock, EventSink
@@ -15,12 +17,140 @@ from wellkept.sessions.records import MessageRow, Row
 from wellkept.sessions.rows import message_rows, session_rows
 from wellkept.sessions.rows.database import find_index
 from wellkept.sessions.search.analysis import SPEAKER, IndexedText, base, indexed_text, prepare, spell
-from wellkept.sessions.sqlite import spellings
+from wellkept.sessions.search.postings import substring_pattern
 from wellkept.sessions.sqlite.fts5 import cut_words, quote
 from wellkept.storage import row_checksums
 from wellkept.storage.connections import statements
 from wellkept.storage.leases import new_holder
 from wellkept.storage.sqlite import Connection, Database
+
+SPELLINGS_SQL = statements("wellkept.sessions.sqlite", "spellings.sql")
+SPELLINGS = "message_spellings"
+_LEAST_PART = 3
+"""Length of the shortest substring that is searched for."""
+_MOST_WORDS = 100
+"""Words that are looked up at a time; if more contain the substring, the newest messages are read first."""
+_MOST_READ = 20_000
+"""Messages whose texts are read for one such lookup: they may have a form of the word without the substring."""
+_NEWEST_READ = 2_000
+"""Newest messages that are read for a substring of many words."""
+_NEWEST_ID = 2**62
+BUCKETS = 1_024
+"""With a million words a bucket has nine kilobytes; storing a new word writes one bucket."""
+
+
+def create_spellings(connection: Connection, table: str = SPELLINGS) -> None:
+    """Create the empty list where it does not exist."""
+    connection.execute(_for(SPELLINGS_SQL.create, table))
+
+
+def add_spellings(connection: Connection, texts: Iterable[str], table: str = SPELLINGS) -> None:
+    """Add the words of prepared texts."""
+    wanted: dict[int, list[str]] = {}
+    for word in collect(connection, texts):
+        wanted.setdefault(_find_bucket(word), []).append(word)
+    listed = _read(connection, wanted, table)
+    changed = []
+    for bucket, some in wanted.items():
+        known = listed.get(bucket, "\n")
+        new = sorted([word for word in some if f"\n{word}\n" not in known])
+        if new:
+            changed.append((bucket, known + "".join([f"{word}\n" for word in new])))
+    if changed:
+        connection.executemany(_for(SPELLINGS_SQL.write, table), changed)
+
+
+def collect(connection: Connection, texts: Iterable[str]) -> set[str]:
+    """Return the words of prepared texts."""
+    return set[str]().union(*(cut_words(connection, text) for text in texts))
+
+
+def find_containing(connection: Connection, text: str) -> list[str]:
+    """Return the words that contain `text`, a part of a word."""
+    part = "".join(cut_words(connection, text))
+    (listed,) = connection.execute(SPELLINGS_SQL.read_all).fetchone() or ("",)
+    return list(_find_in(str(listed or ""), part)) if part else []
+
+
+def find_messages(connection: Connection, text: str, limit: int, *, has_speakers: bool) -> list[int]:
+    """Return the newest messages with a word that contains `text`, a part of a word in lower case; newest first.
+
+    Messages whose words are not listed yet are read one after the other. `has_speakers` tells whether messages begin
+    with the names of their speakers, which the word index marks.
+    """
+    if len(text) < _LEAST_PART:
+        return []
+    missing, is_there = connection.execute(SPELLINGS_SQL.missing_below).fetchone() or (None, 0)
+    below = int(str(missing or 0)) if is_there else _NEWEST_ID
+    words = find_containing(connection, text) if is_there else []
+    found: list[int] = []
+    if len(words) > _MOST_WORDS:
+        found = _read_below(connection, text, _NEWEST_ID, limit=limit, most=_NEWEST_READ)
+        if len(found) == limit:
+            return found
+    for start in range(0, len(words), _MOST_WORDS):
+        some = words[start : start + _MOST_WORDS]
+        spoken = [SPEAKER + base(word) for word in some] if has_speakers else []
+        expression = " OR ".join(map(quote, [*some, *spoken]))
+        bindings = (expression, text, substring_pattern(text), limit, _MOST_READ)
+        found += _numbers(connection.execute(SPELLINGS_SQL.messages_with, bindings).fetchall())
+    if below and len(found) < limit:
+        found += _read_below(connection, text, below, limit=limit)
+    return sorted(set(found), reverse=True)[:limit]
+
+
+def _read_below(connection: Connection, text: str, below: int, *, limit: int, most: int = -1) -> list[int]:
+    """Return the newest messages below one that contain `text`; at most `most` are read."""
+    bindings = (below, text, substring_pattern(text), limit, most)
+    return _numbers(connection.execute(SPELLINGS_SQL.messages_below, bindings).fetchall())
+
+
+def _numbers(rows: Sequence[Sequence[object]]) -> list[int]:
+    """Return the numbers of a JSON array, in one row."""
+    return [int(number) for number in json.loads(str(rows[0][0]))]
+
+
+def find_missing(connection: Connection, words: Iterable[str]) -> list[str]:
+    """Return those of the words that are not in the list."""
+    found = list(words)
+    listed = _read(connection, {_find_bucket(word) for word in found}, SPELLINGS)
+    return [word for word in found if f"\n{word}\n" not in listed.get(_find_bucket(word), "")]
+
+
+def read_buckets(connection: Connection, buckets: Iterable[int]) -> dict[int, list[str]]:
+    """Return the words of some buckets."""
+    return {bucket: listed.split("\n")[1:-1] for bucket, listed in _read(connection, buckets, SPELLINGS).items()}
+
+
+def remove_spellings(connection: Connection, words: Iterable[str]) -> None:
+    """Remove words from the list."""
+    unwanted = set(words)
+    for bucket, listed in read_buckets(connection, {_find_bucket(word) for word in unwanted}).items():
+        left = [word for word in listed if word not in unwanted]
+        connection.execute(_for(SPELLINGS_SQL.write, SPELLINGS), (bucket, "\n".join(["", *left, ""])))
+
+
+def _find_bucket(word: str) -> int:
+    return crc32(word.encode("utf-8", "replace")) % BUCKETS
+
+
+def _read(connection: Connection, buckets: Iterable[int], table: str) -> dict[int, str]:
+    rows = connection.execute(_for(SPELLINGS_SQL.read, table), (json.dumps(list(buckets)),)).fetchall()
+    return {int(str(bucket)): str(listed) for bucket, listed in rows}
+
+
+def _find_in(listed: str, text: str) -> Iterator[str]:
+    """Yield the words with `text`, without splitting the others."""
+    place = listed.find(text)
+    while place >= 0:
+        end = listed.find("\n", place)
+        yield listed[listed.rfind("\n", 0, place) + 1 : end]
+        place = listed.find(text, end)
+
+
+def _for(sql: str, table: str) -> str:
+    return sql.replace(SPELLINGS, table)
+
 
 VERSION = 5
 """Increase it when the prepared text or the tables change; an older index is rebuilt."""
@@ -64,12 +194,12 @@ def create(connection: Connection) -> None:
     """Create the index and the view of its tokens, where they do not exist."""
     for sql in (SQL.create_words, SQL.create_vocabulary):
         connection.execute(sql)
-    spellings.create(connection)
+    create_spellings(connection)
 
 
 def drop(connection: Connection) -> None:
     """Drop the index, whatever state it is in, and what earlier versions had."""
-    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_trigrams, SQL.drop_substrings, spellings.SQL.drop):
+    for sql in (SQL.drop_vocabulary, SQL.drop_words, SQL.drop_trigrams, SQL.drop_substrings, SPELLINGS_SQL.drop):
         connection.execute(sql)
 
 
@@ -119,7 +249,7 @@ def add_texts(connection: Connection, texts: Iterable[IndexedText], *, name: str
     with row_checksums.pause(connection):
         words = [(row.message_id, row.words, row.marks) for row in ready]
         connection.executemany(SQL.add_words.replace("message_", name), words)
-        spellings.add_texts(connection, [row.spelled for row in ready], f"{name}spellings")
+        add_spellings(connection, [row.spelled for row in ready], f"{name}spellings")
 
 
 def _unindex(connection: Connection, message_ids: Sequence[int]) -> None:
@@ -255,7 +385,7 @@ def _list_older(connection: Connection) -> int:
     if below is None:
         return 0  # another process has listed the last ones
     read = texts(connection.execute(SQL.texts_below, (below, _OLD_BATCH)))
-    spellings.add_texts(connection, map(spell, read))
+    add_spellings(connection, map(spell, read))
     if len(read) < _OLD_BATCH:
         connection.execute(SQL.none_missing)
     else:
@@ -276,12 +406,12 @@ def remove_unused(database: Database) -> int:
     (mark,) = database.connection.execute(SQL.unused).fetchone() or ("",)
     used = _collect_all(database)
     count = 0
-    for start in range(0, spellings.BUCKETS, _SWEPT_BUCKETS):
+    for start in range(0, BUCKETS, _SWEPT_BUCKETS):
         with database.writing() as connection:
-            listed = spellings.read_buckets(connection, range(start, start + _SWEPT_BUCKETS))
+            listed = read_buckets(connection, range(start, start + _SWEPT_BUCKETS))
             unread = [word for words in listed.values() for word in words if word not in used]
             unused = [word for word in unread if not _is_used(connection, word)]
-            spellings.remove(connection, unused)
+            remove_spellings(connection, unused)
             count += len(unused)
     with database.writing() as connection:
         connection.execute(SQL.none_unused, (mark,))  # stays if messages were removed meanwhile
@@ -295,7 +425,7 @@ def _collect_all(database: Database) -> set[str]:
     while True:
         with database.reading() as connection:
             read = texts(connection.execute(SQL.texts_after, (last, _REBUILD_BATCH)).fetchall())
-        used |= spellings.collect(database.connection, map(spell, read))
+        used |= collect(database.connection, map(spell, read))
         if len(read) < _REBUILD_BATCH:
             return used
         last = read[-1].message_id
@@ -330,7 +460,7 @@ def _begin_rebuild(database: Database, holder: str, clock: Clock) -> int:
         connection.execute(SQL.follow_queue)
         # the same declaration under another name, so that both indexes have one definition
         connection.execute(SQL.create_words.replace("message_words", "next_words"))
-        spellings.create(connection, "next_spellings")
+        create_spellings(connection, "next_spellings")
         ((count,),) = connection.execute(SQL.count_messages).fetchall()
         return int(str(count))
 

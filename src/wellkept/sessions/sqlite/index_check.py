@@ -11,7 +11,7 @@ from pathlib import Path
 
 from wellkept.core.errors import StorageError
 from wellkept.sessions.search.analysis import TALK_CHARACTERS, spell
-from wellkept.sessions.sqlite import index, spellings
+from wellkept.sessions.sqlite import index
 from wellkept.storage.connections import explain_sql_errors, statements
 from wellkept.storage.sqlite import Connection
 from wellkept.storage.versions import build_reference
@@ -23,7 +23,7 @@ REPAIR_CHARS = 60_000_000
 """The same for a repair, which may take longer; the index in memory takes about as much room as the text."""
 _BATCH = 1_000
 _MOST_NAMED = 5
-_TABLES = {"message_words": "word index", spellings.TABLE: "list of words"}
+_TABLES = {"message_words": "word index", index.SPELLINGS: "list of words"}
 
 
 def find_faults(connection: Connection, *, most_chars: int = QUICK_CHARS, without: Collection[int] = ()) -> list[str]:
@@ -112,8 +112,8 @@ def _index_again(connection: Connection, again: Connection) -> int:
             last = read[-1].message_id
             index.add_texts(again, read)
             due = [spell(text) for text in read if text.message_id >= int(str(below))]
-            words |= spellings.collect(connection, due)
-    return len(spellings.find_missing(connection, words))
+            words |= index.collect(connection, due)
+    return len(index.find_missing(connection, words))
 
 
 def _compare_words(connection: Connection, again: Connection, *, is_all: bool) -> Iterator[str]:

@@ -29,18 +29,19 @@ from wellkept.sessions.search.postings import (
 from wellkept.sessions.search.terms import recognise_languages
 from wellkept.sessions.sqlite.fts5 import (
     Fts5Analyzer,
+    IndexPages,
+    PackedList,
     match_expression,
     quote,
     read_totals,
     read_varints,
 )
-from wellkept.sessions.sqlite.fts5_pages import IndexPages, PackedList
-from wellkept.sessions.sqlite.spellings import find_messages
+from wellkept.sessions.sqlite.index import find_messages
 from wellkept.storage.connections import Snapshot, is_writing, statements
 from wellkept.storage.sqlite import Connection
 
 if TYPE_CHECKING:
-    from wellkept.sessions.search.filters import Budget
+    from wellkept.sessions.search.candidates import Budget
 
 SQL = statements("wellkept.sessions.sqlite", "search.sql")
 Rows: TypeAlias = list[tuple[Any, ...]]

@@ -140,7 +140,9 @@ def tidy(database: Database) -> None:
             if is_small and index.may_have_unused(connection):
                 index.remove_unused(database)
             if is_small and _number(connection, "freelist_count") > FREE_SHARE * _number(connection, "page_count"):
-                connection.execute("VACUUM")
+                from wellkept.storage.maintenance import vacuum  # hardly any command frees pages
+
+                vacuum(connection, database.path)
     except Busy:
         return
     except StorageError as error:  # best effort: the next use of the file reports the fault

@@ -9,6 +9,7 @@ from wellkept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
 from wellkept.sessions.sqlite import checksums, index
 from wellkept.sessions.sqlite.check import check_store
 from wellkept.sessions.sqlite.store import SqliteSessionStore, merge_index
+from wellkept.storage import maintenance
 from wellkept.storage.connections import statements
 from wellkept.storage.sqlite import Database
 
@@ -71,7 +72,7 @@ class SqliteUpkeep(RowUpkeep):
         with self._database.reading() as connection:
             connection.execute("PRAGMA optimize")
             if vacuum:
-                connection.execute("VACUUM")
+                maintenance.vacuum(connection, self._database.path)
             connection.execute(f"PRAGMA wal_checkpoint({'TRUNCATE' if vacuum else 'PASSIVE'})").fetchall()
         return {"caught_up": caught_up, "bytes_before": before, "bytes_after": self._file_bytes()}
 

@@ -35,8 +35,7 @@ from wellkept.skills.hub.sources import (
     may_redirect,
     safe_url,
 )
-from wellkept.skills.paths import MOST_FILE_BYTES, read_regular, refuse_path
-from wellkept.skills.roots import plugin_roots
+from wellkept.skills.roots import MOST_FILE_BYTES, plugin_roots, read_regular, refuse_path
 from wellkept.storage.files import copy_bytes
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ from wellkept.skills.hub.sources import (
     parse_source,
     uses_network,
 )
-from wellkept.skills.paths import files_of, read_regular
+from wellkept.skills.roots import files_of, read_regular
 from wellkept.skills.search import terms
 from wellkept.skills.versions import digest
-from wellkept.storage.scratch import open_scratch, remove_unfinished
+from wellkept.storage.files import open_scratch, remove_unfinished
 
 
 class Offer(Struct, frozen=True):

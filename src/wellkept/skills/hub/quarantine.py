@@ -16,9 +16,8 @@ from msgspec import Struct
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON
-from wellkept.skills.document import MOST_NAME, NAME, Document, parse, read_skill
-from wellkept.skills.frontmatter import BadFrontmatter
-from wellkept.skills.paths import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of, refuse_path
+from wellkept.skills.document import MOST_NAME, NAME, BadFrontmatter, Document, parse, read_skill
+from wellkept.skills.roots import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES, files_of, refuse_path
 
 MOST_ENTRIES = 2_000
 MOST_BYTES = 64 * 1_048_576

@@ -12,9 +12,10 @@ from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused, Unreadable
 from wellkept.core.values import asdict
-from wellkept.skills.paths import MAIN, read_regular
+from wellkept.skills.roots import MAIN, read_regular
 from wellkept.skills.versions import digest
-from wellkept.storage.files import hold_lock, make_folder, read_bytes, write_atomically
+from wellkept.storage.files import make_folder, read_bytes, write_atomically
+from wellkept.storage.locks import hold_lock
 
 _GITHUB_SHORT = re.compile(r"(?:github:)?([\w.-]{1,39})/([\w.-]{1,100})((?:/[\w.-]+)*)(?:@([\w./-]{1,100}))?")
 _GITHUB_PAGE = re.compile(r"/([\w.-]+)/([\w.-]+?)(?:\.git)?(?:/tree/([\w.-]+)((?:/[\w.-]+)*))?/?")

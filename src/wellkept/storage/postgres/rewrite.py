@@ -7,10 +7,10 @@ in its write-ahead log until the server reuses that file.
 from collections.abc import Iterator
 
 import psycopg
-from msgspec import Struct
+from msgspec import field
 
 from wellkept.core.errors import UsageError
-from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 from wellkept.storage.connections import statements
 from wellkept.storage.postgres.database import SCHEMA, parse_url
 from wellkept.storage.postgres.errors import Place, translate
@@ -24,7 +24,7 @@ _STEP_BYTES = 8 << 20
 _OVERLAP_BYTES = 4_096
 
 
-class Rewritten(Struct, frozen=True):
+class Rewritten(JsonStruct, frozen=True):
     """What was rewritten, and where words that were given are still found."""
 
     tables: int
@@ -34,25 +34,12 @@ class Rewritten(Struct, frozen=True):
     """Whether the samples of columns that the planner keeps were rewritten too: only for the owner of the database."""
     checkpoint: bool
     """Whether the server closed the current file of its log."""
-    files: int | None
+    files: int | None = field(name="files_searched")
     """How many tables and indexes were searched; None if none were: no words, or the role may not read the files."""
     files_left: tuple[str, ...] = ()
     """Tables and indexes whose files still contain the words: an old transaction may still need the rows."""
     log_files_left: int = 0
     """Files of the log that still contain the words."""
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the report without any content."""
-        return {
-            "tables": self.tables,
-            "bytes_before": self.bytes_before,
-            "bytes_after": self.bytes_after,
-            "statistics": self.statistics,
-            "checkpoint": self.checkpoint,
-            "files_searched": self.files,
-            "files_left": list(self.files_left),
-            "log_files_left": self.log_files_left,
-        }
 
 
 def rewrite(url: str, texts: Texts) -> Rewritten:

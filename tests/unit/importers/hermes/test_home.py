@@ -7,7 +7,7 @@ import pytest
 from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from wellkept.importers.hermes import Hermes
 from wellkept.importers.port import Request
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from wellkept.importers.openclaw import OpenClaw
 from wellkept.importers.openclaw_config import find_running, is_openclaw, parse_json5
 from wellkept.importers.openclaw_workspace import remove_template
 from wellkept.importers.port import Request
-from wellkept.memory.edits import Target
+from wellkept.memory.page import Target
 
 NO_GATEWAY = 1
 """A port on which nobody answers."""

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.sessions.search.candidates import _find_fullest
-from wellkept.sessions.search.filters import LARGE, choose_budget
+from wellkept.sessions.search.candidates import LARGE, _find_fullest, choose_budget
 
 SIZES = st.integers(0, 3 * LARGE)
 

@@ -6,9 +6,8 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.search.analysis import clean
-from wellkept.sessions.search.candidates import find_candidates, read_lists
+from wellkept.sessions.search.candidates import Scope, choose_budget, find_candidates, read_lists
 from wellkept.sessions.search.conditions import compile_condition, find_matching
-from wellkept.sessions.search.filters import Scope, choose_budget
 from wellkept.sessions.search.postings import Prefix, Word
 from wellkept.sessions.search.query import parse
 from wellkept.sessions.search.ranking import Ranking, term_weights

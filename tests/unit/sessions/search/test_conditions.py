@@ -8,10 +8,10 @@ from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
 from wellkept.sessions.arguments import Asked, Asker
-from wellkept.sessions.search import candidates, conditions, filters
+from wellkept.sessions.search import candidates, conditions
+from wellkept.sessions.search.candidates import EXHAUSTIVE, choose_budget
 from wellkept.sessions.search.conditions import compile_condition
 from wellkept.sessions.search.discovery import answer
-from wellkept.sessions.search.filters import EXHAUSTIVE, choose_budget
 from wellkept.sessions.search.postings import AllOf, Word
 from wellkept.sessions.search.query import asks, parse
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
@@ -113,7 +113,7 @@ def test_a_condition_finds_the_same_however_much_is_read(
         say(store, f"s{number}", [f"{fruit} {number}" for fruit in fruits[number % 4 :]])
 
     few = search(store, query)
-    monkeypatch.setattr(filters, "ALL_MATCHING", 0)
+    monkeypatch.setattr(candidates, "ALL_MATCHING", 0)
     connection = store.database.connection
     every = find(connection, SearchRequest(query), now=NOW, budget=EXHAUSTIVE)
 
@@ -144,7 +144,7 @@ def test_inside_a_very_long_session_only_its_own_messages_are_found(
     store: SqliteSessionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its ids are not read one by one; those of others that lie between are left out."""
-    monkeypatch.setattr(filters, "_LISTED", 3)
+    monkeypatch.setattr(candidates, "_LISTED", 3)
     say(store, "long", ["kite one", "two", "three"])
     say(store, "other", ["kite between"])
     store.append(SessionId("long"), [NewMessage(Message(Role.USER, "kite last"), NOW, Origin.PERSON)])

@@ -11,7 +11,7 @@ from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
 from wellkept.sessions.search import engine
-from wellkept.sessions.search.filters import EXHAUSTIVE
+from wellkept.sessions.search.candidates import EXHAUSTIVE
 from wellkept.sessions.sqlite.postings import find
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.sqlite import open_state

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from wellkept.sessions.search.postings import Word
 from wellkept.sessions.sqlite import index
-from wellkept.sessions.sqlite.fts5_pages import IndexPages
+from wellkept.sessions.sqlite.fts5 import IndexPages
 from wellkept.sessions.sqlite.postings import SqlitePostings
 from wellkept.storage.sqlite import Connection, open_state
 

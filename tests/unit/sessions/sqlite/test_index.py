@@ -8,7 +8,7 @@ import pytest
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
 from wellkept.sessions.search.analysis import IndexedText
-from wellkept.sessions.search.filters import choose_budget
+from wellkept.sessions.search.candidates import choose_budget
 from wellkept.sessions.sqlite import index, index_check
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
 from wellkept.storage.sqlite import Connection, Database, open_state

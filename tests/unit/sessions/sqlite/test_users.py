@@ -3,7 +3,7 @@
 from wellkept.core.ids import OWNER, MessageId, SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, Usage
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.search import filters
+from wellkept.sessions.search import candidates
 from wellkept.sessions.search.postings import SessionFilter
 from wellkept.sessions.sqlite.postings import SqliteCatalog
 from wellkept.sessions.sqlite.store import SqliteSessionStore
@@ -33,7 +33,7 @@ def test_the_catalog_knows_one_users_sessions(store: SqliteSessionStore) -> None
 
 def test_a_user_with_many_sessions_finds_none_of_another(store: SqliteSessionStore, monkeypatch) -> None:
     """Where a user's sessions are too many to be listed first, each candidate is still tested."""
-    monkeypatch.setattr(filters, "_FEW_SESSIONS", 0)
+    monkeypatch.setattr(candidates, "_FEW_SESSIONS", 0)
     say(store, "mine")
     say(store.for_user(KIM), "theirs")
 
