@@ -29,10 +29,19 @@ from wellkept.agent.statements import (
     parse_order,
     statements,
 )  # fmt: skip
-from wellkept.agent.times import find_time_question, names_period
 from wellkept.agent.turn import SavedEntry
 from wellkept.agent.unwanted import find_unwanted
-from wellkept.agent.utterance import Act, Reading, classify, is_reminder, is_task, read, split_lead
+from wellkept.agent.utterance import (
+    Act,
+    Reading,
+    classify,
+    find_time_question,
+    is_reminder,
+    is_task,
+    names_period,
+    read,
+    split_lead,
+)
 from wellkept.agent.wording import correct_value, replace_repeated, strip_correction
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.provenance import quote

@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
 from typing import Final
 
@@ -18,13 +18,13 @@ from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, one_line, split_pairs, strip_accents
+from wellkept.languages.language import join_expressions, list_languages
 from wellkept.languages.stop_words import stop_words
 from wellkept.memory.history import History
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore
 from wellkept.sessions.ports import Readable
-from wellkept.sessions.search.correction_words import find_relation, is_about_another_thing
-from wellkept.sessions.search.corrections import Statement, find_superseded
+from wellkept.sessions.search.corrections import Statement, find_relation, find_superseded, is_about_another_thing
 from wellkept.sessions.search.query import is_asking
 
 MIN_SHARE_OF_BEST = 0.6
@@ -229,63 +229,45 @@ def _is_source(store: Readable, row: StoredMessage) -> bool:
 
 _SHORT_PART: Final = re.compile(r"\b([^\W_]{1,2})-(?=[^\W_]{2})")
 """The optional hyphen of words such as e-mail and wi-fi."""
-_COURTESY, _NAMING = (
-    frozenset(words.split())
-    for words in (
-        "thanks thank please ok okay danke bitte merci gracias",
-        "name names named called call heisst heissen heisse hiess nombre llama llaman llamo nom appelle 叫 名字",
-    )
-)
-"""Polite words without content, and words that ask for a name; those weigh half, because it matters whose."""
 _MIN_PREFIX: Final = 4
 """The shortest common prefix that makes two words inflections of one, such as “moving” and “moved”."""
-_RELATED: Final = tuple(
-    tuple(frozenset(words.split()) for words in (group.partition(":")[0], group.replace(":", " ")))
-    for group in (
-        "prefer preference preferred favorite favourite enjoy enjoys",
-        "hate dislike avoid dislikes hates",
-        "name called call",
-        "live lives home address city based reside",
-        "work job role profession occupation works employer company",
-        "birthday born birth age old",
-        "partner spouse married: wife husband",
-        "editor ide: vim emacs vscode neovim",
-        "language: python rust go typescript java",
-        "deploy release ship deployment rollout",
-        "timezone zone",
-        "eat food diet: vegetarian vegan allergic",
-        "kid kids child children: son daughter",
-        "pet pets: dog cat",
-        "haustier haustiere: hund katze",
-        "mascota mascotas: perro gato",
-        "alt jahre alter",
-        "age ans",
-        "edad anos",
-        "名字 姓名 叫 姓 谁",
-        "住 住址 地址 家住",
-        "喜欢 爱 偏好",
-        "用 使用",
-    )
-)
-"""Groups of words about one topic: a question with one of them is answered by a text with another.
+_CLOCK: Final = re.compile(r"\d{1,2}[:h.]\d{2}|\d{4}")
 
-Words after a colon are kinds of the word before it: a pet may be a dog, but a dog is not a cat.
-"""
-_CJK_STOP: Final = frozenset("的了吗呢吧啊我你他她是在和与就都也很什么时候哪里谁怎样几多少么为")
-_CJK_WORDS: Final = frozenset("叫姓住爱吃喝养用学谁")
-"""One-character content words; bigrams with a stop character would lose them."""
-_CJK_ORDER: Final = re.compile("记住|記住|记得|記得")
-"""Requests to remember: not content, and their second character also means "to live"."""
-_CJK_BETWEEN: Final = re.compile(f"[{''.join(sorted(_CJK_STOP | _CJK_WORDS))}]+")
-_WHEN: Final = re.compile(
-    r"\b(?:when|wann|cu[aá]ndo|quand|what (?:day|time|date))\b|什么时候|几点|哪天|何时", re.IGNORECASE
-)
-_TIME: Final = re.compile(
-    r"\d{1,2}[:h.]\d{2}|\d{4}|\b(?:mon|tues|wednes|thurs|fri|satur|sun)days?\b|\b(?:montag|dienstag|mittwoch|donnerstag|freitag|samstag|sonntag)s?\b"
-    r"|\b(?:lunes|martes|mi[eé]rcoles|jueves|viernes|s[aá]bados?|domingos?)\b|\b(?:lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche)s?\b"
-    r"|周|星期|月|点|\b(?:daily|weekly|monthly|morning|evening|noon|night|today|tomorrow)\b",
-    re.IGNORECASE,
-)
+
+@cache
+def _list_words(name: str) -> frozenset[str]:
+    """Return the words of all languages under a name of `[passages]`."""
+    tables = (language.table.get("passages", {}) for language in list_languages())
+    return frozenset(word for table in tables for word in table.get(name, "").split())
+
+
+@cache
+def _list_characters(name: str) -> frozenset[str]:
+    """Return the characters of scripts without spaces under a name of `[passages]`.
+
+    One-character words are content, but pairs with a character without content would lose them.
+    """
+    return frozenset("".join(_list_words(name)))
+
+
+@cache
+def _list_topics() -> Sequence[tuple[frozenset[str], frozenset[str]]]:
+    """Return groups of words about one topic, each with and without its kinds, which follow a colon."""
+    groups = [group for one in list_languages() for group in one.table.get("passages", {}).get("topics", ())]
+    return [
+        (frozenset(group.partition(":")[0].split()), frozenset(group.replace(":", " ").split())) for group in groups
+    ]
+
+
+@cache
+def _compile(name: str) -> re.Pattern[str]:
+    """Return the expression of all languages under a name of `[passages]`."""
+    return re.compile(join_expressions("passages", name, file="assistant"), re.IGNORECASE)
+
+
+@cache
+def _compile_between() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(sorted(_list_characters('stops') | _list_characters('words')))}]+")
 
 
 def relevances(question: str, texts: Sequence[str]) -> list[float]:
@@ -297,20 +279,21 @@ def relevances(question: str, texts: Sequence[str]) -> list[float]:
     if not asked:
         return [0.0] * len(texts)
     terms = [_terms(text) for text in texts]
-    weights = {}
+    weights, naming = {}, _list_words("naming")
     for term in asked:
         holding = sum(1 for found in terms if any(_same(term, other) for other in found))
-        weights[term] = (0.5 if term in _NAMING else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
+        weights[term] = (0.5 if term in naming else 1.0) / (1.0 + holding / max(4.0, len(texts) / 2))
     scores = []
-    named = asked - _NAMING if asked & _NAMING else frozenset[str]()
+    named = asked - naming if asked & naming else frozenset[str]()
+    asks_when = _compile("when").search(question) is not None
     for text, found in zip(texts, terms, strict=True):
         if named and not any(_same(term, other) for term in named for other in found) and not continues(text):
             scores.append(0.0)  # the name of something else; "she is called Mia" refers to what was named before
             continue
         score = sum(weights[term] * max((_likeness(term, other) for other in found), default=0.0) for term in asked)
         # a question for a time prefers a text that names one
-        timely = 0.25 if score > 0 and _WHEN.search(question) and _TIME.search(text) else 0.0
-        scores.append(score / sum(weights.values()) + timely if score > 0 else 0.0)
+        is_timely = score > 0 and asks_when and (_CLOCK.search(text) or _compile("time").search(text))
+        scores.append(score / sum(weights.values()) + (0.25 if is_timely else 0.0) if score > 0 else 0.0)
     return scores
 
 
@@ -324,11 +307,13 @@ def count_shared_words(question: str, text: str) -> int:
 def _terms(text: str) -> frozenset[str]:
     plain = _SHORT_PART.sub(r"\1", strip_accents(strip_greeting(text).casefold()))
     words = [word for word in WORD.findall(plain) if not UNSPACED.search(word)]
-    stop = stop_words(words) | _COURTESY
+    stop = stop_words(words) | _list_words("courtesy")
     found = {word for word in words if word not in stop}
-    for run in UNSPACED.findall(_CJK_ORDER.sub(" ", unicodedata.normalize("NFC", plain))):
-        found |= {pair for pair in split_pairs(run) if not set(pair) & _CJK_STOP} | (_CJK_WORDS & set(run))
-        found |= {piece for piece in _CJK_BETWEEN.split(run) if len(piece) == 1}
+    # requests to remember are no content, and their second character also means "to live"
+    for run in UNSPACED.findall(_compile("orders").sub(" ", unicodedata.normalize("NFC", plain))):
+        found |= {pair for pair in split_pairs(run) if _list_characters("stops").isdisjoint(pair)}
+        found |= _list_characters("words") & set(run)
+        found |= {piece for piece in _compile_between().split(run) if len(piece) == 1}
     return frozenset(found)
 
 
@@ -340,7 +325,7 @@ def _same(one: str, other: str) -> bool:
 def _likeness(one: str, other: str) -> float:
     """Return 1 for equal words, less for inflections and for words about one topic, 0 for all others."""
     if one == other:
-        return 0.6 if one in _CJK_WORDS else 1.0
+        return 0.6 if one in _list_characters("words") else 1.0
     shared = 0
     for a, b in zip(one, other, strict=False):
         if a != b:
@@ -352,7 +337,7 @@ def _likeness(one: str, other: str) -> float:
     if shorter >= 3 and shared == shorter and longer - shorter <= 3:
         return 0.8  # a short word with an ending, such as “dog” and “dogs”
     pairs = ((one, other), (other, one))
-    return 0.5 if any(a in general and b in group for general, group in _RELATED for a, b in pairs) else 0.0
+    return 0.5 if any(a in general and b in group for general, group in _list_topics() for a, b in pairs) else 0.0
 
 
 def list_by_day(passages: Sequence[Passage]) -> Iterator[str]:

@@ -75,6 +75,8 @@ _SENTENCES: Final = {
     "abbreviation": r"\b(?:{})\.$",
     # what follows an ordinal such as "3." within a sentence: a month, or a lower-case word
     "month": r"(?:{})\w*\b|(?-i:[a-zà-ÿ])",
+    # approval of something just shown, which means nothing later
+    "momentary": "{}",
     "question_ending": r"(?:{})?\s*[?\uff1f]*\s*$",
 }
 """Expressions in which the words of all languages stand for {}."""
@@ -89,6 +91,11 @@ def _compile_sentence(name: str) -> re.Pattern[str]:
 def continues(sentence: str) -> bool:
     """Whether a sentence begins with a pronoun for what the sentence before it named."""
     return _compile_sentence("continues").match(sentence) is not None
+
+
+def is_momentary(sentence: str) -> bool:
+    """Whether a sentence approves of something just shown, which means nothing later."""
+    return _compile_sentence("momentary").search(sentence) is not None
 
 
 class _Order(Struct, frozen=True):

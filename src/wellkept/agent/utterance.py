@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
 from wellkept.languages.language import (
     READ_CHARS,
@@ -24,6 +25,7 @@ from wellkept.languages.language import (
     join_expressions,
     list_codes,
 )
+from wellkept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
 from wellkept.sessions.search.query import asks_by_words
 
 
@@ -348,3 +350,30 @@ def split_lead(text: str, code: str) -> tuple[Act | None, str]:
         return None, text
     act = classify(read(next(filter(None, found.groups())), code))
     return (act, text.strip()[found.end() :]) if act in _LEADING else (None, text)
+
+
+def find_time_question(reading: Reading, before: str, now: float) -> str | None:
+    """Return the question about a time that a message implies; None for a plain question and any other message.
+
+    `before` is the previous question, which "and before that?" continues. A time alone, or a time before the question
+    ("yesterday, what did we do"), is a question too; "I was away on Monday" is a statement.
+    """
+    text = reading.question
+    asks = asks_without_particle(reading.tokens, reading.language)
+    if before and (not asks or reading.begins("lead")):
+        begin = next((token.start for token in reading.tokens if "lead" not in token.classes), 0)
+        carried = carry_time(before, text[begin:], now)
+        if carried is not None:
+            return carried
+    if reading.asks:
+        return text if names_only_time(text, now) else None
+    if asks:
+        # the search recognises a misspelt time only in a text that begins like a question
+        return (correct_spelling(text, now) or text) if names_period(text, now) else None
+    return text if not reading.has("me") and names_only_time(text, now) else None
+
+
+def names_period(text: str, now: float) -> bool:
+    """Whether a question is only about a time with a start or an end."""
+    period = read_period(SearchRequest(text), now)
+    return period is not None and period.is_bounded

@@ -9,8 +9,7 @@ from msgspec import Struct
 from wellkept.core.text import WORD
 from wellkept.languages.date_words import weekday_patterns
 from wellkept.languages.language import Language, join_expressions
-from wellkept.sessions.search.correction_words import list_corrections
-from wellkept.sessions.search.corrections import Statement, complete, corrects
+from wellkept.sessions.search.corrections import Statement, complete, corrects, list_corrections
 
 _MOST_WORDS: Final = 5
 """A correction with more words is a separate statement."""

@@ -3,11 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache
 
 from msgspec import Struct
 
 from wellkept.context.sections import Sections, is_summary
 from wellkept.core.messages import ImagePart, Role, StoredMessage
+from wellkept.languages.language import join_expressions
 
 Redact = Callable[[str], str]
 
@@ -90,25 +92,16 @@ _FILE = re.compile(
     r"(?<![\w/.-])(?:[\w.@~-]+/)*[\w@-]+\.[a-zA-Z][a-zA-Z0-9]{0,7}\b(?!\()"
     r"|(?<![\w/])/(?:[\w.@-]+/)+[\w.@-]+"
 )
-_PREFERENCE = re.compile(
-    r"\b(?:prefer|always|never|don't|do not|must|should|use|avoid|only|instead|no more|please keep"
-    r"|immer|nie|niemals|bitte|lieber|nur|toujours|jamais|préfère|siempre|nunca|prefiero)\b"
-    r"|请|不要|必须|总是|喜欢|してください|しないで",
-    re.IGNORECASE,
-)
-_DECISION = re.compile(
-    r"\b(?:decided|decision|we'll|let's|chose|choose|going with|agreed|settled on|will use|switch to"
-    r"|entschieden|beschlossen|décidé|decidido)\b|决定|決め",
-    re.IGNORECASE,
-)
-_TROUBLE = re.compile(
-    r"\b(?:\w*error|exception|failed|failure|traceback|cannot|refused|denied|timed out|panic|fatal)\b"
-    r"|错误|失败|エラー",
-    re.IGNORECASE,
-)
-_NEXT = re.compile(r"\b(?:next|todo|then i|remaining|follow[- ]up|will now|still need|als nächstes)\b", re.IGNORECASE)
+_JAPANESE = {"preference": "してください|しないで", "decision": "決め", "trouble": "エラー"}
+"""What `_compile` joins for a language without a folder of its own."""
 LONGEST_QUOTE = 220
 MOST_FILES = 40
+
+
+@cache
+def _compile(name: str) -> re.Pattern[str]:
+    """Return what tells sentences for one section of a summary, in all languages."""
+    return re.compile("|".join((join_expressions("summary", name), _JAPANESE.get(name, "(?!)"))), re.IGNORECASE)
 
 
 def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sections:
@@ -119,13 +112,13 @@ def extract_sections(rows: Sequence[StoredMessage], *, redact: Redact) -> Sectio
     results = [row for row in rows if row.message.role is Role.TOOL]
     return {
         "Goal": [_line(row, _first(row), redact) for row in said[:1]],
-        "Constraints & Preferences": list(_find_sentences(said, _PREFERENCE, redact)),
+        "Constraints & Preferences": list(_find_sentences(said, _compile("preference"), redact)),
         "Done": [_line(row, _first(row), redact) for row in answers],
         "In Progress": [_line(row, _first(row), redact) for row in said[-1:]],
-        "Blocked": list(_find_sentences(results, _TROUBLE, redact))[-12:],
-        "Key Decisions": list(_find_sentences([*said, *answers], _DECISION, redact)),
+        "Blocked": list(_find_sentences(results, _compile("trouble"), redact))[-12:],
+        "Key Decisions": list(_find_sentences([*said, *answers], _compile("decision"), redact)),
         "Relevant Files": _files(rows, redact),
-        "Next Steps": list(_find_sentences(answers[-6:], _NEXT, redact)),
+        "Next Steps": list(_find_sentences(answers[-6:], _compile("next"), redact)),
         "Critical Context": [_line(row, f'the person: "{_first(row)}"', redact) for row in said],
     }
 

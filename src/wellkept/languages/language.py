@@ -109,7 +109,7 @@ class Language:
 
     @cached_property
     def phrases(self) -> Mapping[str, frozenset[str]]:
-        """Return the classes of each phrase, which is written as `split` writes a message."""
+        """The classes of each phrase, which is written as `split` writes a message."""
         phrases: dict[str, set[str]] = {}
         for name, words in self._class_words.items():
             for phrase in words.split(","):
@@ -130,12 +130,12 @@ class Language:
 
     @cached_property
     def vocabulary(self) -> frozenset[str]:
-        """Return the single words of all phrases, without accents."""
+        """The single words of all phrases, without accents."""
         return frozenset(word for phrase in self.phrases for word in phrase.split())
 
     @cached_property
     def spellings(self) -> frozenset[str]:
-        """Return the single words as they are spelled, with accents."""
+        """The single words as they are spelled, with accents."""
         return frozenset(WORD.findall(" ".join(self._class_words.values()).casefold())) | self.stop_words
 
     def list_class(self, name: str) -> frozenset[str]:
@@ -146,27 +146,26 @@ class Language:
 
     @cached_property
     def triples(self) -> Counter[str]:
-        """Return how often each letter trigram occurs in the table, which characterises the spelling."""
+        """How often each letter trigram occurs in the table, which characterises the spelling."""
         texts = " ".join((*self._class_words.values(), *self.table.get("replies", {}).values())).casefold()
         spaced = f" {' '.join(WORD.findall(texts))} "
         return Counter(spaced[start : start + 3] for start in range(len(spaced) - 2))
 
     def read(self, text: str) -> tuple[Token, ...]:
         """Return the phrases of a text: at each position the longest one in the table, else one word."""
-        places = [
-            (word, found.start() + (number if UNSPACED.match(found[0]) else 0))
-            for found in WORD.finditer(text[:READ_CHARS])
-            for number, word in enumerate(split(found[0]))
+        words = [
+            (part, word.start() + (offset if UNSPACED.match(word[0]) else 0))
+            for word in WORD.finditer(text[:READ_CHARS])
+            for offset, part in enumerate(split(word[0]))
         ]
-        words = [word for word, _ in places]
         tokens: list[Token] = []
-        place = 0
-        while place < len(words):
-            for length in range(min(_LONGEST, len(words) - place), 0, -1):
-                phrase = self._join(words[place : place + length])
+        index = 0
+        while index < len(words):
+            for length in range(min(_LONGEST, len(words) - index), 0, -1):
+                phrase = self._join([word for word, _ in words[index : index + length]])
                 if length == 1 or phrase in self.phrases:
-                    tokens.append(Token(phrase, self.phrases.get(phrase, frozenset()), places[place][1]))
-                    place += length
+                    tokens.append(Token(phrase, self.phrases.get(phrase, frozenset()), words[index][1]))
+                    index += length
                     break
         return tuple(tokens)
 
@@ -202,13 +201,13 @@ class Language:
 def split(text: str) -> list[str]:
     """Return the words in lower case without accents; each character of an unspaced script is one."""
     words: list[str] = []
-    raw = WORD.findall(unicodedata.normalize("NFC", text))
-    for word in (part for each in raw for part in WORD.findall(strip_accents(each.casefold()))):
-        place = 0
+    written = WORD.findall(unicodedata.normalize("NFC", text))
+    for word in (part for whole in written for part in WORD.findall(strip_accents(whole.casefold()))):
+        begin = 0
         for run in UNSPACED.finditer(word):
-            words += [word[place : run.start()], *run[0]]
-            place = run.end()
-        words.append(word[place:])
+            words += [word[begin : run.start()], *run[0]]
+            begin = run.end()
+        words.append(word[begin:])
     return [word for word in words if word]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -38,16 +37,6 @@ _MOST_CHANGES: Final = 200
 """How many of the newest messages are compared with the entries that they may correct."""
 SAID_BEFORE: Final = "said in a past conversation"
 """Why such a write is pending."""
-_MOMENTARY: Final = re.compile(
-    r"^i (?:\w+ )?(?:like|love|hate|dislike) (?:the|that|this|these|those|your|how|it|what|both|all)\b"
-    r"|^i(?:['’]m| am) (?:a (?:bit|little|huge|big)|the one|\w+ing)\b|^i(?:['’]d| would) (?:love|like|prefer) to\b"
-    r"|^ich (?:mag|liebe|hasse) (?:das|die|den|diese\w*|deine?n?|es|wie)\b"
-    r"|^me (?:gustan?|encantan?) (?:eso|esto|tu|c[oó]mo|la idea)\b"
-    r"|^j['’](?:aime|adore) (?:bien )?(?:[çc]a|ta|ton|cette|ce|comment|l['’]id[eé]e)\b"
-    r"|^我(?:很|也)?(?:喜欢|爱)(?:这|那|你)",
-    re.IGNORECASE,
-)
-"""Approval of something just shown, which means nothing later."""
 
 
 class StandingFact(Struct, frozen=True):
@@ -131,7 +120,7 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
-    from wellkept.agent.statements import Kind, Statement, statements, tidy
+    from wellkept.agent.statements import Kind, Statement, is_momentary, statements, tidy
     from wellkept.core.messages import Origin, Role
     from wellkept.memory.page import Target
     from wellkept.sessions.search.corrections import begins_correction, says_change
@@ -144,7 +133,7 @@ def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
         is_change = not found and len(said) <= _MOST_CHARACTERS and says_change(said)
         for statement in found or ([Statement(Kind.INFERRED, tidy(said), Target.MEMORY)] if is_change else ()):
             text = statement.text
-            if len(text) <= _MOST_CHARACTERS and not _MOMENTARY.search(text) and not begins_correction(text):
+            if len(text) <= _MOST_CHARACTERS and not is_momentary(text) and not begins_correction(text):
                 yield StandingFact(statement, row.id, session.id, row.timestamp, row.source, is_change=is_change)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from wellkept.languages.language import join_words
 from wellkept.providers.holographic.features import (
     entities_in,
     entity_vector,
@@ -216,11 +217,7 @@ def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, i
     )
 
 
-_NEGATIONS = frozenset(
-    word
-    for line in ("not no never nobody nothing none neither without cannot", "kein keine nicht nie jamais pas nunca")
-    for word in line.split(" ")
-)
+_NEGATIONS = join_words("negations")
 _OPPOSITES = tuple(
     frozenset(pair.split("/"))
     for line in (

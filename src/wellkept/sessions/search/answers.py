@@ -10,8 +10,14 @@ from msgspec.structs import replace
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Origin, Role
 from wellkept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from wellkept.sessions.search.correction_words import Relation, find_relation, is_about_another_thing
-from wellkept.sessions.search.corrections import Statement, begins_correction, find_superseded
+from wellkept.sessions.search.corrections import (
+    Relation,
+    Statement,
+    begins_correction,
+    find_relation,
+    find_superseded,
+    is_about_another_thing,
+)
 from wellkept.sessions.search.query import asks, is_asking
 
 if TYPE_CHECKING:

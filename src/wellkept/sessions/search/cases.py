@@ -13,6 +13,7 @@ from msgspec import Struct
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.text import UNSPACED, WORD, split_pairs
+from wellkept.languages.language import join_expressions
 from wellkept.languages.stop_words import stop_words
 from wellkept.sessions.search.analysis import base, clean, split_speaker
 from wellkept.sessions.search.query import is_asking
@@ -41,17 +42,6 @@ _LANGUAGE_WORDS: Final = 60
 _LOOKED_UP: Final = 3
 """The rarest words of a question, by which earlier ones are found: the same question shares one of them."""
 _SENTENCES: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+")
-_REFERS_BACK: Final = re.compile(
-    r"\b(?:(?:as|like|what) (?:i|we|you) (?:said|told|mentioned|discussed|suggested|recommended)|last time"
-    r"|(?:i|you|we) (?:told|said|mentioned|suggested|recommended|talked|discussed|agreed|decided)\b.{0,40}"
-    r"\b(?:before|earlier|already|back then|about|last|on)|remember (?:when|how|what|the|that|our|my)|previous(?:ly)?"
-    r"|back to (?:the|our|that)|wie gesagt|letzte[ns]? mal|damals|wir hatten|weißt du noch|erinnerst du dich"
-    r"|hatte(?:n|st)? (?:ich|wir|du)\b.{0,40}\b(?:gesagt|erzählt|besprochen|empfohlen)"
-    r"|como (?:te )?dije|la [uú]ltima vez|te acuerdas|hab[ií]amos|me (?:dijiste|recomendaste)"
-    r"|comme je (?:te )?l['’]?ai dit|la derni[eè]re fois|tu te souviens|tu m['’]avais|on avait)\b"
-    "|上次|之前(?:说|讨论|提|聊)|还记得|我跟你说过|你(?:说|推荐)过",
-    re.IGNORECASE,
-)
 
 
 class Kind(StrEnum):
@@ -203,10 +193,11 @@ def _is_same(one: frozenset[str], other: frozenset[str]) -> bool:
 
 def _find_references(history: History) -> Iterator[Case]:
     """Yield messages that refer back, where the words of the reply come from one earlier conversation alone."""
+    refers_back = re.compile(join_expressions("questions", "refers_back"), re.IGNORECASE)
     for line in history.lines:
         if not line.is_person or len(line.text) > LONGEST_QUESTION or len(history.words[line.id]) < _LEAST_WORDS:
             continue
-        if history.place(line) >= _OPENING_LINES or _REFERS_BACK.search(line.text) is None:
+        if history.place(line) >= _OPENING_LINES or refers_back.search(line.text) is None:
             continue
         best = history.sharing(line).most_common(2)
         if best and best[0][1] >= _SHARED_WORDS and (len(best) == 1 or best[0][1] > best[1][1]):

@@ -4,18 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 
-from wellkept.core.text import UNSPACED, WORD
+from wellkept.core.text import UNSPACED, WORD, resource_text
 from wellkept.languages.date_words import weekday_patterns
-from wellkept.languages.language import join_expressions, list_languages
+from wellkept.languages.language import Language, join_expressions, join_words, list_languages
 from wellkept.sessions.search.analysis import base
-from wellkept.sessions.search.correction_words import FLAGS, Corrections, find_kind, list_corrections
 from wellkept.sessions.search.occurrences import content_words
 from wellkept.sessions.search.query import is_asking
 
+_FLAGS: Final = re.IGNORECASE | re.DOTALL
 _MOST_CHARACTERS: Final = 400
 """A longer text tells more than one thing, so that nothing takes its place as a whole."""
 _NEAR: Final = 6
@@ -24,11 +24,105 @@ _BARE: Final = 4
 """Words of a bare value before the reason for it; of Chinese its characters."""
 _LEAST_COMMON: Final = 2
 """Words beside the subject that two statements share when they tell of the same thing: "use … for packages"."""
-_NUMBER: Final = re.compile(r"\d|^[一二三四五六七八九十百千万两半]+$")
-_PIECES: Final = re.compile(r"\d+|[一二三四五六七八九十百千万两半]+|[^\W\d_]", re.UNICODE)
+_NUMERALS: Final = "".join(sorted(join_words("numerals")))
+_NUMBER: Final = re.compile(rf"\d|^[{_NUMERALS}]+$")
+_PIECES: Final = re.compile(rf"\d+|[{_NUMERALS}]+|[^\W\d_]", re.UNICODE)
 """The numbers and the characters of a text without spaces."""
 _CLAUSE_END: Final = re.compile(r"[.,;!。\uff0c\uff1b\uff01]\s*(?=\S)")
 _SENTENCE_END: Final = re.compile(r"[.!。\uff01;\uff1b]\s*(?=\S)|\n")
+
+
+class Relation(Struct, frozen=True):
+    """Something that a person has one of, such as a place to live."""
+
+    name: str
+    said: re.Pattern[str]
+    asked: re.Pattern[str]
+    words: str
+
+    def is_told(self, text: str) -> bool:
+        """Return whether a text tells it."""
+        return self.said.search(text) is not None and not is_asking(text)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it names its thing itself; one with a group is told of many things, in the words of its language."""
+        return not self.said.groups
+
+
+class Corrections(Struct, frozen=True):
+    """The words of one language."""
+
+    lead: re.Pattern[str]
+    change: re.Pattern[str]
+    closes: re.Pattern[str]
+    replaced: re.Pattern[str]
+    ended: re.Pattern[str]
+    it: re.Pattern[str]
+    many: frozenset[str]
+    """Verbs with which several things hold beside each other: their base forms, or the characters of Chinese ones."""
+    relations: tuple[Relation, ...]
+
+
+@cache
+def _read_kinds() -> Mapping[str, int]:
+    rows = resource_text("wellkept.sessions", "search", "tool_kinds.txt").splitlines()
+    return {name: number for number, row in enumerate(rows) if not row.startswith("#") for name in row.split()}
+
+
+def _read_corrections(language: Language) -> Corrections:
+    table: Mapping[str, Any] = language.search.get("corrections", {})
+    keys = ("change", "closes", "replaced", "ended", "it")
+    change, closes, replaced, ended, it = (re.compile(table.get(key, "(?!)"), _FLAGS) for key in keys)
+    relations = (
+        Relation(row["name"], re.compile(row["said"], _FLAGS), re.compile(row["asked"], _FLAGS), str(row["words"]))
+        for row in table.get("relations", ())
+    )
+    lead = re.compile(rf"^\s*(?:{table.get('lead', '(?!)')})+", _FLAGS)
+    verbs = str(table.get("many", "")).split()
+    many = frozenset(map(base, verbs)) if language.is_spaced else frozenset("".join(verbs))
+    return Corrections(lead, change, closes, replaced, ended, it, many, tuple(relations))
+
+
+@cache
+def list_corrections() -> tuple[Corrections, ...]:
+    """Return the words of every language."""
+    return tuple(map(_read_corrections, list_languages()))
+
+
+def find_kind(word: str) -> int | None:
+    """Return the number of the kind of tool that a word names; None where it is not known."""
+    return _read_kinds().get(word)
+
+
+def find_relation(question: str) -> Relation | None:
+    """Return what a question asks for, if a person has only one of it and other words may tell it.
+
+    It may have been told in another language than it is asked for.
+    """
+    for language in list_corrections():
+        for relation in language.relations:
+            if relation.words and relation.asked.search(question):
+                return _join_languages(relation.name)
+    return None
+
+
+def is_about_another_thing(relation: Relation | None, earlier: str, later: str) -> bool:
+    """Return whether a text tells what was asked for, and a later one only another thing: a name, then a job."""
+    if relation is None or not relation.is_told(earlier) or relation.is_told(later):
+        return False
+    names = {row.name for language in list_corrections() for row in language.relations if row.is_shared}
+    return any(_join_languages(name).is_told(later) for name in names)
+
+
+@cache
+def _join_languages(name: str) -> Relation:
+    """Return a relation as all languages tell it."""
+    rows = [row for language in list_corrections() for row in language.relations if row.name == name and row.is_shared]
+    said, asked = (
+        re.compile("|".join(getattr(row, part).pattern for row in rows), _FLAGS) for part in ("said", "asked")
+    )
+    return Relation(name, said, asked, " ".join(dict.fromkeys(word for row in rows for word in row.words.split())))
 
 
 @cache
@@ -41,7 +135,8 @@ def _compile_copula() -> re.Pattern[str]:
 def _compile_value() -> re.Pattern[str]:
     """Return an expression for a statement with a value ("my colour is green"); Chinese verbs count last."""
     spaced, unspaced = (join_expressions("corrections", "value", is_spaced=is_spaced) for is_spaced in (True, False))
-    return re.compile(rf"^(?P<frame>.*(?:{spaced})|.*(?:{unspaced}))(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$", FLAGS)
+    frame = rf"^(?P<frame>.*(?:{spaced})|.*(?:{unspaced}))"
+    return re.compile(rf"{frame}(?P<gap>\s*)(?P<value>.+?)(?P<end>[.!。]*)$", _FLAGS)
 
 
 @cache
