@@ -53,6 +53,11 @@ def group_lines(text: str) -> Mapping[str, tuple[str, ...]]:
     return {name: tuple(values) for name, values in lines.items()}
 
 
+def split_mappings(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the two sides of words such as "j=je"."""
+    return [(left, right) for left, _, right in (word.partition("=") for word in words)]
+
+
 class Language:
     """One language."""
 
@@ -79,8 +84,7 @@ class Language:
 
     def list_pairs(self, kind: str) -> list[tuple[str, str]]:
         """Return the words of a kind that maps one word to another, as in "j=je"."""
-        pairs = (pair.partition("=") for pair in self.list_words(kind))
-        return [(left, right) for left, _, right in pairs]
+        return split_mappings(self.list_words(kind))
 
     @cached_property
     def is_spaced(self) -> bool:

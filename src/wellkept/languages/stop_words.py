@@ -5,7 +5,7 @@ from functools import cache
 from typing import Final
 
 from wellkept.core.text import resource_text
-from wellkept.languages.language import find_language, group_lines, join_words, list_languages
+from wellkept.languages.language import find_language, group_lines, join_words, list_languages, split_mappings
 
 _MARKERS: Final = 3
 STOP_WORDS: Final = frozenset(find_language("en").list_words("stop"))
@@ -17,6 +17,12 @@ def list_other_words() -> Mapping[str, tuple[str, ...]]:
     """Return the words of languages without a folder by code and kind, as in "sv" and "sv ambiguous"."""
     lines = group_lines(resource_text("wellkept.languages", "stop_words.txt"))
     return {name: tuple(" ".join(words).split()) for name, words in lines.items()}
+
+
+def list_pairs(code: str, kind: str) -> list[tuple[str, str]]:
+    """Return the words of a kind that maps one text to another, of a language with or without a folder."""
+    own = next((language for language in list_languages() if language.code == code), None)
+    return split_mappings(list_other_words().get(f"{code} {kind}", ())) if own is None else own.list_pairs(kind)
 
 
 def list_dropped_words() -> frozenset[str]:
