@@ -27,7 +27,7 @@ from wellkept.core.ids import OWNER, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
-from wellkept.languages.stop_words import stop_words_by_language
+from wellkept.languages.language import stop_words_by_language
 from wellkept.sessions.search.engine import search
 from wellkept.sessions.search.terms import STEMMERS, WordForms
 from wellkept.sessions.sqlite.postings import SqliteCatalog, SqlitePostings

@@ -27,7 +27,7 @@ from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.ports import Embeds, ignore
 from wellkept.core.search import Found, SearchRequest
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.embedding.local import local_model
 from wellkept.sessions.postgres.semantic import ServerVectors
 from wellkept.sessions.postgres.store import PostgresSessionStore

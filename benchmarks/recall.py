@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.rows.store import RowStore
 from wellkept.sessions.sqlite.postings import find
 from wellkept.sessions.sqlite.store import SqliteSessionStore

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.embedding.local import local_model
 from wellkept.sessions.search.analysis import RELATED, RELATED_MARK
 from wellkept.sessions.sqlite.fts5 import Fts5Analyzer

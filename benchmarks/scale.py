@@ -31,7 +31,7 @@ from pathlib import Path
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import SearchRequest
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.search.candidates import EXHAUSTIVE, LARGE
 from wellkept.sessions.sqlite.postings import SqlitePostings, find
 from wellkept.sessions.sqlite.store import SqliteSessionStore

@@ -64,7 +64,7 @@ def write_page(laboratory):
 
 def write_old_database(laboratory):
     """Write a database as the first version made it, so that opening it runs every later migration."""
-    from wellkept.storage.headers import APPLICATION_ID
+    from wellkept.storage.files import APPLICATION_ID
     from wellkept.storage.sqlite import Database, state_migrations
 
     database = Database(laboratory.home / "state.db", application_id=APPLICATION_ID, migrations=state_migrations()[:2])

@@ -22,7 +22,7 @@ from wellkept.sessions.sqlite.check import check_file
 from wellkept.sessions.sqlite.repair import Repair
 from wellkept.sessions.sqlite.semantic import FileVectors
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 TEXTS = (

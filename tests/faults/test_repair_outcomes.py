@@ -14,7 +14,7 @@ from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite.check import check_file
 from wellkept.sessions.sqlite.repair import Repair
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import PAGE_BYTES, Database, open_state
 
 USERS = (UserId("owner"), UserId("alice"))

@@ -18,8 +18,7 @@ from wellkept.core.messages import Role, StoredMessage
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.search import FoundMessage, SearchRequest
 from wellkept.core.text import UNSPACED, WORD, one_line, split_pairs, strip_accents
-from wellkept.languages.language import join_expressions, list_languages
-from wellkept.languages.stop_words import stop_words
+from wellkept.languages.language import join_expressions, list_languages, stop_words
 from wellkept.memory.history import History
 from wellkept.memory.page import Target
 from wellkept.memory.store import MemoryStore

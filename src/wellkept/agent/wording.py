@@ -7,7 +7,7 @@ from typing import Final
 from msgspec import Struct
 
 from wellkept.core.text import WORD
-from wellkept.languages.date_words import weekday_patterns
+from wellkept.languages.dates import weekday_patterns
 from wellkept.languages.language import Language, join_expressions
 from wellkept.sessions.search.corrections import Statement, complete, corrects, list_corrections
 

@@ -30,8 +30,7 @@ from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
 from wellkept.storage.archive import HOME, OUTSIDE
-from wellkept.storage.files import SCRATCH_FOLDER, read_bytes
-from wellkept.storage.headers import is_foreign
+from wellkept.storage.files import SCRATCH_FOLDER, is_foreign, read_bytes
 from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:

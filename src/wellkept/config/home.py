@@ -11,8 +11,7 @@ from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.text import is_encodable
-from wellkept.storage.files import make_folder, read_bytes, write_atomically
-from wellkept.storage.headers import is_foreign
+from wellkept.storage.files import is_foreign, make_folder, read_bytes, write_atomically
 
 DEFAULT_PROFILE = "default"
 _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

@@ -119,7 +119,7 @@ def _refuse_words(session: str | None, query: str | None) -> Refused | None:
     if query is None:
         return None
     words = split_words(query)
-    from wellkept.languages.stop_words import stop_words  # lazy: commands on memory load this module, too
+    from wellkept.languages.language import stop_words  # lazy: commands on memory load this module, too
 
     telling = "".join(word for word in words if word not in stop_words(words))
     least = _LEAST_UNSPACED if UNSPACED.search(telling) else _LEAST_CHARACTERS

@@ -29,8 +29,7 @@ from wellkept.memory.page import (
     target_of,
 )
 from wellkept.storage.connections import sql_migrations, statements
-from wellkept.storage.files import make_folder, resolve_link, write_atomically
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID, make_folder, resolve_link, write_atomically
 from wellkept.storage.sqlite import Database as SqliteDatabase
 
 _TABLE = "edits"

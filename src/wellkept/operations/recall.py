@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from wellkept.core.digests import blake2b
 from wellkept.core.provenance import message_source, quote
 from wellkept.core.text import UNSPACED, expression, one_line, resource_text, split_pairs, split_words
-from wellkept.languages.stop_words import stop_words
+from wellkept.languages.language import stop_words
 from wellkept.security.fence import build_memory_context_block, unwrap
 from wellkept.sessions.recall import tokens
 

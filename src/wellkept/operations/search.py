@@ -139,7 +139,7 @@ class SearchAnswer(Struct, frozen=True):
 
 
 def _list_days(found: Conversations) -> list[JSON]:
-    from wellkept.sessions.search.conversations import by_day
+    from wellkept.sessions.search.discovery import by_day
 
     return [
         {

@@ -157,8 +157,7 @@ class Move:
     @contextmanager
     def _open_ledger(self) -> Iterator[Database]:
         from wellkept.storage.connections import sql_migrations
-        from wellkept.storage.files import make_folder
-        from wellkept.storage.headers import APPLICATION_ID
+        from wellkept.storage.files import APPLICATION_ID, make_folder
         from wellkept.storage.sqlite import Database
 
         make_folder(self._memories)

@@ -348,7 +348,7 @@ def _find_stems(text: str) -> list[str]:
     """Return the folded stems of the words, without stop words."""
     text = text.casefold().replace(_CHINESE_FRAME, "")
     words = split_words(UNSPACED.sub(" ", text))
-    from wellkept.languages.stop_words import stop_words  # lazy: few commands compare texts
+    from wellkept.languages.language import stop_words  # lazy: few commands compare texts
 
     known = stop_words(words) | _FRAME
     is_plain = text.isascii()

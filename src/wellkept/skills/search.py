@@ -29,7 +29,7 @@ _SHORTEST_STEM = 3
 @cache
 def list_stop_words() -> frozenset[str]:
     """Return the words that distinguish no skill."""
-    from wellkept.languages.stop_words import STOP_WORDS  # lazy: most commands that load the library look nothing up
+    from wellkept.languages.language import STOP_WORDS  # lazy: most commands that load the library look nothing up
 
     return STOP_WORDS.union(_TASK_WORDS.split())
 

@@ -18,8 +18,7 @@ from msgspec import Struct
 from wellkept.core import regular_files
 from wellkept.core.errors import REMEDY, Busy, StorageError, Unreadable, explain_errors
 from wellkept.core.text import resource_path, resource_text
-from wellkept.storage.files import create_empty, resolve_link, temporary_name
-from wellkept.storage.headers import APPLICATION_MARK, read_header
+from wellkept.storage.files import APPLICATION_MARK, create_empty, read_header, resolve_link, temporary_name
 from wellkept.storage.locks import POLL_SECONDS, Support, find_support
 
 _ROOM_BYTES = 64 * 1024

@@ -14,8 +14,7 @@ from wellkept.core.errors import Busy, DamagedLog, explain_errors
 from wellkept.core.regular_files import FileBytes, open_regular
 from wellkept.salvage.write_ahead import FORMAT_VERSION, Log, companion_log, read_log, use_newer, write_log
 from wellkept.storage.connections import EXCHANGED, has_log
-from wellkept.storage.files import copy_bytes, open_replacement, sync_file, sync_folder
-from wellkept.storage.headers import MAGIC, read_header
+from wellkept.storage.files import MAGIC, copy_bytes, open_replacement, read_header, sync_file, sync_folder
 from wellkept.storage.locks import is_range_locked, lock_folder
 from wellkept.storage.swap import companion, hold_alone
 

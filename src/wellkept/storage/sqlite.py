@@ -46,6 +46,7 @@ from wellkept.storage.connections import (
     use_wal,
 )
 from wellkept.storage.files import (
+    APPLICATION_ID,
     create_empty,
     make_folder,
     resolve_link,
@@ -54,7 +55,6 @@ from wellkept.storage.files import (
     temporary_name,
     write_durably,
 )
-from wellkept.storage.headers import APPLICATION_ID
 from wellkept.storage.locks import is_range_locked, lock_folder, share_byte
 
 if TYPE_CHECKING:
@@ -505,7 +505,7 @@ class Database:
 
     def _refuse_mark(self, mark: int, version: int, *, empty: bool) -> None:
         if mark != self._application_id and not empty:
-            from wellkept.storage.headers import declares_our_tables
+            from wellkept.storage.files import declares_our_tables
 
             if self._application_id == APPLICATION_ID and declares_our_tables(self.path):
                 raise self._damage_error("the mark of kept in its header")

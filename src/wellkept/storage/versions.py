@@ -9,7 +9,7 @@ import apsw
 from wellkept.salvage.pages import PageFile
 from wellkept.salvage.rows import Row, Salvage
 from wellkept.storage.connections import Migration, migrate
-from wellkept.storage.headers import APPLICATION_MARK, HEADER_BYTES, MAGIC, read_header
+from wellkept.storage.files import APPLICATION_MARK, HEADER_BYTES, MAGIC, read_header
 
 _COMMENT = re.compile("--[^\n]*")
 _DERIVED = ("sqlite_", "message_", "next_", "vector")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from wellkept.config.home import Home, active_profile, check_profile_name, choose_profile, find_home
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.storage.connections import Migration
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database
 
 

@@ -63,7 +63,7 @@ from wellkept.agent.statements import parse_order
 from wellkept.agent.utterance import classify, read
 from wellkept.languages.dates import parse_moment
 from wellkept.languages.language import find_language, list_codes
-from wellkept.languages.stop_words import stop_words
+from wellkept.languages.language import stop_words
 from wellkept.sessions.search.corrections import Statement, complete, find_superseded
 from wellkept.sessions.search.periods import read_period
 from wellkept.core.search import SearchRequest

@@ -3,10 +3,10 @@
 import pytest
 
 from wellkept.core.text import strip_accents
-from wellkept.languages.language import list_languages
-from wellkept.languages.stop_words import (
+from wellkept.languages.language import (
     STOP_WORDS,
     find_languages,
+    list_languages,
     list_markers,
     list_other_words,
     stop_words,

@@ -8,7 +8,7 @@ from wellkept.core.errors import NotFound, Reason, Refused, Unreadable
 from wellkept.memory.history import History, undo
 from wellkept.memory.page import Add, Author, Change, Remove, Replace, Target, page_hash, replay
 from wellkept.storage.connections import sql_migrations
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database
 
 

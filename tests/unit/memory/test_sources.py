@@ -17,7 +17,7 @@ from wellkept.memory.store import MemoryStore
 from wellkept.memory.tool import MemoryTool
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.connections import sql_migrations
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, state_migrations
 
 WEB = SourceName("web:https://a.example")

@@ -20,7 +20,7 @@ from wellkept.providers.loading import PluginPolicy, PluginSource
 from wellkept.providers.outbox import Outbox, Write
 from wellkept.providers.status import status_of
 from wellkept.providers.writes import FinishedTurn
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, open_state, state_migrations
 from wellkept.testing.provider_contract import ListedLedger, RecordingProvider, eventually
 

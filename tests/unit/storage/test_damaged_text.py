@@ -7,7 +7,7 @@ import pytest
 
 from wellkept.core.errors import Unreadable
 from wellkept.storage.connections import DamagedText, Migration
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database
 
 ROWS = ((1, "one"), (2, "tw\ufffdo"), (3, "three"), (4, "\ufffd"), (5, "five"))

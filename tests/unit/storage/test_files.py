@@ -18,7 +18,9 @@ from wellkept.core.regular_files import open_regular
 from wellkept.storage import locks
 from wellkept.storage.documents import FolderDocuments
 from wellkept.storage.files import (
+    declares_our_tables,
     find_project,
+    is_foreign,
     make_folder,
     read_bytes,
     read_with_stamp,
@@ -28,7 +30,6 @@ from wellkept.storage.files import (
     write_atomically,
     write_durably,
 )
-from wellkept.storage.headers import declares_our_tables, is_foreign
 from wellkept.storage.locks import hold_lock, lock_folder
 from wellkept.storage.maintenance import copy_file
 from wellkept.storage.sqlite import open_state

@@ -17,7 +17,7 @@ import pytest
 from wellkept.core.errors import Busy, ForeignDatabase, NewerDatabase, StorageError, Unreadable
 from wellkept.storage import sqlite as ours
 from wellkept.storage.connections import Migration, sql_migrations, statements
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.maintenance import copy_file
 from wellkept.storage.sqlite import Database, open_state
 

@@ -243,7 +243,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
 def _show_days(answer: "Conversations", prefix: str) -> None:
     """Print the conversations of a time, a line each, by day."""
-    from wellkept.sessions.search.conversations import by_day
+    from wellkept.sessions.search.discovery import by_day
 
     period = answer.found.period
     assert period is not None

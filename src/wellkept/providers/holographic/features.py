@@ -14,7 +14,7 @@ from operator import add
 
 from wellkept.core.text import resource_text
 from wellkept.languages.language import list_languages
-from wellkept.languages.stop_words import stop_words as stop_words_of_question
+from wellkept.languages.language import stop_words as stop_words_of_question
 
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")

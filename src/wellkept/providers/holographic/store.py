@@ -22,7 +22,7 @@ from wellkept.providers.holographic.features import (
     words,
 )
 from wellkept.storage.connections import sql_migrations, statements
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database
 from wellkept.storage.texts import Texts
 

@@ -11,7 +11,7 @@ from functools import cache, cached_property, lru_cache
 from math import log
 from typing import Any, NamedTuple, cast
 
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.postgres.index import WORDS_TOKENIZER, cut_substrings, cut_text
 from wellkept.sessions.search.postings import (
     AllOf,

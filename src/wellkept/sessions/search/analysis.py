@@ -15,8 +15,7 @@ from typing import Final, NamedTuple
 
 from wellkept.core.messages import SUMMARY_MARKER, Origin
 from wellkept.core.text import WORD, has_long_word, resource_path
-from wellkept.languages.language import list_languages
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS, list_languages
 
 WHOLE: Final = "\ue0c1"
 """Joins the parts of a compound that is indexed as a whole; a private-use character, which no cleaned text contains.

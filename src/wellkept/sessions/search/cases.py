@@ -13,8 +13,7 @@ from msgspec import Struct
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.text import UNSPACED, WORD, split_pairs
-from wellkept.languages.language import join_expressions
-from wellkept.languages.stop_words import stop_words
+from wellkept.languages.language import join_expressions, stop_words
 from wellkept.sessions.search.analysis import base, clean, split_speaker
 from wellkept.sessions.search.query import is_asking
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from wellkept.core.text import UNSPACED, WORD, resource_text
-from wellkept.languages.date_words import weekday_patterns
+from wellkept.languages.dates import weekday_patterns
 from wellkept.languages.language import Language, join_expressions, join_words, list_languages
 from wellkept.sessions.search.analysis import base
 from wellkept.sessions.search.occurrences import content_words

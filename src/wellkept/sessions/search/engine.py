@@ -28,7 +28,7 @@ from wellkept.sessions.search.candidates import (
     read_lists,
 )
 from wellkept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
-from wellkept.sessions.search.conversations import add_time, add_titled, list_conversations, nearness, session_nearness
+from wellkept.sessions.search.discovery import add_time, add_titled, list_conversations, nearness, session_nearness
 from wellkept.sessions.search.empty_answers import tells_nothing
 from wellkept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
 from wellkept.sessions.search.periods import RANGE_STARTS, read_period

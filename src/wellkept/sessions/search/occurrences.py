@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from wellkept.core.messages import Message
 from wellkept.core.provenance import quotes_memory
 from wellkept.core.text import UNSPACED, WORD
-from wellkept.languages.stop_words import stop_words
+from wellkept.languages.language import stop_words
 from wellkept.sessions.search.analysis import RelatedWords, base, clean, forms, split_speaker
 from wellkept.sessions.search.postings import Analyzer, MessageHead, Similarity
 from wellkept.sessions.search.query import FORMING, asks, find_role, is_asking

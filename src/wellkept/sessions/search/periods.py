@@ -9,10 +9,8 @@ from typing import Final, NamedTuple
 from wellkept.core.clock import from_epoch
 from wellkept.core.search import Period, SearchRequest
 from wellkept.core.text import UNSPACED, WORD
-from wellkept.languages.date_words import weekday_patterns
-from wellkept.languages.dates import Span, find_spans, may_hold_date, parse_span
-from wellkept.languages.language import list_languages
-from wellkept.languages.stop_words import stop_words, stop_words_by_language
+from wellkept.languages.dates import Span, find_spans, may_hold_date, parse_span, weekday_patterns
+from wellkept.languages.language import list_languages, stop_words, stop_words_by_language
 from wellkept.sessions.search.analysis import clean
 from wellkept.sessions.search.query import Query, parse
 

@@ -11,8 +11,14 @@ from msgspec import Struct
 
 from wellkept.core.text import WORD
 from wellkept.languages.dates import DATE_NAMES, Span, find_spans
-from wellkept.languages.language import join_expressions, join_words, list_languages
-from wellkept.languages.stop_words import STOP_WORDS, list_dropped_words, stop_words
+from wellkept.languages.language import (
+    STOP_WORDS,
+    join_expressions,
+    join_words,
+    list_dropped_words,
+    list_languages,
+    stop_words,
+)
 from wellkept.sessions.search.analysis import (
     ASKED_FORMS,
     CANONICAL,

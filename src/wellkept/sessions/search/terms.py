@@ -18,8 +18,14 @@ from msgspec import Struct
 
 from wellkept.core.search import TermMatch
 from wellkept.core.text import WORD, strip_accents
-from wellkept.languages.language import list_languages
-from wellkept.languages.stop_words import STOP_WORDS, find_languages, list_markers, stop_words_by_language
+from wellkept.languages.language import (
+    STOP_WORDS,
+    find_languages,
+    list_languages,
+    list_markers,
+    list_pairs,
+    stop_words_by_language,
+)
 from wellkept.sessions.search.analysis import SPEAKER, STRONG, WHOLE, clean, find_words, list_related
 from wellkept.sessions.search.postings import Analyzer, AnyOf, Lookup, Postings, Prefix, Word
 from wellkept.sessions.search.query import Kind, Query, Term
@@ -159,8 +165,6 @@ _CHANGED: Final = 1
 _MOST_FORMS: Final = 12
 _CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
 """What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
-_PLURALS: Final = {"es": (("ces", "z"),), "pt": (("oes", "ao"), ("aes", "ao"))}
-"""Plurals that a stemmer does not join with their singulars, without accents ("luces", "luz"; "ações", "ação")."""
 _ARTICLES: Final = {"ar": ("ال",)}
 """Articles that are written together with their noun."""
 
@@ -245,7 +249,8 @@ class _Stems:
 
     def __init__(self, language: str) -> None:
         self._cut_all = _load_stemmer(language).stemWords
-        self._plurals = _PLURALS.get(language, ())
+        # plurals that a stemmer does not join with their singulars, without accents: "luces", "luz"; "ações", "ação"
+        self._plurals = list_pairs(language, "plurals")
         self._articles = _ARTICLES.get(language, ())
 
     def of(self, word: str) -> set[str]:

@@ -11,8 +11,7 @@ from wellkept.core.messages import Origin, StoredMessage
 from wellkept.core.search import Explained, FoundSession, Period, SearchRequest, TermMatch
 from wellkept.core.text import JSON
 from wellkept.sessions.ports import Readable
-from wellkept.sessions.search.conversations import describe
-from wellkept.sessions.search.discovery import Conversations, find_conversations
+from wellkept.sessions.search.discovery import Conversations, describe, find_conversations
 
 Outcome: TypeAlias = Literal["shown", "duplicate", "below_limit", "unsure", "no_candidate", "excluded"]
 

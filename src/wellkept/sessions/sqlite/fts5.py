@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec import Struct
 
-from wellkept.languages.stop_words import STOP_WORDS
+from wellkept.languages.language import STOP_WORDS
 from wellkept.sessions.search.analysis import find_words
 from wellkept.sessions.search.postings import AllOf, AnyOf, Lookup, Prefix, Without, Word
 from wellkept.storage.connections import statements

@@ -25,7 +25,7 @@ from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.session_rows import NOBODY
 from wellkept.sessions.sqlite import checksums, index
 from wellkept.storage.connections import statements
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.row_checksums import contradicts, describe_key
 from wellkept.storage.sqlite import Connection, Database, state_migrations
 from wellkept.storage.versions import build_reference, find_version, is_of_another_program

@@ -17,8 +17,7 @@ from wellkept.sessions.sqlite.check import check_file, has_unread_log
 from wellkept.sessions.sqlite.recovery import DERIVED, Recovery, find_misplaced, read_table
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage.connections import statements
-from wellkept.storage.files import create_empty, resolve_link
-from wellkept.storage.headers import is_foreign
+from wellkept.storage.files import create_empty, is_foreign, resolve_link
 from wellkept.storage.locks import hold_lock
 from wellkept.storage.log_recovery import recover_log, settle_names
 from wellkept.storage.maintenance import check_integrity, drop_from_schema, rebuild_indexes, vacuum

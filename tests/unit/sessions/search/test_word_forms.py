@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.core.search import Found, SearchRequest
-from wellkept.languages.stop_words import stop_words_by_language
+from wellkept.languages.language import stop_words_by_language
 from wellkept.sessions.search.query import parse
 from wellkept.sessions.search.terms import STEMMERS, WordForms, find_written, list_forms, look_up_terms, unknown_weight
 from wellkept.sessions.sqlite.fts5 import Fts5Analyzer

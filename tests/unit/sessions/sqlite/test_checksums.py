@@ -28,7 +28,7 @@ from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite import checksums
 from wellkept.sessions.sqlite.repair import BLOBS_DONE, Repair
 from wellkept.sessions.sqlite.store import SqliteSessionStore
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 SESSION = SessionId("20260101_120000_aaaaaa")

@@ -15,7 +15,7 @@ from wellkept.sessions.sqlite.recovery import DERIVED
 from wellkept.sessions.sqlite.repair import Repair
 from wellkept.sessions.sqlite.store import SqliteSessionStore
 from wellkept.storage import row_checksums
-from wellkept.storage.headers import APPLICATION_ID
+from wellkept.storage.files import APPLICATION_ID
 from wellkept.storage.sqlite import Database, open_state, state_migrations
 
 SESSION = SessionId("20260101_120000_aaaaaa")
