@@ -71,7 +71,7 @@ def create_backup(
     """
     from wellkept.backup.check import find_damage
     from wellkept.backup.files import Staging, stage_files
-    from wellkept.core.errors import explain_errors
+    from wellkept.core.regular_files import explain_errors
     from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.READ)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from wellkept.connect.parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.connect.record import FileRecord
-from wellkept.core.errors import explain_errors
+from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import make_folder, read_bytes, resolve_link, write_atomically
 
 if TYPE_CHECKING:

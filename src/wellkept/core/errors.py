@@ -21,11 +21,8 @@ KeptError
 A refusal that the caller is expected to handle is a value, not an error: `Refused`.
 """
 
-import errno
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from enum import StrEnum
-from pathlib import Path
 from types import MappingProxyType
 from typing import ClassVar, Self
 
@@ -189,31 +186,3 @@ class Refused(Struct, frozen=True):
             "remedy": self.remedy,
             **self.detail,
         }
-
-
-REMEDIES = {
-    errno.ENOSPC: "the disk is full: free some space, then try again",
-    errno.EDQUOT: "the disk quota is used up: free some space, then try again",
-    errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
-    errno.EACCES: "check the owner and the permissions of the file and its folder",
-    errno.EPERM: "check the owner and the permissions of the file and its folder",
-    errno.EISDIR: "there is a folder in the file's place: move it away",
-    errno.ENOTDIR: "there is a file in a folder's place: move it away, or choose another folder with --home",
-    errno.EEXIST: "there is a file in a folder's place: move it away, or choose another folder with --home",
-    errno.ELOOP: "the symbolic links form a loop: repair or remove them",
-    errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
-    errno.ENOTSUP: "there is a pipe, a socket or a device in the file's place: move it away",
-    errno.ENXIO: "there is a pipe, a socket or a device in the file's place: move it away",
-    errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
-}
-"""What a person does about an error of the operating system."""
-
-
-@contextmanager
-def explain_errors(action: str, path: Path) -> Iterator[None]:
-    """Turn an OSError on `path` into a StorageError that says what to do next."""
-    try:
-        yield
-    except OSError as error:
-        remedy = REMEDIES.get(error.errno or 0, "check the path and try again")
-        raise StorageError(f"cannot {action} {str(path)!r}: {error.strerror or error}", remedy) from error

@@ -10,11 +10,15 @@ import errno
 import io
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from time import monotonic
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, cast, overload
 from weakref import WeakSet
+
+from wellkept.core.errors import StorageError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -276,3 +280,31 @@ class _SharedFile(io.RawIOBase):
 
     def tell(self) -> int:
         return self._position
+
+
+REMEDIES = {
+    errno.ENOSPC: "the disk is full: free some space, then try again",
+    errno.EDQUOT: "the disk quota is used up: free some space, then try again",
+    errno.EROFS: "the file system is read-only: choose another folder with --home, or remount it",
+    errno.EACCES: "check the owner and the permissions of the file and its folder",
+    errno.EPERM: "check the owner and the permissions of the file and its folder",
+    errno.EISDIR: "there is a folder in the file's place: move it away",
+    errno.ENOTDIR: "there is a file in a folder's place: move it away, or choose another folder with --home",
+    errno.EEXIST: "there is a file in a folder's place: move it away, or choose another folder with --home",
+    errno.ELOOP: "the symbolic links form a loop: repair or remove them",
+    errno.ENAMETOOLONG: "the path is too long: choose a shorter --home",
+    errno.ENOTSUP: "there is a pipe, a socket or a device in the file's place: move it away",
+    errno.ENXIO: "there is a pipe, a socket or a device in the file's place: move it away",
+    errno.EIO: "the disk reports an input/output error: check the disk, and restore from a backup if need be",
+}
+"""What a person does about an error of the operating system."""
+
+
+@contextmanager
+def explain_errors(action: str, path: Path) -> Iterator[None]:
+    """Turn an OSError on `path` into a StorageError that says what to do next."""
+    try:
+        yield
+    except OSError as error:
+        remedy = REMEDIES.get(error.errno or 0, "check the path and try again")
+        raise StorageError(f"cannot {action} {str(path)!r}: {error.strerror or error}", remedy) from error

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from wellkept.core.errors import NotFound, Unreadable, explain_errors
+from wellkept.core.errors import NotFound, Unreadable
 from wellkept.core.ports import Clock
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
 from wellkept.skills.changes import Author

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from wellkept.app.caller import Scope
 from wellkept.app.places import OnForget, Place, find_place
 from wellkept.backup.backup import list_outside_backups
-from wellkept.core.errors import KeptError, Unreadable, explain_errors
+from wellkept.core.errors import KeptError, Unreadable
+from wellkept.core.regular_files import explain_errors
 from wellkept.memory.page import Target
 from wellkept.storage.files import read_bytes, remove, update_in_place, write_atomically
 from wellkept.storage.locks import hold_lock

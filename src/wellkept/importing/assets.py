@@ -241,7 +241,7 @@ def _describe_content(content: bytes | Path) -> str:
 
 
 def _copy(content: bytes | Path, place: Path) -> None:
-    from wellkept.core.errors import explain_errors
+    from wellkept.core.regular_files import explain_errors
     from wellkept.storage.files import copy_bytes, make_folder, sync_file, sync_folder, sync_tree, write_atomically
 
     make_folder(place.parent)

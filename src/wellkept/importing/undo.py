@@ -209,7 +209,7 @@ def _read_value(caller: Caller, part: Part) -> str | None:
 
 def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
     from wellkept.config.settings import unset_secret, unset_value
-    from wellkept.core.errors import explain_errors
+    from wellkept.core.regular_files import explain_errors
     from wellkept.storage.files import write_atomically
 
     caller.require(Scope.ADMIN)

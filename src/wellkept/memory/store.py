@@ -14,10 +14,11 @@ from msgspec.structs import replace
 
 from wellkept.core.clock import SystemClock
 from wellkept.core.digests import sha256
-from wellkept.core.errors import Busy, Reason, Refused, StorageError, Unreadable, UsageError, explain_errors
+from wellkept.core.errors import Busy, Reason, Refused, StorageError, Unreadable, UsageError
 from wellkept.core.ids import OWNER, LedgerId, SourceName, UserId
 from wellkept.core.ports import ignore
 from wellkept.core.provenance import Kind, Source
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import JSON
 from wellkept.memory.page import (
     OF_AGENT,

@@ -19,7 +19,8 @@ from wellkept.config.home import (
     choose_profile,
     settle_active_profile,
 )
-from wellkept.core.errors import NotFound, StorageError, UsageError, explain_errors
+from wellkept.core.errors import NotFound, StorageError, UsageError
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.values import asdict
 from wellkept.storage.files import (
     SCRATCH_FOLDER,

@@ -10,8 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from wellkept.core.errors import explain_errors
-from wellkept.core.regular_files import FileBytes
+from wellkept.core.regular_files import FileBytes, explain_errors
 from wellkept.salvage.write_ahead import PAGE_SIZES, read_log, use_newer
 
 Value: TypeAlias = int | float | str | bytes | None

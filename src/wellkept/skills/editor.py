@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from wellkept.core.agency import refuse_decision
 from wellkept.core.clock import iso
-from wellkept.core.errors import Reason, Refused, StorageError, explain_errors
+from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.core.regular_files import explain_errors
 from wellkept.skills.changes import (
     Author,
     Change,

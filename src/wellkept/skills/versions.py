@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.digests import sha256
-from wellkept.core.errors import StorageError, explain_errors
+from wellkept.core.errors import StorageError
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.values import asdict
 from wellkept.skills.roots import MAIN, files_of, is_text, read_regular
 from wellkept.storage.files import make_folder, read_bytes, remove_stale_temps, write_atomically

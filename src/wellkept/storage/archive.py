@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from msgspec import Struct
 
-from wellkept.core.errors import Unreadable, UsageError, explain_errors
+from wellkept.core.errors import Unreadable, UsageError
 from wellkept.core.events import Progressed
 from wellkept.core.ports import ignore
-from wellkept.core.regular_files import open_regular
+from wellkept.core.regular_files import explain_errors, open_regular
 from wellkept.core.text import JSON, dumps
 from wellkept.core.values import asdict
 from wellkept.storage.files import make_folder, sync_folder, temporary_name

@@ -16,7 +16,8 @@ import apsw
 from msgspec import Struct
 
 from wellkept.core import regular_files
-from wellkept.core.errors import REMEDY, Busy, StorageError, Unreadable, explain_errors
+from wellkept.core.errors import REMEDY, Busy, StorageError, Unreadable
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import resource_path, resource_text
 from wellkept.storage.files import APPLICATION_MARK, create_empty, read_header, resolve_link, temporary_name
 from wellkept.storage.locks import POLL_SECONDS, Support, find_support

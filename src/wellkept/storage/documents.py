@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wellkept.core.errors import explain_errors
+from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import make_folder, move, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
 

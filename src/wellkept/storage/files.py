@@ -14,9 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from wellkept.core.errors import REMEDIES, StorageError, Unreadable, explain_errors
-from wellkept.core.ids import random_hex
-from wellkept.core.regular_files import close_descriptor, open_for_update, open_regular
+from wellkept.core.errors import StorageError, Unreadable
+from wellkept.core.regular_files import REMEDIES, close_descriptor, explain_errors, open_for_update, open_regular
 
 SCRATCH_FOLDER = ".unfinished"
 """Where `open_scratch` makes folders below a root."""
@@ -93,7 +92,7 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o600) -> None:
 
 def temporary_name(target: Path) -> Path:
     """Return a new name beside `target`; `remove_stale_temps` recognises it when this process was killed."""
-    return target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{random_hex(4)}")
+    return target.with_name(f".{target.name}{_TEMP_MARK}{os.getpid()}-{os.urandom(4).hex()}")
 
 
 def resolve_link(path: Path) -> Path:
@@ -278,7 +277,7 @@ def find_project(folder: str | Path | None) -> str | None:
 @contextmanager
 def open_scratch(root: Path) -> Iterator[Path]:
     """Yield a new folder below `root`, on the same file system, and remove it at the end with all that is in it."""
-    folder = root / SCRATCH_FOLDER / f"{os.getpid()}-{random_hex(4)}"
+    folder = root / SCRATCH_FOLDER / f"{os.getpid()}-{os.urandom(4).hex()}"
     make_folder(folder)
     try:
         yield folder

@@ -14,7 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from struct import pack, unpack_from
 
-from wellkept.core.errors import REMEDY, Busy, explain_errors
+from wellkept.core.errors import REMEDY, Busy
+from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import is_alive, make_folder
 
 try:
@@ -118,13 +119,13 @@ def find_support(spare: Path) -> Support:
     try:
         device = spare.parent.stat().st_dev
         if device not in _found:
-            _found[device] = _try(spare, spare.with_name(f"{spare.name}-shm"))
+            _found[device] = _probe(spare, spare.with_name(f"{spare.name}-shm"))
     except OSError:
         return Support.FULL
     return _found[device]
 
 
-def _try(database: Path, memory: Path) -> Support:
+def _probe(database: Path, memory: Path) -> Support:
     import mmap  # once per process
 
     with _new_file(database) as descriptor:

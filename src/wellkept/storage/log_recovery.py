@@ -10,8 +10,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from wellkept.core.errors import Busy, DamagedLog, explain_errors
-from wellkept.core.regular_files import FileBytes, open_regular
+from wellkept.core.errors import Busy, DamagedLog
+from wellkept.core.regular_files import FileBytes, explain_errors, open_regular
 from wellkept.salvage.write_ahead import FORMAT_VERSION, Log, companion_log, read_log, use_newer, write_log
 from wellkept.storage.connections import EXCHANGED, has_log
 from wellkept.storage.files import MAGIC, copy_bytes, open_replacement, read_header, sync_file, sync_folder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import apsw
 
-from wellkept.core.errors import Busy, DamagedLog, Unreadable, explain_errors
-from wellkept.core.regular_files import open_regular
+from wellkept.core.errors import Busy, DamagedLog, Unreadable
+from wellkept.core.regular_files import explain_errors, open_regular
 from wellkept.salvage.write_ahead import check_log, companion_log
 from wellkept.storage.connections import connect_read_only, explain_sql_errors, has_log, open_connection
 from wellkept.storage.files import copy_bytes, create_empty

@@ -9,8 +9,8 @@ import secrets
 from hashlib import sha256, shake_256
 from pathlib import Path
 
-from wellkept.core.errors import explain_errors
 from wellkept.core.ports import Database
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import JSON, dumps
 from wellkept.storage.connections import statements
 from wellkept.storage.files import make_folder, read_bytes, sync_folder, write_atomically

@@ -17,17 +17,8 @@ from zlib import crc32
 
 import apsw
 
-from wellkept.core.errors import (
-    REMEDY,
-    Busy,
-    DamagedLog,
-    ForeignDatabase,
-    NewerDatabase,
-    StorageError,
-    Unreadable,
-    explain_errors,
-)
-from wellkept.core.regular_files import check_regular, open_regular
+from wellkept.core.errors import REMEDY, Busy, DamagedLog, ForeignDatabase, NewerDatabase, StorageError, Unreadable
+from wellkept.core.regular_files import check_regular, explain_errors, open_regular
 from wellkept.storage.connections import (
     CHECKPOINT_PAGES,
     EXCHANGED,
@@ -199,6 +190,8 @@ class Database:
         # weak: a connection lives as long as its thread, and worker threads come and go in a long conversation
         self._all: WeakSet[Connection] = WeakSet()
         self._guard = threading.Lock()
+        self._has_wal = True
+        """Whether the file system allows a write-ahead log."""
         try:
             with explain_sql_errors(path):
                 self._open_first()
@@ -327,6 +320,7 @@ class Database:
             return
         if not is_new:
             self._refuse_foreign_header()
+        self._has_wal = self._read_only or shares_memory(self.path)
         connection = self._local.connection = self._connect_first(is_new=is_new)
         if not self._read_only and self._write_refusal(connection) is None:
             migrate(connection, self._migrations, self.path)
@@ -416,7 +410,7 @@ class Database:
                 return self._connect_for_reading(error)
 
     def _connect_for_writing(self, *, is_new: bool) -> Connection:
-        has_wal = shares_memory(self.path)
+        has_wal = self._has_wal
         if not has_wal:
             leave_wal(self.path)
         with explain_errors("open", self.path):

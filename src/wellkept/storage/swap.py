@@ -22,8 +22,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from wellkept.core import regular_files
-from wellkept.core.errors import Busy, StorageError, explain_errors
-from wellkept.core.regular_files import load_bytes
+from wellkept.core.errors import Busy, StorageError
+from wellkept.core.regular_files import explain_errors, load_bytes
 from wellkept.storage.files import (
     copy_bytes,
     is_alive,

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
 
-from wellkept.core.errors import UsageError, explain_errors
-from wellkept.core.regular_files import close_descriptor
+from wellkept.core.errors import UsageError
+from wellkept.core.regular_files import close_descriptor, explain_errors
 from wellkept.storage.files import is_stale_temp, make_folder, temporary_name
 
 Parts: TypeAlias = tuple[str, ...]

@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
-from wellkept.core.errors import Busy, StorageError, Unreadable, explain_errors
+from wellkept.core.errors import Busy, StorageError, Unreadable
+from wellkept.core.regular_files import explain_errors
 from wellkept.storage import locks
 from wellkept.storage.connections import explain_sql_errors, is_absent
 from wellkept.storage.files import read_bytes, sync_folder

@@ -6,11 +6,11 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.messages import Session
 from wellkept.core.text import JSON
-from wellkept.sessions.damage import is_damaged
 from wellkept.sessions.lines import DEFAULT_SOURCE, BadLine, parse_all
 from wellkept.sessions.postgres import index
 from wellkept.sessions.postgres.postings import CACHE
 from wellkept.sessions.postgres.store import SQL, PostgresSessionStore
+from wellkept.sessions.records import is_damaged
 from wellkept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection

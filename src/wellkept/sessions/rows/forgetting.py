@@ -13,8 +13,7 @@ from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
 from wellkept.core.provenance import find_quoted_messages, quotes_a_page
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import dumps
-from wellkept.sessions.damage import parse
-from wellkept.sessions.records import Row, fingerprint, source_id
+from wellkept.sessions.records import Row, fingerprint, parse, source_id
 from wellkept.sessions.reports import BLANK, ForgetPlan, ForgetReport
 from wellkept.sessions.rows import message_rows, receipts, removal, session_rows
 from wellkept.sessions.rows.database import Connection

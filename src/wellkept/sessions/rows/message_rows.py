@@ -11,17 +11,20 @@ from msgspec.structs import replace
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import MessageId, SessionId, SourceName, UserId
 from wellkept.core.messages import Lineage, Link, NewMessage, Passage, State, StoredMessage
-from wellkept.sessions import damage
 from wellkept.sessions.records import (
     Blob,
     MessageRow,
     Row,
     blob_text,
+    checksum,
+    is_damaged,
+    mark,
     message_from,
     message_row,
     session_from,
     source_id,
     storable,
+    text_of,
 )
 from wellkept.sessions.rows.database import Connection, find_index
 from wellkept.sessions.rows.session_rows import no_session
@@ -70,7 +73,7 @@ def _insert(
     # an import is indexed as it is stored; the few rows of a turn are queued by a trigger
     index = find_index(connection)
     statement = SQL.insert_waiting if len(rows) <= index.most_queued else SQL.insert
-    connection.executemany(statement, [(*values, damage.checksum(values)) for values in whole])
+    connection.executemany(statement, [(*values, checksum(values)) for values in whole])
     for message_id, (_, blobs) in zip(ids, rows, strict=True):
         for blob in blobs:
             connection.execute(SQL.insert_blob, (blob.hash, blob.data))
@@ -94,7 +97,7 @@ def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageR
     """Give a message new content in its place; a trigger queues it for the index."""
     row, blobs = new
     values = (message_id, *row)
-    connection.execute(SQL.overwrite, (*row[1:-2], row.source, damage.checksum(values), message_id))
+    connection.execute(SQL.overwrite, (*row[1:-2], row.source, checksum(values), message_id))
     for blob in blobs:
         connection.execute(SQL.insert_blob, (blob.hash, blob.data))
         connection.execute(SQL.insert_blob_use, (message_id, blob.hash))
@@ -109,7 +112,7 @@ def update_checksums(connection: Connection, message_ids: Sequence[int]) -> None
 def set_checksums(connection: Connection, rows: Iterable[Row]) -> None:
     """Give rows their checksums, except those that have one and those that are damaged already."""
     # a damaged row with a checksum would count as whole
-    new = [(damage.checksum(row), row[0]) for row in rows if row[-1] is None and not damage.is_damaged(row)]
+    new = [(checksum(row), row[0]) for row in rows if row[-1] is None and not is_damaged(row)]
     connection.executemany(SQL.set_checksum, new)
 
 
@@ -139,7 +142,7 @@ def _blob(connection: Connection, digest: str) -> str | None:
 def _source(connection: Connection, number: int) -> SourceName:
     """Return the name of a source; one that is lost or damaged is an unknown tool, which nobody trusts."""
     row = connection.execute(SQL.source, (number,)).fetchone()
-    name = SourceName(damage.text_of(None if row is None else row[0]))
+    name = SourceName(text_of(None if row is None else row[0]))
     return name if source_id(name) == number else _UNKNOWN_SOURCE
 
 
@@ -226,7 +229,7 @@ def read_preview(connection: Connection, session_id: SessionId) -> str:
     """Return the beginning of what the person first said."""
     row = connection.execute(SQL.preview, (session_id,)).fetchone()
     text = "" if row is None else str(row[0])
-    return str(damage.mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
+    return str(mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
 
 
 def lineage(connection: Connection, *, user: UserId) -> Lineage:

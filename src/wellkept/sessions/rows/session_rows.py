@@ -13,8 +13,7 @@ from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Link, Session, Usage
 from wellkept.core.text import JSON, dumps
-from wellkept.sessions.damage import number_of, parse, text_of
-from wellkept.sessions.records import session_from, session_row, storable
+from wellkept.sessions.records import number_of, parse, session_from, session_row, storable, text_of
 from wellkept.sessions.rows.database import Connection
 from wellkept.storage.connections import statements
 from wellkept.storage.leases import is_held

@@ -13,8 +13,6 @@ from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId
 from wellkept.core.messages import NewMessage, Session, State
 from wellkept.core.ports import EventSink, UnitOfWork, ignore
 from wellkept.core.text import JSON
-from wellkept.sessions.damage import number_of, text_of
-from wellkept.sessions.damage import parse as parse_json
 from wellkept.sessions.lines import (
     DEFAULT_SOURCE,
     BadLine,
@@ -35,9 +33,12 @@ from wellkept.sessions.records import (
     Print,
     fingerprint,
     message_row,
+    number_of,
     session_from,
     session_row,
+    text_of,
 )
+from wellkept.sessions.records import parse as parse_json
 from wellkept.sessions.reports import ImportReport, UsageRow
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection, OpenStore

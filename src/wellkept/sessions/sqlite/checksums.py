@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.sessions.damage import PARTS, Row, is_damaged
-from wellkept.sessions.records import blob_text, hash_blob, list_blobs
+from wellkept.sessions.records import PARTS, Row, blob_text, hash_blob, is_damaged, list_blobs
 from wellkept.sessions.rows import message_rows
 from wellkept.storage import row_checksums
 from wellkept.storage.connections import DamagedText, statements

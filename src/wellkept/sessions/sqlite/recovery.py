@@ -18,8 +18,7 @@ from wellkept.salvage.evidence import Evidence, Key, gather_evidence, insert_row
 from wellkept.salvage.pages import PageFile, Value
 from wellkept.salvage.rows import Row, Salvage
 from wellkept.salvage.shapes import Shape, describe_shapes
-from wellkept.sessions.damage import checksum, is_damaged
-from wellkept.sessions.records import MessageRow, hash_blob, source_id
+from wellkept.sessions.records import MessageRow, checksum, hash_blob, is_damaged, source_id
 from wellkept.sessions.reports import Salvaged
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.session_rows import NOBODY

@@ -6,9 +6,10 @@ from collections.abc import Container, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
-from wellkept.core.errors import Busy, DamagedLog, ForeignDatabase, StorageError, Unreadable, explain_errors
+from wellkept.core.errors import Busy, DamagedLog, ForeignDatabase, StorageError, Unreadable
 from wellkept.core.events import Warned
 from wellkept.core.ports import Clock, EventSink
+from wellkept.core.regular_files import explain_errors
 from wellkept.sessions.reports import Finding, Repaired, Salvaged
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.settings import SessionSettings

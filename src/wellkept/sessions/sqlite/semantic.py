@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from wellkept.core.errors import StorageError, explain_errors
+from wellkept.core.errors import StorageError
 from wellkept.core.ids import random_hex
-from wellkept.core.regular_files import open_regular
+from wellkept.core.regular_files import explain_errors, open_regular
 from wellkept.sessions.rows import vectors
 from wellkept.sessions.rows.database import Connection
 from wellkept.sessions.rows.semantic import QuantisedVectors, SemanticSearch

@@ -23,7 +23,7 @@ from wellkept.core.messages import (
     ToolCall,
 )
 from wellkept.core.search import SearchRequest
-from wellkept.sessions.damage import checksum
+from wellkept.sessions.records import checksum
 from wellkept.sessions.settings import SessionSettings
 from wellkept.sessions.sqlite import checksums
 from wellkept.sessions.sqlite.repair import BLOBS_DONE, Repair
