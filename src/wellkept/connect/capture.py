@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 _LEAST_WAIT_SECONDS = 0.05
 
 
-class Captured(Struct, frozen=True):
+class Captured(JsonStruct, frozen=True):
     """What a capture stored."""
 
     sessions: tuple[SessionId, ...] = ()
@@ -50,7 +50,7 @@ class Captured(Struct, frozen=True):
     """Bytes of the transcripts that are not stored yet: an unfinished line, or what did not fit the deadline."""
     left: dict[str, int] = field(default_factory=dict)
     """How many rows were left out, by reason."""
-    is_complete: bool = True
+    is_complete: bool = field(default=True, name="_is_complete")
     """Whether the end of the transcripts was reached before the deadline."""
 
     @property
@@ -60,15 +60,7 @@ class Captured(Struct, frozen=True):
 
     def as_json(self) -> dict[str, JSON]:
         """Return the counts and the sessions."""
-        return {
-            "session_id": self.session_id,
-            "sessions": list(self.sessions),
-            "added": self.added,
-            "replaced": self.replaced,
-            "skipped": self.skipped,
-            "waiting_bytes": self.waiting_bytes,
-            "left": dict(self.left),
-        }
+        return {"session_id": self.session_id, **super().as_json()}
 
 
 def capture_transcript(caller: Caller, client: str, path: Path, *, deadline: float | None = None) -> Captured | Refused:

@@ -140,7 +140,12 @@ def register(connection: object, path: Path, before: FileId | None) -> None:
     `before` is the file that had this name before the connection was opened, in case it was replaced meanwhile.
     """
     with _guard:
-        for file in {before, identify(path)}:
+        try:
+            status = os.stat(path)  # noqa: PTH116 - as `identify` does, without its call: every command opens files
+            now = (status.st_dev, status.st_ino)
+        except (OSError, ValueError):
+            now = None
+        for file in {before, now}:
             if file is not None:
                 held = _held.setdefault(file, _Held())
                 held.path = path

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
 
 
 class JsonStruct(Struct, frozen=True):
-    """A value that may be shown as JSON: an object of all its fields, under the names that `field(name=…)` gives.
+    """A value that may be shown as JSON: an object of its fields, under the names that `field(name=…)` gives.
+
+    A field with a name that begins with an underscore is left out.
 
     A subclass overrides `as_json` where its JSON is of another shape. Other structs have no JSON form on purpose:
     nobody shows their fields by mistake.
@@ -23,6 +25,7 @@ class JsonStruct(Struct, frozen=True):
         return {
             key: to_json(getattr(self, name))
             for name, key in zip(self.__struct_fields__, self.__struct_encode_fields__, strict=True)
+            if not key.startswith("_")
         }
 
 

@@ -20,6 +20,7 @@ from wellkept.core.ports import ignore
 from wellkept.core.provenance import Kind, Source
 from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 from wellkept.memory.page import (
     OF_AGENT,
     PERSON,
@@ -331,7 +332,7 @@ def _epoch(path: Path) -> int:
     return int(suffix) if suffix.isdigit() else 0
 
 
-class Outcome(Struct, frozen=True):
+class Outcome(JsonStruct, frozen=True):
     """An accepted edit: the state of the page after it, and the message for the answer."""
 
     target: Target
@@ -341,20 +342,11 @@ class Outcome(Struct, frozen=True):
     char_limit: int
     ledger_ids: tuple[LedgerId, ...] = ()
     note: str = ""
-    change: Change = field(default_factory=lambda: Change((), ()))
+    change: Change = field(name="_change", default_factory=lambda: Change((), ()))
 
     def as_json(self) -> dict[str, JSON]:
         """Return the outcome as commands print it with --json."""
-        return {
-            "success": True,
-            "target": self.target.value,
-            "message": self.message,
-            "entry_count": self.entry_count,
-            "used_chars": self.used_chars,
-            "char_limit": self.char_limit,
-            "ledger_ids": list(self.ledger_ids),
-            "note": self.note,
-        }
+        return {"success": True, **super().as_json()}
 
 
 _SWITCHES = {

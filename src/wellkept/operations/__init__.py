@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         upkeep,
         usage,
         users,
-        vector_setup,
+        vectors,
     )
 
 __all__ = [
@@ -67,7 +67,7 @@ __all__ = [
     "upkeep",
     "usage",
     "users",
-    "vector_setup",
+    "vectors",
 ]
 
 __getattr__ = load_on_use(__name__, __all__)

@@ -31,10 +31,10 @@ _LEAST_COMMON = 3
 """Entries with fewer common words are alike by chance."""
 
 
-class Entry(Struct, frozen=True):
+class Entry(JsonStruct, frozen=True):
     """One entry of a page; times are None if the entry is not in the ledger."""
 
-    target: Target
+    target: Target = field(name="_target")
     text: str
     origin: str
     created: float | None
@@ -43,24 +43,16 @@ class Entry(Struct, frozen=True):
     shown: int
     """How often an agent was given it at the start of a session, as far as receipts go back."""
     last_shown: float | None
-    is_masked: bool
+    is_masked: bool = field(name="masked")
     """Whether models see a marker instead, because a scanner rule matches."""
 
     def as_json(self) -> dict[str, JSON]:
         """Return the entry with its metadata."""
-        return {
-            "text": self.text,
-            "origin": self.origin,
-            "created": iso_moment(self.created),
-            "changed": iso_moment(self.changed),
-            "session_id": self.session_id,
-            "shown": self.shown,
-            "last_shown": iso_moment(self.last_shown),
-            "masked": self.is_masked,
-        }
+        moments = {name: iso_moment(getattr(self, name)) for name in ("created", "changed", "last_shown")}
+        return {**super().as_json(), **moments}
 
 
-class EntryPage(Struct, frozen=True):
+class EntryPage(JsonStruct, frozen=True):
     """A page with its entries, or why it cannot be read."""
 
     target: Target
@@ -69,21 +61,13 @@ class EntryPage(Struct, frozen=True):
     limit: int
     tokens: int
     """About how many tokens its block takes at the start of a session."""
-    is_enabled: bool = True
+    is_enabled: bool = field(default=True, name="enabled")
     error: str = ""
-    remedy: str = ""
+    remedy: str = field(default="", name="_remedy")
 
     def as_json(self) -> dict[str, JSON]:
         """Return the page entry by entry."""
-        return {
-            "target": self.target.value,
-            "entries": [one.as_json() for one in self.entries],
-            "chars": self.chars,
-            "limit": self.limit,
-            "tokens": self.tokens,
-            "enabled": self.is_enabled,
-            "error": self.error or None,
-        }
+        return {**super().as_json(), "error": self.error or None}
 
 
 class EntryPages(Struct, frozen=True):

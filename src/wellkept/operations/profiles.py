@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.app.root import explain_no_person_at
 from wellkept.config.home import (
@@ -21,7 +21,7 @@ from wellkept.config.home import (
 )
 from wellkept.core.errors import NotFound, StorageError, UsageError
 from wellkept.core.regular_files import explain_errors
-from wellkept.core.values import asdict
+from wellkept.core.values import JsonStruct, asdict
 from wellkept.storage.files import (
     SCRATCH_FOLDER,
     make_folder,
@@ -48,17 +48,13 @@ _PASSWORD = re.compile(r"(://[^/?#\s:@]*:).*@")
 """Up to the last @, because a password may contain one."""
 
 
-class Profile(Struct, frozen=True):
+class Profile(JsonStruct, frozen=True):
     """A profile and its state."""
 
     name: str
     path: Path
     state: str
-    is_active: bool = False
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the profile and its state."""
-        return {"name": self.name, "path": str(self.path), "state": self.state}
+    is_active: bool = field(default=False, name="_is_active")
 
 
 def list_profiles(root: Path) -> list[Profile]:

@@ -169,7 +169,7 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
     chosen = filters or Filters()
     request = _request(caller, chosen, query)
     answers = []
-    for profile, store in _open_stores(caller, chosen):
+    for profile, store in [("", caller.space.sessions)] if chosen.profiles is None else _open_stores(caller, chosen):
         found = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
         answers.append(ProfileHits(profile, found, _read(store, found, max(chosen.limit, len(found.matches)))))
     return SearchAnswer(query, chosen.limit, tuple(answers), chosen.sort)

@@ -253,7 +253,7 @@ class Imported(Struct, frozen=True):
 
 def import_sessions(caller: Caller, lines: Iterable[bytes], *, source: str, total: int | None = None) -> Imported:
     """Import conversations; lines that are already stored add nothing, bad ones are reported and skipped."""
-    from wellkept.operations.upkeep import count_waiting_vectors
+    from wellkept.operations.vectors import count_waiting_vectors
 
     caller.require(Scope.WRITE)
     whole = _split_whole(lines)

@@ -1,4 +1,4 @@
-"""Maintenance of the session store: prune, statistics, search index, vectors, repair."""
+"""Maintenance of the session store: prune, statistics, search index, repair."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import UserId
 from wellkept.core.values import JsonStruct
 from wellkept.operations.sessions import session_json
+from wellkept.operations.vectors import Vectors, count_vectors, count_waiting_vectors
 from wellkept.sessions.reports import Pruned, Removed
 
 if TYPE_CHECKING:
@@ -22,14 +23,9 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SessionId
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
-    from wellkept.sessions.reports import Coverage, Repaired
+    from wellkept.sessions.reports import Repaired
 
 _MEGABYTE = 1_000_000
-_NO_VECTORS = Refused(
-    Reason.DISABLED,
-    "vectors are off: sessions.embeddings.provider is not set",
-    "run: kept config set sessions.embeddings.provider local",
-)
 
 
 class PrunePlan(Struct, frozen=True):
@@ -108,55 +104,6 @@ def run_idle_work(caller: Caller) -> None:
     run_due_curator(caller)
     propose_recent_facts(caller)
     take_scheduled_backup(caller)
-
-
-class Vectors(Struct, frozen=True):
-    """How many messages have vectors, and from which model."""
-
-    provider: str
-    coverage: Coverage
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the counts."""
-        found = self.coverage
-        return {
-            "provider": self.provider,
-            "model": found.model,
-            "covered": found.covered,
-            "waiting": found.waiting,
-            "share": round(found.share, 4) if found.model is not None else 0.0,
-        }
-
-
-def count_vectors(caller: Caller) -> Vectors:
-    """Return how many messages have vectors."""
-    return Vectors(caller.app.settings.sessions.embeddings.provider, caller.space.sessions.upkeep.coverage())
-
-
-def count_waiting_vectors(caller: Caller) -> int:
-    """Return how many messages have no vectors yet; 0 while vectors are off."""
-    return 0 if caller.app.semantic_search is None else caller.space.sessions.upkeep.coverage().waiting
-
-
-class Embedded(Struct, frozen=True):
-    """How many messages got vectors."""
-
-    made: int
-    vectors: Vectors
-
-    def as_json(self) -> dict[str, JSON]:
-        """Return the counts."""
-        return {"made": self.made, **self.vectors.as_json()}
-
-
-def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
-    """Compute missing vectors, newest messages first; a later call continues where this one stopped."""
-    caller.require(Scope.ADMIN)
-    semantic = caller.app.semantic_search
-    if semantic is None:
-        return _NO_VECTORS
-    made = semantic.embed_all(anew=anew)
-    return Embedded(made, count_vectors(caller))
 
 
 class Statistics(Struct, frozen=True):

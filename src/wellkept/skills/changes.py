@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import TypeAlias, assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.text import JSON
+from wellkept.core.values import JsonStruct
 from wellkept.skills.document import normalize
 from wellkept.skills.guard import Trust
 from wellkept.skills.roots import MAIN, MOST_FILE_BYTES, MOST_FILES, MOST_SKILL_BYTES
@@ -78,26 +79,19 @@ class Author(Struct, frozen=True):
     """The untrusted source that a model had read before it wrote."""
 
 
-class Changed(Struct, frozen=True):
+class Changed(JsonStruct, frozen=True):
     """The result of a change."""
 
     name: str
     action: str
-    number: int
+    number: int = field(name="change")
     version: str
     message: str
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=(), name="_warnings")
 
     def as_json(self) -> dict[str, JSON]:
         """Return the change as JSON."""
-        return {
-            "success": True,
-            "name": self.name,
-            "action": self.action,
-            "change": self.number,
-            "version": self.version,
-            "message": self.message,
-        }
+        return {"success": True, **super().as_json()}
 
 
 class FileChanges(Struct, frozen=True):

@@ -321,20 +321,16 @@ class Database:
         if not is_new:
             self._refuse_foreign_header()
         self._has_wal = self._read_only or shares_memory(self.path)
-        connection = self._local.connection = self._connect_first(is_new=is_new)
+        path = resolve_link(self.path)
+        for attempt in range(_ATTEMPTS + 1):  # a damaged log is recovered before, by this process or by another one
+            try:
+                connection = self._local.connection = self._connect(is_new=is_new)
+                break
+            except (apsw.BusyError, DamagedLog) as error:
+                if attempt == _ATTEMPTS or not self._clear_way(path, error):
+                    raise
         if not self._read_only and self._write_refusal(connection) is None:
             migrate(connection, self._migrations, self.path)
-
-    def _connect_first(self, *, is_new: bool) -> Connection:
-        """Connect; recover a damaged log before, or wait until another process has done it."""
-        path = resolve_link(self.path)
-        for _ in range(_ATTEMPTS):
-            try:
-                return self._connect(is_new=is_new)
-            except (apsw.BusyError, DamagedLog) as error:
-                if not self._clear_way(path, error):
-                    raise
-        return self._connect(is_new=is_new)
 
     def _clear_way(self, path: Path, error: Exception) -> bool:
         """Remove what kept a file from being opened; return whether it is worth another try."""
@@ -562,29 +558,26 @@ def open_state(
         empty_if_refused=not read_only,
         may_cut_log=False,
     )
-    try:
-        database = _open_salvaged(open_at, path, salvage)
-    except ForeignDatabase:
-        if path == fallback:
-            raise
-        database = _open_salvaged(open_at, fallback, salvage)
+    database = None
+    for place in dict.fromkeys((path, fallback)):
+        try:
+            database = open_at(place)
+        except DamagedLog:
+            if salvage is None:
+                raise
+            salvage(place)
+            database = open_at(place)
+        except ForeignDatabase:
+            if place == fallback:
+                raise
+            continue
+        break
+    assert database is not None
     database.covered = {}
     theirs = fallback.with_name(STATE_NAME) if path == fallback else path
     if is_first and database.path == fallback and theirs.exists():
         _announce(theirs, fallback, sink)
     return database
-
-
-def _open_salvaged(
-    open_at: Callable[[Path], Database], path: Path, salvage: Callable[[Path], object] | None
-) -> Database:
-    try:
-        return open_at(path)
-    except DamagedLog:
-        if salvage is None:
-            raise
-        salvage(path)
-    return open_at(path)
 
 
 def _announce(foreign: Path, ours: Path, sink: "EventSink | None") -> None:

@@ -266,7 +266,7 @@ def test_a_failed_installation_names_the_command(home):
     """Of a package that nobody has, pip fails; the refusal has what to run by hand."""
     from wellkept.app import open_app
     from wellkept.core.errors import Refused
-    from wellkept.operations.vector_setup import MissingPackages, install
+    from wellkept.operations.vectors import MissingPackages, install
 
     app = open_app()
     missing = MissingPackages("small", (), "-- no package has such a name")

@@ -135,10 +135,11 @@ class Tree(JsonStruct, frozen=True):
     leaves: tuple[Leaf, ...] = ()
     by_kind: Mapping[Kind, Leaf | None] = field(default_factory=dict)
     words: frozenset[str] = frozenset()
+    secret: str = field(default="x", name="_secret")
 
 
 def test_a_value_is_shown_as_an_object_of_its_fields():
-    """Fields in their order, under their JSON names; what a field holds in its own form."""
+    """Fields in their order, under their JSON names, those with an underscore left out; values in their own form."""
     tree = Tree(
         Kind.GOOD, is_preview=True, leaves=(Leaf(Path("/a")),), by_kind={Kind.GOOD: None}, words=frozenset("ba")
     )

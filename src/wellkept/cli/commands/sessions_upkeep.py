@@ -116,7 +116,7 @@ def _cell(value: JSON) -> str:
     return "(no title)" if value is None else str(value)
 
 
-def _describe(vectors: "operations.upkeep.Vectors") -> str:
+def _describe(vectors: "operations.vectors.Vectors") -> str:
     found = vectors.coverage
     if found.model is None:
         return "off" if vectors.provider == "off" else "none yet; `kept sessions embed` computes them"
@@ -252,7 +252,7 @@ def embed(
         _set_up(model, yes=yes, as_json=as_json)
     with open_caller() as caller:  # opened after the set-up, which changes the settings
         try:
-            done = operations.upkeep.embed_messages(caller, anew=anew)
+            done = operations.vectors.embed_messages(caller, anew=anew)
         except KeyboardInterrupt:
             note("stopped: the vectors that were computed are stored; `kept sessions embed` continues")
             raise
@@ -266,7 +266,7 @@ def embed(
 
 def _set_up(model: str, *, yes: bool, as_json: bool) -> None:
     """Install what a model needs, if the person agrees, and choose it."""
-    setup = operations.vector_setup
+    setup = operations.vectors
     missing = setup.find_missing(model)
     with open_caller() as caller:
         if missing.names:

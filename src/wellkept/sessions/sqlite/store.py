@@ -194,7 +194,9 @@ class SessionFile:
             index.create(self.database.connection)  # a search then finds nothing instead of failing
         elif not self.database.is_read_only:
             with explain_sql_errors(self.database.path):
-                index.make_ready(self.database, sink=sink, clock=self.clock)
+                made_by = self.database.connection.execute(index.SQL.version).fetchone()
+                if made_by != (str(index.VERSION),):
+                    index.make_ready(self.database, sink=sink, clock=self.clock)
                 finish_erasing(self.database)
 
     def close(self) -> None:

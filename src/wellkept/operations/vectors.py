@@ -1,4 +1,4 @@
-"""Setup of a local embedding model: find missing packages, install them, and choose the model in the settings."""
+"""Vectors of messages: how many there are, computing them, and the setup of a local embedding model."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from wellkept.core.values import JsonStruct
 if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
+    from wellkept.sessions.reports import Coverage
 
 SMALL: Final = "small"
 """The name that people use; it may later stand for a better model of that size."""
@@ -29,6 +30,60 @@ _MEGABYTES: Final = {"numpy": 20, "onnxruntime": 20, "tokenizers": 4, "safetenso
 _SECONDS: Final = 1_800
 """The time limit of an installation: 150 MB over a slow connection."""
 _TRIAL: Final = "a sentence that every model can read"
+_NO_VECTORS = Refused(
+    Reason.DISABLED,
+    "vectors are off: sessions.embeddings.provider is not set",
+    "run: kept config set sessions.embeddings.provider local",
+)
+
+
+class Vectors(Struct, frozen=True):
+    """How many messages have vectors, and from which model."""
+
+    provider: str
+    coverage: Coverage
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts."""
+        found = self.coverage
+        return {
+            "provider": self.provider,
+            "model": found.model,
+            "covered": found.covered,
+            "waiting": found.waiting,
+            "share": round(found.share, 4) if found.model is not None else 0.0,
+        }
+
+
+def count_vectors(caller: Caller) -> Vectors:
+    """Return how many messages have vectors."""
+    return Vectors(caller.app.settings.sessions.embeddings.provider, caller.space.sessions.upkeep.coverage())
+
+
+def count_waiting_vectors(caller: Caller) -> int:
+    """Return how many messages have no vectors yet; 0 while vectors are off."""
+    return 0 if caller.app.semantic_search is None else caller.space.sessions.upkeep.coverage().waiting
+
+
+class Embedded(Struct, frozen=True):
+    """How many messages got vectors."""
+
+    made: int
+    vectors: Vectors
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the counts."""
+        return {"made": self.made, **self.vectors.as_json()}
+
+
+def embed_messages(caller: Caller, *, anew: bool = False) -> Embedded | Refused:
+    """Compute missing vectors, newest messages first; a later call continues where this one stopped."""
+    caller.require(Scope.ADMIN)
+    semantic = caller.app.semantic_search
+    if semantic is None:
+        return _NO_VECTORS
+    made = semantic.embed_all(anew=anew)
+    return Embedded(made, count_vectors(caller))
 
 
 class MissingPackages(Struct, frozen=True):
