@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -25,7 +26,7 @@ _SLOT: Final = "[NUMWDY]"
 @cache
 def list_dated_languages() -> tuple[Language, ...]:
     """Return the languages that have dates of their own, which is all but English."""
-    return tuple(language for language in list_languages() if language.dates)
+    return tuple(filter(attrgetter("dates"), list_languages()))
 
 
 @cache

@@ -45,12 +45,12 @@ class Token(Struct, frozen=True):
 
 def group_lines(text: str) -> Mapping[str, tuple[str, ...]]:
     """Return the values of `name: value` lines by name, in their order."""
-    lines: dict[str, list[str]] = {}
+    lines: dict[str, tuple[str, ...]] = {}
     for line in text.splitlines():
         name, colon, value = line.partition(": ")
         if colon and not line.startswith("#"):
-            lines.setdefault(name, []).append(value)
-    return {name: tuple(values) for name, values in lines.items()}
+            lines[name] = (*lines.get(name, ()), value)
+    return lines
 
 
 def split_mappings(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -339,10 +339,11 @@ def _list_telling() -> Mapping[str, tuple[str, ...]]:
 
     Of languages that are as likely the first one here counts.
     """
-    ranked = sorted(
-        list_languages(), key=lambda language: (language.code != "en", language.list_words("rank") or ("9",))
-    )
-    telling = {language.code: words for language in ranked if (words := language.list_words("stop"))}
+    ranked = {}
+    for language in list_languages():
+        if words := language.list_words("stop"):
+            ranked[language.code != "en", language.list_words("rank") or ("9",), language.code] = words
+    telling = {code: ranked[first, rank, code] for first, rank, code in sorted(ranked)}
     others = {code: words for code, words in list_other_words().items() if " " not in code and code not in telling}
     return telling | others
 
