@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -82,21 +82,18 @@ class SqliteLedger:
 
     @cached_property
     def _open_database(self) -> SqliteDatabase:
-        try:
-            return self._open(read_only=False)
-        except StorageError:
-            if not self._path.is_file() or os.access(self._path.parent, os.W_OK):
-                raise
-            return self._open(read_only=True)
-
-    def _open(self, *, read_only: bool) -> SqliteDatabase:
-        return SqliteDatabase(
-            self._path,
+        open_at = partial(
+            SqliteDatabase,
             application_id=APPLICATION_ID,
             migrations=sql_migrations("wellkept.memory"),
             durability="full",
-            read_only=read_only,
         )
+        try:
+            return open_at(self._path)
+        except StorageError:
+            if not self._path.is_file() or os.access(self._path.parent, os.W_OK):
+                raise
+            return open_at(self._path, read_only=True)
 
     @property
     def _exists(self) -> bool:
