@@ -10,13 +10,29 @@ from msgspec.structs import replace
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.ids import SourceName, new_group_id
 from wellkept.core.provenance import Basis, Kind, Taint, read_source
-from wellkept.core.text import JSON
-from wellkept.core.tools import Tool, ToolContext, ToolSchema
+from wellkept.core.text import JSON, resource_text
+from wellkept.core.tools import Tool, ToolContext, ToolSchema, read_schema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.history import search_archive
 from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
-from wellkept.memory.schema import memory_schema
 from wellkept.memory.store import MemoryStore, Outcome
+
+
+def memory_schema(*, has_project: bool = False) -> ToolSchema:
+    """Return the schema.
+
+    `has_project` adds the page of the project; without it the bytes are the same everywhere.
+    """
+    plain = read_schema("memory", "memory", "wellkept.memory", "tool.md")
+    if not has_project:
+        return plain
+    properties = cast("Mapping[str, Mapping[str, JSON]]", plain.parameters["properties"])
+    meaning = "'memory' for your own notes, 'user' for who the user is, 'project' for what holds here only."
+    target: JSON = {**properties["target"], "enum": ["memory", "user", "project"], "description": meaning}
+    more = resource_text("wellkept.memory", "tool_project.md").strip()
+    parameters = {**plain.parameters, "properties": {**properties, "target": target}}
+    return replace(plain, description=f"{plain.description}\n\n{more}", parameters=parameters)
+
 
 ACTIONS = ("add", "replace", "remove")
 READ_ACTIONS = ("read", "search")

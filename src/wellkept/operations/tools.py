@@ -9,7 +9,6 @@ from wellkept.config.settings import nearest
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.provenance import COMMAND_SOURCE, Taint
 from wellkept.core.tools import ToolContext
-from wellkept.memory.schema import memory_schema
 from wellkept.sessions.arguments import search_schema
 from wellkept.skills.schema import skill_schemas
 
@@ -47,6 +46,8 @@ def run_tool(caller: Caller, name: str, arguments: Mapping[str, JSON]) -> Mappin
 
 def list_shared_tools(*, has_project: bool = False) -> list[ToolSchema]:
     """Return the schemas of `SHARED`; they are the same in every home, so none has to be open."""
+    from wellkept.memory.tool import memory_schema
+
     return [memory_schema(has_project=has_project), search_schema(), *skill_schemas()]
 
 

@@ -14,7 +14,7 @@ from wellkept.core.provenance import Kind as SourceKind
 from wellkept.core.provenance import Source
 from wellkept.core.text import resource_text
 from wellkept.skills.document import BadFrontmatter, Document, read_skill
-from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, fits
+from wellkept.skills.index import CACHE_FILE, Index, Problem, Skill, SkillMatch, fits, rank
 from wellkept.skills.roots import (
     MAIN,
     MOST_FILE_BYTES,
@@ -25,7 +25,6 @@ from wellkept.skills.roots import (
     bundled_folder,
     files_of,
 )
-from wellkept.skills.search import SkillMatch, rank
 from wellkept.skills.settings import SkillSettings
 from wellkept.skills.usage import OutcomeLog, UsageFile, Use
 from wellkept.skills.versions import Versions, fingerprint, state_of

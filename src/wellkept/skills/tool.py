@@ -17,12 +17,11 @@ from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edi
 from wellkept.skills.document import BadFrontmatter, compose, read_frontmatter
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.guard import Trust
-from wellkept.skills.index import Skill
+from wellkept.skills.index import Skill, near_duplicates, rank
 from wellkept.skills.library import SkillLibrary, catalogue
 from wellkept.skills.pending import PendingSkills
 from wellkept.skills.roots import MAIN
 from wellkept.skills.schema import skill_schemas
-from wellkept.skills.search import near_duplicates, rank
 from wellkept.skills.usage import Outcome, usage_error
 from wellkept.skills.view import invocation, view, view_file
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wellkept.skills.index import Facts, Skill
+from wellkept.skills.index import Facts, Skill, near_duplicates, rank, stem, terms
 from wellkept.skills.roots import Kind, Root
-from wellkept.skills.search import near_duplicates, rank, stem, terms
 
 CORPUS = Path(__file__).parents[2] / "corpora" / "skills" / "tasks.toml"
 HOME = Root(Path("/h"), Kind.HOME)

@@ -261,7 +261,7 @@ class SqlitePostings:
     def talk_before(self, below: int | None, limit: int) -> list[tuple[int, str]]:
         """Return id and text of what people and models said, newest first."""
         rows = self._connection.execute(SQL.talk_before, (_NEWEST_ID if below is None else below, limit)).fetchall()
-        return [(int(number), str(text)) for number, text in rows]
+        return [(int(str(number)), str(text)) for number, text in rows]
 
     # a list of numbers is JSON as Python writes it, in a third of the time
     def lengths(self, ids: Iterable[int]) -> Mapping[int, int]:

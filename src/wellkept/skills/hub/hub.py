@@ -35,8 +35,8 @@ from wellkept.skills.hub.sources import (
     parse_source,
     uses_network,
 )
+from wellkept.skills.index import terms
 from wellkept.skills.roots import files_of, read_regular
-from wellkept.skills.search import terms
 from wellkept.skills.versions import digest
 from wellkept.storage.files import open_scratch, remove_unfinished
 
