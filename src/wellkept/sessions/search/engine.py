@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, starmap
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -401,7 +401,7 @@ class _Search:
 
     def _found(self, order: _Order, *, candidates: int) -> Found:
         limit, messages = self._request.limit, order.messages
-        found = tuple(self._message(item, session) for item, session in messages[:limit])
+        found = tuple(starmap(self._message, messages[:limit]))
         masks = [item.line.mask for item, _ in messages]
         best = chain((item for item, _ in messages[:limit]), (one for _, one, _ in order.sessions[:limit]))
         forms = list_found_forms(self._postings, self._terms, best)

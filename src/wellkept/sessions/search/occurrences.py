@@ -67,10 +67,14 @@ class Proximity:
         self._trigrams = _trigrams(tokens)
         self._asked = frozenset(tokens)
         self._least_asked = min((len(set(trigram)) for trigram in self._trigrams), default=0)
-        said, stops = _split_words(asked)
+        # the stop words are those of the language of the question: German "war" is no war
+        words = [*map(str.lower, WORD.findall(asked))]
+        stops = stop_words(words)
+        said = {*words} - stop_words(sorted({*words})) if len({*words}) < len(words) else {*words} - stops
         self._related = RelatedWords([] if is_literal else [*map(analyzer.stem, said.difference(names))])
         self._all_stops = analyzer.stop_tokens
-        self._stop_words = frozenset(map(analyzer.stem, stops))
+        asked_stops = filter(lambda word: len(word) > 1, stops.intersection(words))  # "don't" and "I'm" leave letters
+        self._stop_words = frozenset(map(analyzer.stem, asked_stops))
 
     @property
     def is_bare(self) -> bool:
@@ -137,18 +141,6 @@ def _closeness(places: Sequence[Sequence[int]], weights: Sequence[float]) -> flo
             if distance is not None:
                 gain += share * min(weights[left], weights[left + step]) / max(1, distance)
     return gain
-
-
-def _split_words(question: str) -> tuple[set[str], set[str]]:
-    """Return the words of the question and its stop words, which are those of its language: German "war" is no war.
-
-    The stop words are without single letters, which "don't" and "I'm" leave.
-    """
-    words = [word.lower() for word in WORD.findall(question)]
-    known = set(words)
-    stops = stop_words(words)
-    said = known - (stops if len(known) == len(words) else stop_words(sorted(known)))
-    return said, {word for word in known & stops if len(word) > 1}
 
 
 def _find_form(tokens: Sequence[str]) -> tuple[str, ...]:
