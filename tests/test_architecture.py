@@ -412,7 +412,7 @@ WRITES_FILES = {
     "connect/health.py": "the newest errors of a connection",
     "connect/events.py": "the prompt of a turn that is under way",
     "connect/hooks.py": "the time of the last event",
-    "cli/chat/prompt.py": "the history of the input line",
+    "cli/chat/input_line.py": "the history of the input line",
     "cli/terminal.py": "the text in an editor",
     "cli/hook.py": "a log",
     "observe.py": "a log",

@@ -1,4 +1,4 @@
-"""Kept: persistent memory for LLM agents, in four tiers that work alone or together."""
+"""Wellkept (command `kept`): persistent memory for LLM agents, in four tiers that work alone or together."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 if TYPE_CHECKING:  # for type checkers and editors; at run time a name is imported when it is first used
     from wellkept.agent.agent import Agent as Agent
     from wellkept.agent.agent import Opening as Opening
-    from wellkept.agent.memory_files import AnthropicMemoryTool as AnthropicMemoryTool
+    from wellkept.agent.anthropic_memory import AnthropicMemoryTool as AnthropicMemoryTool
     from wellkept.app import App as App
     from wellkept.app import open_app as open_app
     from wellkept.context.engine import ContextEngine as ContextEngine
@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time a name is import
 _HOMES = {
     "Add": "wellkept.memory.page:Add",
     "Agent": "wellkept.agent.agent:Agent",
-    "AnthropicMemoryTool": "wellkept.agent.memory_files:AnthropicMemoryTool",
+    "AnthropicMemoryTool": "wellkept.agent.anthropic_memory:AnthropicMemoryTool",
     "App": "wellkept.app:App",
     "ContextCompressor": "wellkept.context.summarising:Compressor",
     "ContextEngine": "wellkept.context.engine:ContextEngine",

@@ -17,9 +17,9 @@ from wellkept.agent.conversation import Conversation
 from wellkept.agent.dialogue import Actions
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
-from wellkept.agent.prompting import list_prompt_sources
 from wellkept.agent.record import Record, ask_for_title
 from wellkept.agent.review import Review, review
+from wellkept.agent.system_prompt import list_prompt_sources
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
 from wellkept.context.outcome import Outcome, Unchanged, Why

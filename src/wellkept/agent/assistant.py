@@ -8,6 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.agent.dialogue import NO_MEMO, Actions, Memo
+from wellkept.agent.fact_wording import correct_value, replace_repeated, strip_correction
 from wellkept.agent.keeping import SAID, Keeper, Kept, list_waiting
 from wellkept.agent.passages import (
     Passage,
@@ -42,7 +43,6 @@ from wellkept.agent.utterance import (
     read,
     split_lead,
 )
-from wellkept.agent.wording import correct_value, replace_repeated, strip_correction
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.provenance import quote
 from wellkept.core.text import WORD

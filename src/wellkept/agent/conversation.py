@@ -12,10 +12,16 @@ from msgspec import Struct, field
 from wellkept.agent.compact import CompactionRequest, compact
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
-from wellkept.agent.prompting import FrozenPages, build_session_prompt, freeze_pages, load_frozen_pages, page_changes
 from wellkept.agent.record import Record, first_words
 from wellkept.agent.review import Nudges, load_nudges
 from wellkept.agent.statements import is_correction
+from wellkept.agent.system_prompt import (
+    FrozenPages,
+    build_session_prompt,
+    freeze_pages,
+    load_frozen_pages,
+    page_changes,
+)
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import SavedEntry, Turn
 from wellkept.agent.utterance import is_small_talk

@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.agent.dialogue import Actions, Forgettable, Memo
+from wellkept.agent.fact_wording import name_subject
 from wellkept.agent.passages import MIN_SCORE, Passage, relevances
 from wellkept.agent.statements import Kind, Statement, tidy
 from wellkept.agent.turn import SavedEntry
-from wellkept.agent.wording import name_subject
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused
 from wellkept.core.ids import OWNER, SessionId, SourceName
 from wellkept.memory.approval import Approvals, Pending

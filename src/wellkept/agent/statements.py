@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.wording import correct_value, make_main_clause, name_subject
+from wellkept.agent.fact_wording import correct_value, make_main_clause, name_subject
 from wellkept.core.text import WORD
 from wellkept.languages.language import (
     READ_CHARS,

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wellkept.agent.fact_wording import strip_correction
 from wellkept.agent.passages import MIN_SCORE, Passage, relevances, search_pages
 from wellkept.agent.statements import tidy
 from wellkept.agent.utterance import is_small_talk
-from wellkept.agent.wording import strip_correction
 from wellkept.sessions.search.corrections import begins_correction
 
 if TYPE_CHECKING:

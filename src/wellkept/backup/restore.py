@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from wellkept.app.caller import Scope
 from wellkept.backup.files import newest_schema
-from wellkept.backup.parts import (
+from wellkept.backup.restore_parts import (
     PartResult,
     Source,
     restore_files,

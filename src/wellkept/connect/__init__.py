@@ -14,12 +14,12 @@ if TYPE_CHECKING:
         health,
         hooks,
         jsonc,
-        parts,
         preview,
         record,
         status,
         toml_text,
     )
+    from wellkept.connect import written_parts as parts
 
 __all__ = [
     "capture",

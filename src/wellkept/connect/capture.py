@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SourceName
     from wellkept.core.text import JSON
     from wellkept.importers.capture import Capture, Purpose
-    from wellkept.importers.captures import Tally
+    from wellkept.importers.capture_record import Tally
     from wellkept.importers.port import Source
     from wellkept.importers.spool import Spool, Waiting, WaitingTurn
     from wellkept.security.taint import Context
@@ -208,7 +208,7 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from wellkept.core.messages import Origin
     from wellkept.importers.port import Conversation, Kind, Said, Unusable
-    from wellkept.importers.wording import SHORTENED
+    from wellkept.importers.typed_text import SHORTENED
     from wellkept.security.taint import ContextReader, Flow
     from wellkept.storage.files import find_project
 
@@ -242,7 +242,7 @@ def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Conte
 
 def find_session(caller: Caller, client: str, external_session: str) -> SessionId | None:
     """Return the session in which a conversation of a client is stored, or None."""
-    from wellkept.importers.captures import Captures
+    from wellkept.importers.capture_record import Captures
 
     with caller.database.reading() as unit:
         known = Captures(caller.user, client).session(unit, external_session)
@@ -421,7 +421,7 @@ class CaptureStatus(Struct, frozen=True):
 
 def report_captures(caller: Caller) -> CaptureStatus:
     """Return what was captured, for a status."""
-    from wellkept.importers.captures import SQL
+    from wellkept.importers.capture_record import SQL
     from wellkept.importers.spool import Spool
 
     settings = caller.app.settings.sessions
@@ -461,7 +461,7 @@ def prune_captures(caller: Caller, *, is_due: bool = True) -> tuple[SessionId, .
 
 def _choose(caller: Caller, now: float) -> list[SessionId]:
     """Return the sessions beyond the limits: idle for too long, then the oldest until the text fits."""
-    from wellkept.importers.captures import SQL
+    from wellkept.importers.capture_record import SQL
 
     settings = caller.app.settings.sessions
     with caller.database.reading() as unit:
@@ -481,7 +481,7 @@ def _choose(caller: Caller, now: float) -> list[SessionId]:
 
 
 def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -> None:
-    from wellkept.importers.captures import SQL
+    from wellkept.importers.capture_record import SQL
 
     with caller.database.writing() as unit:
         if gone:
@@ -493,7 +493,7 @@ def _trash(caller: Caller, gone: Sequence[SessionId], record: dict[str, JSON]) -
 
 
 def _read_pruned(caller: Caller) -> dict[str, Any]:
-    from wellkept.importers.captures import SQL
+    from wellkept.importers.capture_record import SQL
 
     with caller.database.reading() as unit:
         row = next(iter(unit.execute(SQL.pruned, {"key": _key(caller)})), None)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.connect.parts import JsonDefault, JsonItem, JsonMember, OwnFile, Part, TomlCommand, TomlTable
+from wellkept.connect.written_parts import JsonDefault, JsonItem, JsonMember, OwnFile, Part, TomlCommand, TomlTable
 from wellkept.core.agency import mark_environment
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps, resource_text

@@ -154,7 +154,7 @@ def repair(caller: Caller) -> ConnectPlan | Refused:
 def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
     """Return what disconnecting the clients would change: everywhere, or in one project only."""
     from wellkept.connect.files import plan_removal
-    from wellkept.connect.parts import NotEditable
+    from wellkept.connect.written_parts import NotEditable
 
     clients = _choose(names)
     if isinstance(clients, Refused):
@@ -244,7 +244,7 @@ def _choose(names: Sequence[str]) -> list[Client] | Refused:
 def _plan(caller: Caller, client: Client, options: ConnectOptions, record: Record) -> ClientPlan | Refused:
     from wellkept.connect.clients import Wiring
     from wellkept.connect.files import plan_parts
-    from wellkept.connect.parts import NotEditable
+    from wellkept.connect.written_parts import NotEditable
 
     if options.project is not None and not client.has_projects:
         return Refused(Reason.INVALID, f"{client.name} has no project settings", "leave out --project")

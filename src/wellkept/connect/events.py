@@ -1,4 +1,4 @@
-"""The events that clients send to `kept hook`, in one form, and the prompts whose answers have not arrived."""
+"""Parses the events of clients' hooks into one form, and keeps prompts whose answers have not arrived."""
 
 from __future__ import annotations
 

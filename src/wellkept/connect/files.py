@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from wellkept.connect.parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.connect.record import FileRecord
+from wellkept.connect.written_parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import make_folder, read_bytes, resolve_link, write_atomically
 

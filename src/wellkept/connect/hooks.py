@@ -1,4 +1,4 @@
-"""The events of connected agents: store their turns, and give the agent what it needs from memory."""
+"""What each hook of a connected client does: store its turns, and give the agent what it needs from memory."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from wellkept.core.text import dumps
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
-    from wellkept.connect.parts import Part
+    from wellkept.connect.written_parts import Part
     from wellkept.core.text import JSON
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ def _connection_json(connection: Connection) -> dict[str, JSON]:
 
 
 def _file_json(file: FileRecord) -> dict[str, JSON]:
-    from wellkept.connect.parts import part_as_json
+    from wellkept.connect.written_parts import part_as_json
 
     return {
         "path": str(file.path),
@@ -142,7 +142,7 @@ def _connection(row: Any) -> Connection:
 
 
 def _file(row: Any) -> FileRecord:
-    from wellkept.connect.parts import part_from_json
+    from wellkept.connect.written_parts import part_from_json
 
     return FileRecord(
         Path(row["path"]),

@@ -1,1 +1,1 @@
-"""Maintenance of skills over time: the curator, backups and consolidation."""
+"""Maintenance of skills over time (not of curated memory): the curator, backups and consolidation."""

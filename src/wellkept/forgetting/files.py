@@ -166,7 +166,7 @@ def _find_page(path: Path) -> Target | None:
 
 
 def _read_clients(caller: Caller) -> list[str]:
-    from wellkept.importers.captures import list_clients
+    from wellkept.importers.capture_record import list_clients
 
     with caller.database.reading() as connection:
         return list_clients(connection, caller.user)

@@ -1,4 +1,4 @@
-"""Permanent forgetting: plan, carry out, complete after an interruption, and write a report."""
+"""Permanent forgetting as people and commands call it: plan, run, complete after an interruption, write the report."""
 
 from __future__ import annotations
 

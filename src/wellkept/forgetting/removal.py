@@ -1,4 +1,4 @@
-"""The forgetter: plans what one user wants forgotten in every tier and at providers, carries it out, verifies it."""
+"""Removal in every tier, file and provider: what a plan holds, how it is carried out, and how that is verified."""
 
 from __future__ import annotations
 

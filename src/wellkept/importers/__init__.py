@@ -1,1 +1,1 @@
-"""Readers of what other programs wrote, and the files that connect other agents to kept."""
+"""Readers of what other programs wrote, one module for each program."""

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from wellkept.core.text import dumps
 from wellkept.importers.port import Item, Left, unknown
-from wellkept.importers.wording import as_text, describe_block, join_texts, result_text
+from wellkept.importers.typed_text import as_text, describe_block, join_texts, result_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from wellkept.importers.speech import Speech
+    from wellkept.importers.message_sequence import Speech
 
 _THOUGHTS = frozenset(("thinking", "redacted_thinking"))
 _SPOKEN = frozenset(("text", "image", "document", "file"))

@@ -12,7 +12,7 @@ from msgspec import Struct
 from wellkept.core.errors import Busy
 from wellkept.core.ids import MessageId, SessionId, SourceName
 from wellkept.core.messages import NewMessage, Origin, Role
-from wellkept.importers.captures import Captures, Known, Tally, mark_of, words_mark
+from wellkept.importers.capture_record import Captures, Known, Tally, mark_of, words_mark
 from wellkept.importers.conversations import EVENT_PREFIX, Conversations
 from wellkept.importers.port import Conversation, Item, Left, Position, Problem, Said, Spent, Withdrawn
 

@@ -19,9 +19,9 @@ from wellkept.importers.exports import (
     repeat_joint,
     split_branches,
 )
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Request, unknown
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_text, join_texts
+from wellkept.importers.typed_text import as_text, join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -16,7 +16,7 @@ from wellkept.core.regular_files import load_text
 from wellkept.importers.blocks import name_unknown
 from wellkept.importers.jsonl import JsonlReading, modification_time
 from wellkept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable, unknown
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,

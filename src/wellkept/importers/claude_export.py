@@ -24,9 +24,9 @@ from wellkept.importers.exports import (
 )
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import read_row
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts, result_text
+from wellkept.importers.typed_text import as_blocks, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
 from wellkept.importers.blocks import speak_answer, speak_prompt
 from wellkept.importers.jsonl import WholeReading, modification_time, read_row
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import Conversation, Item, Kind, Option, Position, Reading, Request, Spent, unknown
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, join_texts
+from wellkept.importers.typed_text import as_blocks, as_count, as_objects, as_text, join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -10,7 +10,7 @@ from wellkept.core.errors import StorageError
 from wellkept.core.messages import Message, Origin, Role, ToolCall
 from wellkept.importers.jsonl import UNEXPECTED, open_own
 from wellkept.importers.port import Conversation, Item, Kind, Left, Position, Said, Unusable, unknown
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     PrivateSpans,
     as_blocks,

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     OUR_RESULT,
     PrivateSpans,

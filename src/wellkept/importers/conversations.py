@@ -14,7 +14,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Link, NewMessage, Origin, Session
 from wellkept.core.provenance import accept_claim
-from wellkept.importers.captures import Known, mark_of
+from wellkept.importers.capture_record import Known, mark_of
 from wellkept.importers.port import Conversation, Kind
 from wellkept.security.taint import Flow
 from wellkept.sessions.records import SALVAGED
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from wellkept.core.messages import Message, StoredMessage
     from wellkept.core.ports import Clock, UnitOfWork
     from wellkept.core.text import JSON
-    from wellkept.importers.captures import Captures
+    from wellkept.importers.capture_record import Captures
     from wellkept.importers.port import Said
     from wellkept.sessions.ports import Sessions
 

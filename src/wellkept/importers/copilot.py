@@ -12,9 +12,17 @@ from wellkept.core.text import dumps
 from wellkept.importers.agent_files import list_skills, read_memory
 from wellkept.importers.blocks import name_unknown
 from wellkept.importers.jsonl import JsonlReading, WholeReading, modification_time, read_row
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Spent, unknown
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_blocks, as_count, as_objects, as_text, describe_block, join_texts, result_text
+from wellkept.importers.typed_text import (
+    as_blocks,
+    as_count,
+    as_objects,
+    as_text,
+    describe_block,
+    join_texts,
+    result_text,
+)
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

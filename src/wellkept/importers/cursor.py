@@ -14,6 +14,7 @@ from wellkept.importers.assets import MemoryFile
 from wellkept.importers.blocks import name_unknown
 from wellkept.importers.cursor_database import DatabaseReading, StateDatabase, find_place, read_stamp
 from wellkept.importers.jsonl import JsonlReading, open_own
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import (
     Conversation,
     Item,
@@ -26,8 +27,7 @@ from wellkept.importers.port import (
     Unusable,
     unknown,
 )
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_blocks, as_text, describe_block, join_texts
+from wellkept.importers.typed_text import as_blocks, as_text, describe_block, join_texts
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Usage
 from wellkept.importers.jsonl import UNEXPECTED, open_own, read_row
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import (
     Conversation,
     Item,
@@ -25,8 +26,7 @@ from wellkept.importers.port import (
     Unusable,
     unknown,
 )
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_objects, as_text, join_texts, result_text
+from wellkept.importers.typed_text import as_objects, as_text, join_texts, result_text
 from wellkept.storage.foreign import open_copy
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from wellkept.core.regular_files import load_text
 from wellkept.importers.agent_files import list_skills, read_memory
 from wellkept.importers.blocks import speak_answer, speak_prompt
 from wellkept.importers.jsonl import JsonlReading, modification_time
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, unknown
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_blocks, as_text
+from wellkept.importers.typed_text import as_blocks, as_text
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from wellkept.core.messages import Usage
 from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import open_conversations
 from wellkept.importers.jsonl import JsonlReading, modification_time, open_own, read_row
+from wellkept.importers.message_sequence import Speech
 from wellkept.importers.port import (
     Conversation,
     Item,
@@ -27,8 +28,7 @@ from wellkept.importers.port import (
     Withdrawn,
     unknown,
 )
-from wellkept.importers.speech import Speech
-from wellkept.importers.wording import as_count, as_objects, as_text, describe_block, join_texts, result_text
+from wellkept.importers.typed_text import as_count, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from wellkept.importers.hermes_database import HermesDatabase, read_moment, spea
 from wellkept.importers.hermes_history import MACHINE_SOURCES, from_local, name_rows, read_json
 from wellkept.importers.jsonl import UNEXPECTED, open_own
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, unknown
-from wellkept.importers.wording import PrivateTurns, as_text
+from wellkept.importers.typed_text import PrivateTurns, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -27,7 +27,7 @@ from wellkept.importers.port import (
     Withdrawn,
     unknown,
 )
-from wellkept.importers.wording import MOST_CHARS, PrivateTurns, as_text, shorten
+from wellkept.importers.typed_text import MOST_CHARS, PrivateTurns, as_text, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

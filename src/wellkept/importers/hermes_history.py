@@ -13,7 +13,7 @@ from msgspec import Struct, field
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall
 from wellkept.importers.port import UNKNOWN, Kind, Unusable
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,

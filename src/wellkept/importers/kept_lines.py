@@ -23,7 +23,7 @@ from wellkept.importers.port import (
     Unusable,
     unknown,
 )
-from wellkept.importers.wording import MOST_CHARS, shorten
+from wellkept.importers.typed_text import MOST_CHARS, shorten
 from wellkept.memory.page import Target
 from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
 from wellkept.sessions.shapes import expand

@@ -16,7 +16,7 @@ from wellkept.importers.assets import MemoryFile
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import open_own
 from wellkept.importers.port import Option, Position, Problem, Reading, Request, Unusable
-from wellkept.importers.wording import as_text
+from wellkept.importers.typed_text import as_text
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

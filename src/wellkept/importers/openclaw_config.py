@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from wellkept.core.regular_files import load_bytes, load_text
 from wellkept.importers.assets import Leftover, Secret, Setting
-from wellkept.importers.wording import as_text
+from wellkept.importers.typed_text import as_text
 from wellkept.llm.endpoints import KEYED, VENDORS
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.text import dumps
 from wellkept.importers.blocks import name_unknown
-from wellkept.importers.openclaw_wording import clean_reply, guess_kind, is_of_machine, unwrap
+from wellkept.importers.openclaw_typed_text import clean_reply, guess_kind, is_of_machine, unwrap
 from wellkept.importers.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,

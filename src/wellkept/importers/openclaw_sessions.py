@@ -12,9 +12,9 @@ from wellkept.core.messages import Link
 from wellkept.core.regular_files import load_bytes
 from wellkept.importers.jsonl import UNEXPECTED, unpack
 from wellkept.importers.openclaw_entries import EntryParser
-from wellkept.importers.openclaw_wording import Key
+from wellkept.importers.openclaw_typed_text import Key
 from wellkept.importers.port import START, Conversation, Item, Kind, Left, Position, Problem, Unusable, unknown
-from wellkept.importers.wording import as_text
+from wellkept.importers.typed_text import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -31,7 +31,7 @@ from wellkept.importers.port import (
     Unusable,
     unknown,
 )
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,

@@ -13,7 +13,7 @@ from wellkept.importers.agent_files import list_skills, read_memory
 from wellkept.importers.jsonl import JsonlReading, modification_time
 from wellkept.importers.openclaw_entries import EntryParser
 from wellkept.importers.port import Conversation, Item, Option, Position, Reading, Request
-from wellkept.importers.wording import MOST_CHARS, as_text, shorten
+from wellkept.importers.typed_text import MOST_CHARS, as_text, shorten
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:

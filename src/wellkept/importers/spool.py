@@ -18,10 +18,10 @@ from wellkept.core.messages import Message, Origin, Role
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
 from wellkept.core.values import asdict
-from wellkept.importers.captures import words_mark
+from wellkept.importers.capture_record import words_mark
 from wellkept.importers.conversations import EVENT_PREFIX
 from wellkept.importers.port import Conversation, Said
-from wellkept.importers.wording import MOST_CHARS, clean_answer, remove_machine_blocks, remove_private, shorten
+from wellkept.importers.typed_text import MOST_CHARS, clean_answer, remove_machine_blocks, remove_private, shorten
 from wellkept.security.secrets import redact
 from wellkept.storage.files import make_folder, write_atomically
 

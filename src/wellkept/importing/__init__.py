@@ -1,4 +1,4 @@
-"""Importing: what other programs know is found, brought into the tiers, reported and taken back."""
+"""Importing: carries out what `importers` reads: finds sources, brings them into the tiers, reports, takes back."""
 
 from typing import TYPE_CHECKING
 

@@ -13,7 +13,7 @@ from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Refused, StorageError
 from wellkept.core.text import dumps
 from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
-from wellkept.importers.journal import Journal, Part
+from wellkept.importers.import_record import Journal, Part
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.importers.capture import Capture
-    from wellkept.importers.captures import Tally
+    from wellkept.importers.capture_record import Tally
     from wellkept.importers.port import Source
     from wellkept.importing.assets import AssetImport, AssetTally
 
@@ -72,7 +72,7 @@ def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None
     from wellkept.connect.capture import prune_captures
     from wellkept.core.ids import new_group_id
     from wellkept.importers.capture import Purpose
-    from wellkept.importers.journal import Journal
+    from wellkept.importers.import_record import Journal
 
     caller.require(Scope.WRITE)
     chosen, journal = choices or ImportChoices(), Journal(caller.user)
@@ -171,7 +171,7 @@ def _capture_all(caller: Caller, found: FoundSource, capture: Capture, verb: str
 def _open_assets(
     caller: Caller, found: FoundSource, chosen: ImportChoices, *, import_id: str, number: int, folder: Path
 ) -> AssetImport:
-    from wellkept.importers.journal import Journal
+    from wellkept.importers.import_record import Journal
     from wellkept.importing.assets import AssetImport, group_parts
 
     with caller.database.reading() as unit:
@@ -216,7 +216,7 @@ class Watch:
     """Follows the transcripts of some sources; what it stores is one import per source, which can be undone."""
 
     def __init__(self, caller: Caller, names: Sequence[str], place: Path | None) -> None:
-        from wellkept.importers.journal import Journal
+        from wellkept.importers.import_record import Journal
         from wellkept.importers.port import find_source
 
         caller.require(Scope.WRITE)

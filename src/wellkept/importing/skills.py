@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.importers.journal import Part
+from wellkept.importers.import_record import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

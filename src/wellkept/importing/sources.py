@@ -137,8 +137,8 @@ def _find_source(
     caller: Caller, source: Source, place: Path | None, *, since: float, options: Mapping[str, str]
 ) -> FoundSource:
     from wellkept.importers.assets import MemoryFile, SkillFolder
-    from wellkept.importers.captures import Captures
-    from wellkept.importers.journal import Journal
+    from wellkept.importers.capture_record import Captures
+    from wellkept.importers.import_record import Journal
     from wellkept.importers.port import Request
     from wellkept.importing.assets import group_parts
     from wellkept.importing.memory import count_new_files

@@ -15,7 +15,7 @@ from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
-from wellkept.importers.journal import ImportRun, Journal, Part
+from wellkept.importers.import_record import ImportRun, Journal, Part
 from wellkept.importing.assets import mark_text
 
 if TYPE_CHECKING:

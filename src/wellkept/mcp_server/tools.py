@@ -1,4 +1,4 @@
-"""The eight tools: their descriptions for clients, and the operations that they call."""
+"""The tools for MCP clients: their descriptions, and the operations that they call."""
 
 from __future__ import annotations
 

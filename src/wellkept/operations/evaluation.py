@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
     from wellkept.sessions.ports import Sessions
-    from wellkept.sessions.search.cases import Case, History
+    from wellkept.sessions.search.evaluation_cases import Case, History
     from wellkept.sessions.settings import EmbeddingSettings
 
 DEFAULT_CASES = 100
@@ -57,14 +57,14 @@ class Figures(Struct, frozen=True):
 
     def of(self, kind: str | None = None) -> list[Outcome]:
         """Return the outcomes of a kind, or of all questions that have an answer."""
-        from wellkept.sessions.search.cases import Kind
+        from wellkept.sessions.search.evaluation_cases import Kind
 
         kinds = {kind} if kind is not None else {one.value for one in Kind if one is not Kind.ABSENT}
         return [one for key, one in self.outcomes.items() if key.partition("/")[0] in kinds]
 
     def as_json(self) -> dict[str, JSON]:
         """Return the shares of right answers by kind, how often the search abstained, and its latency."""
-        from wellkept.sessions.search.cases import Kind
+        from wellkept.sessions.search.evaluation_cases import Kind
 
         answered, absent = self.of(), self.of(Kind.ABSENT.value)
         times = sorted(1_000 * one.seconds for one in self.outcomes.values())
@@ -148,7 +148,7 @@ def evaluate(caller: Caller, *, compare: str | None = None, cases: int = DEFAULT
     `compare` is `SETTING=VALUE`: the same questions are asked with that setting too. The figures are stored for the
     next run, with the ids of the messages and without any text.
     """
-    from wellkept.sessions.search.cases import build_cases
+    from wellkept.sessions.search.evaluation_cases import build_cases
 
     caller.require(Scope.WRITE)
     other = None if compare is None else _check_assignment(compare)
@@ -201,7 +201,7 @@ def _check_assignment(text: str) -> tuple[str, str]:
 def _read_history(caller: Caller) -> History:
     """Read the newest messages of persons and assistants, without hidden sources."""
     from wellkept.core.messages import Origin, Role
-    from wellkept.sessions.search.cases import History, Line
+    from wellkept.sessions.search.evaluation_cases import History, Line
 
     store = caller.space.sessions
     lineage = store.lineage()

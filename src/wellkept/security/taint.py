@@ -49,7 +49,7 @@ from wellkept.core.provenance import (
     read_source,
 )
 from wellkept.core.text import JSON, UNSPACED, expression, split_pairs, split_words
-from wellkept.security.speech import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
+from wellkept.security.assertions import NEGATION, QUESTION, QUOTATION, is_negated, read_speech
 from wellkept.security.unicode import fold, payloads
 
 Policy: TypeAlias = Literal["hold", "mark", "allow"]

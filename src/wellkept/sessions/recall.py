@@ -196,7 +196,7 @@ def find_unconfirmed(message: StoredMessage) -> SourceName | None:
     """Return where a text came from that is not its author's own statement, None for one that is."""
     if message.source is not None or message.origin is not Origin.PERSON:
         return message.source
-    from wellkept.security.speech import find_unasserted  # its expressions take time to load
+    from wellkept.security.assertions import find_unasserted  # its expressions take time to load
 
     return find_unasserted(message.message.text)
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from wellkept.cli.chat.prompt import _history
+from wellkept.cli.chat.input_line import _history
 
 
 def test_credentials_are_not_kept_in_the_input_history(tmp_path):

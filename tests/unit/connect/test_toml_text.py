@@ -5,7 +5,7 @@ import tomllib
 import pytest
 
 from wellkept.connect import toml_text
-from wellkept.connect.parts import COMMENT, NotEditable, TomlCommand, TomlTable, put_parts, take_parts_out
+from wellkept.connect.written_parts import COMMENT, NotEditable, TomlCommand, TomlTable, put_parts, take_parts_out
 
 TRAPS = '''# mine
 name = "x" # notify = ["no"]

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from wellkept import importing
 from wellkept.core.errors import Refused
 from wellkept.importers.port import SOURCES, START, Left, Request, Said, Unusable, find_source
-from wellkept.importers.wording import as_blocks
+from wellkept.importers.typed_text import as_blocks
 from wellkept.importing.sources import ImportChoices
 
 WORDS = [

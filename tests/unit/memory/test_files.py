@@ -12,7 +12,7 @@ from anthropic.tools import BetaLocalFilesystemMemoryTool
 
 from wellkept import AnthropicMemoryTool, MemoryStore
 from wellkept.llm.scripted import Says, call
-from wellkept.memory import files
+from wellkept.memory import anthropic_files as files
 from wellkept.memory.approval import Approvals
 from wellkept.memory.page import Add
 from wellkept.memory.settings import MemorySettings

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from wellkept.core.errors import Reason, Refused, StorageError
-from wellkept.memory.files import _size
+from wellkept.memory.anthropic_files import _size
 from wellkept.memory.incoming import (
     Fate,
     Incoming,

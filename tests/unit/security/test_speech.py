@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.security.speech import find_unasserted, is_negated, read_speech
+from wellkept.security.assertions import find_unasserted, is_negated, read_speech
 
 OWN = (
     "I deploy from plover.internal.", "My editor is plover. And what is new?", "Please note: the cluster is called plover",

@@ -159,7 +159,7 @@ def _lines(caller: "Caller", slash: "Slash") -> Iterator[str]:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         yield from _read_piped()
         return
-    from wellkept.cli.chat.prompt import Prompt
+    from wellkept.cli.chat.input_line import Prompt
     from wellkept.operations.conversations import find_history
 
     model = slash.talk.agent.parts.model

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.importers.journal import ImportRun
+    from wellkept.importers.import_record import ImportRun
     from wellkept.importing.report import ImportReport
     from wellkept.importing.sources import FoundSource, ImportChoices
     from wellkept.importing.undo import UndoneImport

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.importers.port import Kind
-from wellkept.importers.wording import as_text, remove_machine_blocks, starts_with_any
+from wellkept.importers.typed_text import as_text, remove_machine_blocks, starts_with_any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

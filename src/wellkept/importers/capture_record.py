@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wellkept.core.ports import UnitOfWork
     from wellkept.importers.port import Item, Position, Said, Spent
 
-SQL = statements("wellkept.importers", "captures.sql")
+SQL = statements("wellkept.importers", "capture_record.sql")
 _MOST_KINDS = 100
 Known: TypeAlias = dict[bytes, tuple[MessageId, int]]
 """The stored message and the mark of each key."""

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from wellkept.llm.memory_tool import SdkMemoryTool
+from wellkept.llm.anthropic_memory_tool import SdkMemoryTool
+from wellkept.memory.anthropic_files import MemoryFiles
 from wellkept.memory.approval import Approvals
-from wellkept.memory.files import MemoryFiles
 from wellkept.memory.store import MemoryStore
 
 

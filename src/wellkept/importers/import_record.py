@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wellkept.core.text import JSON
     from wellkept.sessions.reports import UsageRow
 
-SQL = statements("wellkept.importers", "journal.sql")
+SQL = statements("wellkept.importers", "import_record.sql")
 
 
 class ImportRun(Struct, frozen=True):

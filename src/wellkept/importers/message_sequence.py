@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from wellkept.core.messages import Message, Origin, Role, ToolCall
 from wellkept.importers.port import Item, Left, Said
-from wellkept.importers.wording import (
+from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
