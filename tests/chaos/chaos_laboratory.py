@@ -23,10 +23,12 @@ DELIVERIES = 6
 """A command waits five seconds for its delivery and leaves the rest to the next one; on a loaded machine that happens."""
 _VOLATILE = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?"  # moments
-    r'|(?<="id": )\d+|(?<="group_id": )"\w+"|(?<="undoes": )\d+'  # numbers of rows
+    r'|(?<="id": )\d+|(?<="group_id": )"\w+"|(?<="undoes": )\d+|(?<="context_from": )\d+'  # numbers of rows
     r"|\d{8}T\d{6}|\d{8}_\d{6}_[0-9a-f]{6}|\b1[789]\d{8}(\.\d+)?\b"  # stamps, session ids, epoch seconds
 )
 """What differs between two runs of the same command."""
+_CARRIED = re.compile(r'"carried": \[[^\]]*\]')
+"""Numbers of rows too; how many there are does not differ."""
 _LEFT_OVER = re.compile(r"/\.unfinished/|rollback\.json$|/quarantine/.|-journal$")
 """Names of files that only a running command needs; a temporary file goes with the next write in its folder."""
 _DEFECT = re.compile(r"this is a bug|Traceback|UnicodeDecodeError")
@@ -208,6 +210,7 @@ class Laboratory:
             assert not answer.is_defect, (words, answer)
             shown.append(f"$ {' '.join(words)} -> {answer.code}\n{answer.out}")
         text = "\n".join(shown).replace(str(self.folder), "")
+        text = _CARRIED.sub(lambda match: re.sub(r"\d+", "*", match[0]), text)
         return _VOLATILE.sub("*", re.sub(operation.ignored, "", text) if operation.ignored else text)
 
     def survey(self, operation: Operation) -> Survey:
