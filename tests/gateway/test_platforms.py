@@ -259,6 +259,28 @@ def test_a_redelivery_gets_the_same_answer_once(desk):
     assert len(desk.upstream.requests) == 1
 
 
+def test_a_redelivery_waits_for_a_message_whose_work_has_not_begun(desk, monkeypatch):
+    """Between its storing and the beginning of its turn nobody works on a message; it has no answer yet."""
+    desk.pair()
+    begin, found = switchboard.Switchboard._begin, []
+    body = {"id": "early", "user": "ann", "text": "hi"}
+
+    def begin_late(self, platform, entry):
+        self._group.start_soon(begin_after, self, platform, entry)
+
+    async def begin_after(self, platform, entry):
+        await anyio.sleep(0.3)
+        begin(self, platform, entry)
+
+    monkeypatch.setattr(switchboard.Switchboard, "_begin", begin_late)
+    first = threading.Thread(target=lambda: found.append(desk.post(body).json()["text"]))
+    first.start()
+    found.append(desk.post(body).json()["text"])
+    first.join()
+
+    assert found == ["answer 1", "answer 1"]
+
+
 def test_chats_keep_their_session_and_commands_work(desk):
     """By key; /new begins another one, /undo takes the last exchange back."""
     desk.pair()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
+import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
@@ -14,7 +15,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
-from wellkept.core.errors import KeptError, NotAllowed, UsageError
+from wellkept.core.errors import Busy, KeptError, NotAllowed, UsageError
 from wellkept.core.events import TextStreamed, ToolStarted
 from wellkept.core.ids import OWNER
 from wellkept.gateway.platforms import (
@@ -51,6 +52,8 @@ log = logging.getLogger(__name__)
 
 ALBUM_SECONDS = 1.0
 """How long to wait for another part of an album after the last one."""
+_LOOK_SECONDS, _MOST_WAIT_SECONDS = 0.02, 10.0
+"""How often, and how long, a repeated delivery looks for the answer to the first one."""
 _PAUSES = (1.0, 5.0, 30.0, 120.0, 600.0)
 """Seconds between the attempts to send an answer."""
 _MOST_WAITS = 20
@@ -171,7 +174,7 @@ class Switchboard:
             self._begin(platform, entry)
         elif entry.name in self._jobs:
             self._jobs[entry.name].part.set()
-        return await self._wait(entry) if not platform.sends else None
+        return await self._wait(caller, entry) if not platform.sends else None
 
     async def _place(
         self, platform: Platform, message: PlatformMessage, user: UserId
@@ -222,11 +225,21 @@ class Switchboard:
         except Undelivered as error:
             log.warning("%s: %s", platform.name, error)
 
-    async def _wait(self, entry: Entry) -> Reply:
+    async def _wait(self, caller: Caller, entry: Entry) -> Reply:
         """Return the reply to a message; an answered message gets the same reply again."""
-        job = self._jobs.get(entry.name)
-        if job is None:
-            return Reply(entry.message, entry.answer, entry.session_id)
+        began = time.monotonic()
+        while (job := self._jobs.get(entry.name)) is None:
+            if entry.state not in {State.RECEIVED, State.RUNNING}:
+                return Reply(entry.message, entry.answer, entry.session_id)
+            if time.monotonic() - began > _MOST_WAIT_SECONDS:
+                raise Busy("the message is stored, and nobody answers it now", "it is answered after the next start")
+            # the request that stored it has not begun to answer, or has ended since this entry was read
+            await anyio.sleep(_LOOK_SECONDS)
+            message = entry.message
+            entry = (
+                await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery) or entry
+            )
+            entry = replace(entry, message=message)
         await job.done.wait()
         if job.error is not None:
             raise job.error
