@@ -236,10 +236,8 @@ class Switchboard:
             # the request that stored it has not begun to answer, or has ended since this entry was read
             await anyio.sleep(_LOOK_SECONDS)
             message = entry.message
-            entry = (
-                await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery) or entry
-            )
-            entry = replace(entry, message=message)
+            found = await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery)
+            entry = entry if found is None else replace(found, message=message)
         await job.done.wait()
         if job.error is not None:
             raise job.error
