@@ -348,7 +348,7 @@ def test_a_skill_is_written_changed_and_undone(site, open_page):
 
 
 def test_tokens_are_made_and_revoked_and_a_backup_is_taken(site, open_page):
-    """The secret is shown once; with it the browser signs in, but does not decide."""
+    """The secret is shown once; with it the browser signs in, but neither makes nor revokes tokens."""
     page = open_page(site, "/settings")
     page.click("text=Take a backup now")
     page.wait_for_selector("[data-toast]:has-text('Backup taken')", timeout=60_000)
@@ -363,9 +363,13 @@ def test_tokens_are_made_and_revoked_and_a_backup_is_taken(site, open_page):
     page.click("button:has-text('Sign in')")
     page.wait_for_url(re.compile("/settings"))
     assert page.is_disabled("text=Create a token")
-    page.click("button:has-text('Revoke') >> nth=0")
+    assert page.is_disabled("button:has-text('Revoke') >> nth=0")
 
-    page.wait_for_load_state()
+    person = open_page(site, "/settings")
+    before = person.locator("button:has-text('Revoke')").count()
+    person.click("button:has-text('Revoke') >> nth=-1")
+    person.wait_for_selector("[data-toast]")
+    assert person.locator("button:has-text('Revoke')").count() == before - 1
     open_page.problems[:] = [one for one in open_page.problems if "401" not in one and "ERR_" not in one]
 
 
