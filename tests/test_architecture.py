@@ -601,3 +601,21 @@ def test_pages_are_freed_in_one_way():
     strays = {_ids(path) for path in SRC.rglob("*.py") if re.search(r'execute\(f?"VACUUM', path.read_text("utf-8"))}
 
     assert strays == {"storage/maintenance.py", "storage/postgres/rewrite.py"}
+
+
+def test_every_module_is_used():
+    """A module that nothing names was left behind when its content moved."""
+    texts = {path: path.read_text("utf-8") for path in SRC.rglob("*.py")}
+    unused = []
+    for path in texts:
+        module = ".".join(path.relative_to(SRC.parent).with_suffix("").parts)
+        package, _, leaf = module.rpartition(".")
+        others = "\n".join(text for other, text in texts.items() if other != path)
+        named = (
+            rf"{re.escape(module)}\b|from {re.escape(package)} import (?:\([^)]*|[^\n]*)\b{leaf}\b|[\"'.]{leaf}[\"':]"
+            rf"|\b{package.rpartition('.')[2]}\.{leaf}\b"
+        )
+        if not leaf.startswith("__") and "testing" not in path.parts and re.search(named, others) is None:
+            unused.append(module)
+
+    assert unused == []
