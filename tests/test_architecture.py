@@ -612,7 +612,7 @@ def test_every_module_is_used():
         package, _, leaf = module.rpartition(".")
         others = "\n".join(text for other, text in texts.items() if other != path)
         named = (
-            rf"{re.escape(module)}\b|from {re.escape(package)} import (?:\([^)]*|[^\n]*)\b{leaf}\b|[\"'.]{leaf}[\"':]"
+            rf"{re.escape(module)}\b|from {re.escape(package)} import (?:\([^)]*|[^\n]*)\b{leaf}\b|[\"'.]{leaf}[\"':.]"
             rf"|\b{package.rpartition('.')[2]}\.{leaf}\b"
         )
         if not leaf.startswith("__") and "testing" not in path.parts and re.search(named, others) is None:
