@@ -435,3 +435,19 @@ def test_damaged_vectors_are_reported_once_and_readable_ones_are_kept(path_with_
     assert store.meaning.embed_all() == kept.waiting
     assert store.upkeep.coverage().waiting == 0
     store.database.close()
+
+
+def test_a_damaged_name_of_a_source_is_reported(tmp_path):
+    """The number of a source is a hash of its name, and nobody trusts messages of a source without its name."""
+    path = tmp_path / "state.db"
+    with closing(SqliteSessionStore(path)) as store:
+        store.create(Session(SessionId("one"), "cli", 1.0))
+        read = NewMessage(Message(Role.USER, "read elsewhere"), 1.0, Origin.PERSON, source="web:example.org")
+        store.append(SessionId("one"), [read])
+        with store.database.writing() as connection:
+            connection.execute("UPDATE sources SET name = 'web:eXample.org'")
+
+    (finding,) = check_file(path, clock=SystemClock())
+
+    assert finding.is_lost
+    assert "the name of a source is damaged: sources" in finding.what

@@ -8,7 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from wellkept.core.errors import KeptError, NewerDatabase, StorageError
+from wellkept.core.ids import SourceName
 from wellkept.core.ports import Clock
+from wellkept.sessions.records import source_id
 from wellkept.sessions.reports import Finding
 from wellkept.sessions.search.analysis import prepare
 from wellkept.sessions.sqlite import checksums, index, index_check, recovery
@@ -193,6 +195,9 @@ def _find_damaged_rows(connection: Connection) -> Iterator[str]:
     for digest, text in connection.execute(SQL.prompts):
         if hashlib.sha256(str(text).encode()).hexdigest() != digest:
             yield f"a system prompt is damaged: prompts {digest}"
+    for number, name in connection.execute(SQL.sources):
+        if source_id(SourceName(str(name))) != number:  # its messages are of an unknown source, which nobody trusts
+            yield f"the name of a source is damaged: sources {number}"
     for (number,) in connection.execute(SQL.blob_uses):
         yield f"a row of blob_uses is damaged: blob_uses {number}"
 

@@ -24,6 +24,9 @@ SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0;
 -- name: prompts
 SELECT hash, text FROM prompts;
 
+-- name: sources
+SELECT id, name FROM sources;
+
 -- name: miscounted
 SELECT s.id, s.message_count, count(m.id) FROM sessions AS s
 LEFT JOIN messages AS m ON m.session_id = s.id AND m.state <> 'rewound'
