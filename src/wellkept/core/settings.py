@@ -1,4 +1,4 @@
-"""Settings as plain dataclasses: bounds, validation by annotations, and building from values.
+"""Settings as structs: bounds, validation by annotations, and building from values.
 
 Pydantic models would take a third of the time that a command may take to start.
 """

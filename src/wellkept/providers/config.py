@@ -45,12 +45,12 @@ def load_values(home: Path, provider: str) -> dict[str, JSON]:
 
 
 def load_settings(kind: type[T], home: Path, provider: str) -> T:
-    """Return the settings of `provider` as the dataclass `kind`; unknown keys are ignored."""
+    """Return the settings of `provider` as a `kind`; unknown keys are ignored."""
     return build_settings(kind, load_values(home, provider), provider)
 
 
 def build_settings(kind: type[T], values: Mapping[str, JSON], provider: str) -> T:
-    """Return `values` as the dataclass `kind`, or raise what is wrong with them; unknown keys are ignored."""
+    """Return `values` as a `kind`, or raise what is wrong with them; unknown keys are ignored."""
     section: type = kind
     own = {key: value for key, value in values.items() if key in fields(section)}
     try:
@@ -61,7 +61,7 @@ def build_settings(kind: type[T], values: Mapping[str, JSON], provider: str) -> 
 
 
 def questions(kind: type, texts: Mapping[str, str]) -> list[Mapping[str, Any]]:
-    """Return the setup questions for the dataclass `kind`, with defaults and choices.
+    """Return the setup questions for the struct `kind`, with defaults and choices.
 
     Settings without a text are not asked; `--set` sets them.
     """
