@@ -14,6 +14,7 @@ import pytest
 FACTS = Path(__file__).parents[1] / "corpora" / "facts"
 LANGUAGES = ("en", "de", "fr", "es", "zh")
 PER_CLASS = {"replaced": 16, "both hold": 10, "different": 8, "not a statement": 6}
+EXPECTATIONS = {"expect", "expect_any", "reject", "page_has", "page_lacks"}
 
 
 def records(name: str) -> list[dict[str, Any]]:
@@ -60,3 +61,46 @@ def test_no_text_of_a_pair_is_on_both_sides() -> None:
     ]
 
     assert not sides[0] & sides[1]
+
+
+def test_dialogues_have_the_form_and_the_counts() -> None:
+    """Sixty dialogues a language of three to seven turns, each of which expects something."""
+    dialogues = records("dialogues.jsonl")
+
+    assert Counter(entry["language"] for entry in dialogues) == dict.fromkeys(LANGUAGES, 60)
+    assert_dialogues(dialogues)
+
+
+def test_wrong_answers_of_the_audit_have_the_same_form() -> None:
+    """What an audit found wrong is told in the same form as the other dialogues."""
+    assert_dialogues(records("audit_b.jsonl"))
+
+
+def assert_dialogues(dialogues: list[dict[str, Any]]) -> None:
+    """Check ids, turns and expectations."""
+    assert len({entry["id"] for entry in dialogues}) == len(dialogues)
+    for entry in dialogues:
+        turns = entry["turns"]
+        assert entry.keys() <= {"id", "language", "today", "turns"}, entry["id"]
+        assert entry["language"] in LANGUAGES, entry["id"]
+        assert 3 <= len(turns) <= 7, entry["id"]
+        assert any(turn.keys() & EXPECTATIONS for turn in turns), entry["id"]
+        for turn in turns:
+            assert turn["say"].strip(), entry["id"]
+            assert turn.keys() <= {"say"} | EXPECTATIONS, entry["id"]
+            assert not set(turn.get("expect", [])) & set(turn.get("reject", [])), entry["id"]
+            assert not set(turn.get("page_has", [])) & set(turn.get("page_lacks", [])), entry["id"]
+
+
+def test_mentioned_facts_have_the_form_and_the_counts() -> None:
+    """Forty utterances a language; what is to be saved names words that the text has."""
+    utterances = records("mentioned.jsonl")
+
+    assert Counter((entry["language"], entry["save"]) for entry in utterances) == {
+        (language, save): count for language in LANGUAGES for save, count in ((True, 16), (False, 24))
+    }
+    assert len({normalised(entry["text"]) for entry in utterances}) == len(utterances)
+    for entry in utterances:
+        assert ("fact" in entry) == entry["save"], entry["text"]
+        for word in entry.get("fact", "").split():
+            assert word.casefold() in entry["text"].casefold(), entry["text"]
