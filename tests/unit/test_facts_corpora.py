@@ -14,7 +14,7 @@ import pytest
 FACTS = Path(__file__).parents[1] / "corpora" / "facts"
 LANGUAGES = ("en", "de", "fr", "es", "zh")
 PER_CLASS = {"replaced": 16, "both hold": 10, "different": 8, "not a statement": 6}
-EXPECTATIONS = {"expect", "expect_any", "reject", "page_has", "page_lacks"}
+EXPECTATIONS = {"expect", "expect_any", "reject", "after", "page_has", "page_lacks"}
 
 
 def records(name: str) -> list[dict[str, Any]]:
@@ -89,6 +89,7 @@ def assert_dialogues(dialogues: list[dict[str, Any]]) -> None:
             assert turn["say"].strip(), entry["id"]
             assert turn.keys() <= {"say"} | EXPECTATIONS, entry["id"]
             assert not set(turn.get("expect", [])) & set(turn.get("reject", [])), entry["id"]
+            assert "after" not in turn or turn.keys() & {"expect", "expect_any"}, entry["id"]
             assert not set(turn.get("page_has", [])) & set(turn.get("page_lacks", [])), entry["id"]
 
 
