@@ -1,7 +1,7 @@
 """A language: the words, dates, expressions and replies of its folder, each file read when it is first needed.
 
 Every folder beside this module is a language: `words.txt` has its words by kind, `dates.txt` its dates, `search.toml`
-how its questions and corrections read, `assistant.toml` what the assistant without a model understands and says,
+how its questions read, `facts.toml` how it tells that something changed, `assistant.toml` what the assistant without a model understands and says,
 `forms.txt` irregular forms of words. Each file is optional except `words.txt`.
 """
 
@@ -100,6 +100,11 @@ class Language:
     def search(self) -> Mapping[str, Any]:
         """The tables of `search.toml`."""
         return self._read_tables("search.toml")
+
+    @cached_property
+    def facts(self) -> Mapping[str, Any]:
+        """The expressions of `facts.toml`."""
+        return self._read_tables("facts.toml")
 
     @cached_property
     def table(self) -> Mapping[str, Any]:
@@ -241,10 +246,14 @@ def join_words(kind: str) -> frozenset[str]:
 
 
 def join_expressions(table: str, name: str, *, file: str = "search", is_spaced: bool | None = None) -> str:
-    """Return one expression for what all languages, or those with or without spaces, have under a name of a table."""
+    """Return one expression for what all languages, or those with or without spaces, have under a name of a table.
+
+    Without a table the name stands by itself in its file.
+    """
     chosen = (language for language in list_languages() if is_spaced in {None, language.is_spaced})
-    tables = (language.search if file == "search" else language.table for language in chosen)
-    rows = (str(rows[name]) for tables in tables if name in (rows := tables.get(table, {})))
+    files = ({"search": one.search, "facts": one.facts, "assistant": one.table}[file] for one in chosen)
+    tables = (tables.get(table, {}) if table else tables for tables in files)
+    rows = (str(rows[name]) for rows in tables if name in rows)
     return "|".join(rows) or _NEVER
 
 

@@ -1,7 +1,7 @@
 """What can answer a question: statements, not its own repetition, and of several about one thing the newest."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct, field
@@ -10,14 +10,11 @@ from msgspec.structs import replace
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Origin, Role
 from wellkept.core.search import Found, FoundMessage, FoundSession, SearchRequest
-from wellkept.sessions.search.corrections import (
-    Relation,
-    Statement,
-    begins_correction,
-    find_relation,
-    find_superseded,
-    is_about_another_thing,
-)
+from wellkept.facts.chronology import Statement, find_reason, find_superseded
+from wellkept.facts.comparison import read, repeats
+from wellkept.facts.relations import Relation, find_relation, is_about_another_thing
+from wellkept.facts.replies import begins_correction
+from wellkept.sessions.search.analysis import split_speaker
 from wellkept.sessions.search.query import asks, is_asking
 
 if TYPE_CHECKING:
@@ -65,20 +62,66 @@ def find_answers(store: "Readable", request: SearchRequest) -> Answers:
             # a bare correction refers to what was said right before it, which need not have matched
             before = store.window(row.id, before=_AFTER, after=0)
             hits |= {one.id: replace(hits[row.id], message_id=one.id) for one in before if one.id not in hits}
-    known = {row.id: row for row in store.messages_by_id(list(hits)) if row.message.role is Role.USER}
-    rows = [known[number] for number in hits if number in known]
-    said = [Statement(row.message.text, row.timestamp, row.session_id, row.id) for row in rows]
-    links = {
-        rows[old].id: rows[new].id
-        for old, new in find_superseded(said).items()
-        if not is_about_another_thing(relation, said[old].text, said[new].text)
-    }
+    rows = [row for row in store.messages_by_id(list(hits)) if row.message.role in {Role.USER, Role.ASSISTANT}]
+    links, reasons = _find_links(rows, matched, relation)
     superseded = _follow(links, matched)
-    told = [row.id for row, one in zip(rows, said, strict=True) if relation is not None and relation.is_told(one.text)]
+    told = [
+        row.id
+        for row in rows
+        if relation is not None and row.message.role is Role.USER and _is_told(relation, row.message.text)
+    ]
     if not superseded and not told:
         return Answers(found, dropped=lookups)
     raised = frozenset((*told, *superseded.values()))
-    return Answers(_reorder(found, hits, superseded, told), superseded, raised, lookups)
+    return Answers(_reorder(found, hits, superseded | reasons, told), superseded, raised, lookups)
+
+
+def _find_links(
+    rows: Sequence["StoredMessage"], matched: Collection[MessageId], relation: Relation | None
+) -> tuple[dict[MessageId, MessageId], dict[MessageId, MessageId]]:
+    """Return which message took the place of which, and after which one each that only withdraws another belongs."""
+    own = [row for row in rows if row.message.role is Role.USER]
+    said = [_read_statement(row) for row in own]
+    confirmed = _find_confirmed(rows)
+    asked = [place for place, row in enumerate(own) if row.id in matched or row.id in confirmed.values()]
+    replaced = find_superseded(said, among=asked, likely=[place for place, row in enumerate(own) if row.id in matched])
+    links = {
+        own[old].id: own[new].id
+        for old, new in replaced.items()
+        if not is_about_another_thing(relation, said[old].text, said[new].text)
+    }
+    reasons: dict[MessageId, MessageId] = {}
+    for new in set(replaced.values()):
+        if (reason := find_reason(said, new)) is not None:
+            reasons[own[new].id] = own[reason].id
+    links = {old: reasons.get(new, new) for old, new in links.items()}
+    return {old: new for old, new in links.items() if new != old} | {
+        answer: links[statement] for answer, statement in confirmed.items() if statement in links
+    }, reasons
+
+
+def _read_statement(row: "StoredMessage") -> Statement:
+    speaker, text = split_speaker(row.message.text)
+    return Statement(text, row.timestamp, row.session_id, row.id, speaker)
+
+
+def _find_confirmed(rows: Sequence["StoredMessage"]) -> dict[MessageId, MessageId]:
+    """Return the answers that repeat the statement right before them, each with that statement: "Noted: 3 days"."""
+    by_session: dict[SessionId, list[StoredMessage]] = {}
+    for row in sorted(rows, key=lambda row: row.id):
+        by_session.setdefault(row.session_id, []).append(row)
+    confirmed: dict[MessageId, MessageId] = {}
+    for messages in by_session.values():
+        for before, row in pairwise(messages):
+            if row.message.role is Role.ASSISTANT and before.message.role is Role.USER and row.id - before.id == 1:
+                statement, answer = read(before.message.text), read(row.message.text)
+                if statement.is_statement and answer.keys and repeats(statement, answer):
+                    confirmed[row.id] = before.id
+    return confirmed
+
+
+def _is_told(relation: Relation, text: str) -> bool:
+    return relation.tells.search(text) is not None and not is_asking(text)
 
 
 def _find_lookups(store: "Readable", found: Found) -> frozenset[MessageId]:
