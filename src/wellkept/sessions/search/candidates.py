@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from wellkept.core.search import SearchRequest
 from wellkept.sessions.search.postings import (
+    HIDDEN_SOURCES,
     AllOf,
     AnyOf,
     Catalog,
@@ -23,8 +24,6 @@ from wellkept.sessions.search.postings import (
 from wellkept.sessions.search.ranking import WEIGHTS, Ranking
 from wellkept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
-HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
-"""Sources that are searched only when the request names them."""
 _FEW_SESSIONS = 400
 """Sessions up to which the ids of all their messages are read first, so that lists can be narrowed to them."""
 _MANY_SESSIONS = 50

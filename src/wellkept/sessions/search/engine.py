@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import chain, starmap
 
 from msgspec import Struct
@@ -18,6 +19,8 @@ from wellkept.core.search import (
     Stage,
     TermMatch,
 )
+from wellkept.sessions.records import storable
+from wellkept.sessions.search.answers import tells_nothing
 from wellkept.sessions.search.candidates import (
     Budget,
     Filters,
@@ -28,11 +31,16 @@ from wellkept.sessions.search.candidates import (
     read_lists,
 )
 from wellkept.sessions.search.conditions import add_forms, compile_condition, find_matching, is_any
-from wellkept.sessions.search.discovery import add_time, add_titled, list_conversations, nearness, session_nearness
-from wellkept.sessions.search.empty_answers import tells_nothing
 from wellkept.sessions.search.occurrences import Meanings, Proximity, Repetition, Turns
-from wellkept.sessions.search.periods import RANGE_STARTS, read_period
-from wellkept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity
+from wellkept.sessions.search.periods import (
+    RANGE_STARTS,
+    add_time,
+    list_conversations,
+    nearness,
+    read_period,
+    session_nearness,
+)
+from wellkept.sessions.search.postings import Catalog, MessageHead, Postings, Similarity, TimeFilter
 from wellkept.sessions.search.query import Query, asks, find_required_words, parse
 from wellkept.sessions.search.ranking import Line, Ranking, Scored, SessionLines, abstains, term_weights
 from wellkept.sessions.search.terms import (
@@ -457,3 +465,63 @@ class _Search:
         elif last == "session" and not holds_any:
             last = "no_candidate"  # considered only as the neighbour of a match in another session
         return Explained(last, terms=terms, sessions=sessions)
+
+
+_TITLE_CHARACTERS = 160
+"""No title is longer; a longer query is a text."""
+_LEAST_TITLE = 4
+"""Shorter words differ by one letter from too many others."""
+_ALIKE = 0.85
+"""The share of characters in common from which two spellings are one."""
+_MOST_TITLED = 5
+_TITLE_SCORE = 1.0
+
+
+def add_titled(found: Found, catalog: Catalog, request: SearchRequest) -> Found:
+    """Return `found` led by the conversations with the title that the query is.
+
+    A question is no title: what was asked before in the same words answers nothing.
+    """
+    title = storable(request.query.strip())
+    if not title or len(title) > _TITLE_CHARACTERS or request.session_id is not None:
+        return found
+    named = catalog.titled(title)
+    if not named and (found.abstained or not found.sessions) and len(title) >= _LEAST_TITLE:
+        named = _find_similar(catalog, title)
+    first = [
+        hit
+        for session_id in named[:_MOST_TITLED]
+        # the first thing that a person said in it; nothing where a filter excludes the session
+        for hit in catalog.timeline(TimeFilter.of(request)._replace(session_id=session_id), 1)[1]
+    ]
+    heads = catalog.messages([number for _, number in first]) if first else {}
+    hits = [(name, number) for name, number in first if number in heads]
+    if not hits:
+        return found
+    score = found.sessions[0].score if found.sessions and not found.abstained else _TITLE_SCORE
+    parts = {"title": score}
+    sessions = [FoundSession(SessionId(name), score, MessageId(number), parts) for name, number in hits]
+    messages = [
+        FoundMessage(MessageId(number), SessionId(name), heads[number].external_id, score, parts)
+        for name, number in hits
+    ]
+    session_ids, message_ids = {hit.session_id for hit in sessions}, {hit.message_id for hit in messages}
+    others = [] if found.abstained else [hit for hit in found.sessions if hit.session_id not in session_ids]
+    rest = [] if found.abstained else [hit for hit in found.messages if hit.message_id not in message_ids]
+    return replace(found, sessions=(*sessions, *others), messages=(*messages, *rest), abstained=False, of_time=())
+
+
+def _find_similar(catalog: Catalog, query: str) -> list[str]:
+    """Return the sessions whose title has all words of the query, or is spelled nearly as it is; the likest first."""
+    wanted, folded = {term.text for term in parse(query).terms}, query.casefold()
+    if not wanted:
+        return []
+    alike: list[tuple[float, str]] = []
+    for name, title in catalog.titles():
+        matcher = SequenceMatcher(None, folded, title.casefold(), autojunk=False)
+        share = matcher.ratio() if matcher.real_quick_ratio() >= _ALIKE and matcher.quick_ratio() >= _ALIKE else 0.0
+        if share < _ALIKE and wanted <= {term.text for term in parse(title).terms}:
+            share = _ALIKE
+        if share >= _ALIKE:
+            alike.append((share, name))
+    return [name for _, name in sorted(alike, key=lambda pair: -pair[0])]

@@ -1,18 +1,26 @@
-"""Questions about a time ("what did we do last week?"): which time they mean."""
+"""Questions about a time ("what did we do last week?"): which time they mean, and the conversations of that time."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, datetime, timedelta
 from functools import cache
-from typing import Final, NamedTuple
+from math import exp
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch
-from wellkept.core.search import Period, SearchRequest
+from wellkept.core.ids import MessageId, SessionId
+from wellkept.core.search import Found, FoundMessage, FoundSession, Period, SearchRequest
 from wellkept.core.text import UNSPACED, WORD
-from wellkept.languages.dates import Span, find_spans, may_hold_date, parse_span, weekday_patterns
+from wellkept.languages.dates import DAY_SECONDS, Span, find_spans, may_hold_date, parse_span, weekday_patterns
 from wellkept.languages.language import list_languages, stop_words, stop_words_by_language
 from wellkept.sessions.search.analysis import clean
+from wellkept.sessions.search.postings import Catalog, TimeFilter
 from wellkept.sessions.search.query import Query, parse
+
+if TYPE_CHECKING:
+    from wellkept.sessions.search.discovery import Match
 
 _MOST_CHARACTERS: Final = 160
 """A longer question is about more than a time."""
@@ -385,3 +393,81 @@ def _find_unspaced_topics(run: str) -> set[str]:
         run = run.replace(word, " ")
     measures = "".join(_list_unspaced_words("measures"))
     return orders | {piece for piece in run.split() if not (orders and set(piece) <= set(measures))}
+
+
+_DATE_BEFORE_DAYS: Final = 1.0
+_DATE_AFTER_DAYS: Final = 5.0
+"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
+
+
+def list_conversations(catalog: Catalog, request: SearchRequest, period: Period) -> Found:
+    """Return the sessions of a time in its order, each with what the person first said then."""
+    conditions = TimeFilter.of(request)._replace(after=period.start, before=period.end)
+    limit = 1 if period.is_one else request.limit
+    total, rows = catalog.timeline(conditions, limit, is_oldest_first=period.order == "oldest")
+    heads = catalog.messages([message_id for _, message_id in rows])
+    rows = [(session_id, message_id) for session_id, message_id in rows if message_id in heads]
+    rows.sort(key=lambda row: heads[row[1]].timestamp, reverse=period.order == "newest")
+    excluded = {}
+    if not rows and (conditions.exclude_messages or conditions.exclude_sessions):
+        # sessions that only the caller's own context hides
+        count, _ = catalog.timeline(conditions._replace(exclude_sessions=(), exclude_messages=frozenset()), 1)
+        excluded = {"current conversation": count} if count else {}
+    hits = [(SessionId(session_id), MessageId(message_id)) for session_id, message_id in rows]
+    return Found(
+        sessions=tuple(FoundSession(session_id, 0.0, message_id) for session_id, message_id in hits),
+        messages=tuple(
+            FoundMessage(message_id, session_id, heads[message_id].external_id, 0.0) for session_id, message_id in hits
+        ),
+        excluded=excluded,
+        candidates=len(rows) if period.is_one else total,
+        period=period,
+    )
+
+
+def add_time(found: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
+    """Return `found` with the sessions of the time that the question names, where nothing matched well enough."""
+    near = Period(min(span.start for span in dates), max(span.end for span in dates))
+    return replace(found, of_time=list_conversations(catalog, request, near).sessions)
+
+
+def by_day(matches: "Iterable[Match]") -> "Iterator[tuple[date, Sequence[Match]]]":
+    """Yield the matches of a time by the days of the local calendar, in their order."""
+    days: dict[date, list[Match]] = {}
+    for match in matches:
+        days.setdefault(from_epoch(match.message.timestamp).astimezone().date(), []).append(match)
+    yield from days.items()
+
+
+def describe(period: Period) -> str:
+    """Return the days of a period in words, such as "2026-11-09 to 2026-11-15"."""
+    first = _day(period.start)
+    last = _day(None if period.end is None else period.end - 1.0)
+    if first and last:
+        return first if first == last else f"{first} to {last}"
+    if first or last:
+        return f"since {first}" if first else f"until {last}"
+    return "all time"
+
+
+def _day(epoch: float | None) -> str:
+    if epoch is None:
+        return ""
+    try:
+        return f"{from_epoch(epoch).astimezone():%Y-%m-%d}"
+    except (OverflowError, ValueError, OSError):
+        return str(epoch)
+
+
+def session_nearness(spans: Iterable[Span], started: float, last_active: float) -> float:
+    """Return how near a session is to the nearest of several times, 0 to 1."""
+    wide = (Span(min(span.start, last_active), max(span.end, started)) for span in spans)
+    return max((nearness(span, started) for span in wide), default=0.0)
+
+
+def nearness(span: Span, moment: float) -> float:
+    """Return 1 inside `span`, less with every day before or after it."""
+    days = span.distance(moment) / DAY_SECONDS
+    if days == 0.0:
+        return 1.0
+    return exp(-days / (_DATE_BEFORE_DAYS if moment < span.start else _DATE_AFTER_DAYS))
