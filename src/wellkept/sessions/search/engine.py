@@ -42,7 +42,7 @@ from wellkept.sessions.search.terms import (
     list_found_forms,
     list_shown,
     look_up_terms,
-    mask_places,
+    mask_messages,
     match_terms,
     remove_names,
     unknown_weight,
@@ -288,7 +288,7 @@ class _Search:
         return indices
 
     def _session_lines(self, session_id: str, ids: Sequence[int], hits: Sequence[int]) -> SessionLines:
-        masks, counts = mask_places(self._postings, self._terms, ids)
+        masks, counts = mask_messages(self._postings, self._terms, ids)
         spoken = frozenset(self._speakers.between(self._postings, ids[0], ids[-1]) if self._speakers else ())
         size = max(self._filters.sessions[session_id].message_count, len(ids))
         factor = self._filters.source_factor(session_id)
