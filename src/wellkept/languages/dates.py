@@ -67,9 +67,9 @@ def _translate(text: str, depth: int) -> str | None:
         rest = groups.get("rest") or groups.get("before")
         if rest is None:
             return rule.english(groups)
-        said = _translate(rest, depth - 1) if depth else None
-        if said is not None:
-            return f"{rule.said} {said}".strip()
+        english = _translate(rest, depth - 1) if depth else None
+        if english is not None:
+            return f"{rule.said} {english}".strip()
     return None
 
 

@@ -62,10 +62,10 @@ class Shape(Struct, frozen=True):
         """Whether a record with these types can belong to it; older rows may lack the newest columns."""
         if not 0 < len(types) <= len(self.columns):
             return False
-        places = enumerate(zip(types, self.affinities, self.required, strict=False))
+        columns = enumerate(zip(types, self.affinities, self.required, strict=False))
         return all(
-            kind == 0 if place == self.alias else _is_of(kind, affinity, required=required)
-            for place, (kind, affinity, required) in places
+            kind == 0 if index == self.alias else _is_of(kind, affinity, required=required)
+            for index, (kind, affinity, required) in columns
         ) and not any(self.required[len(types) :])
 
 
@@ -117,7 +117,7 @@ def _describe_table(connection: apsw.Connection, name: str) -> Shape:
         name,
         tuple(columns),
         tuple(details[column][0] for column in columns),
-        tuple(details[column][1] and place != alias for place, column in enumerate(columns)),
+        tuple(details[column][1] and index != alias for index, column in enumerate(columns)),
         has_numbers=not without,
         alias=alias,
         key=tuple(keys) if without else ("rowid",),
@@ -256,15 +256,15 @@ class Salvage:
                 declared = _DECLARED.match(sql) if isinstance(sql, str) else None
                 table = row.values.get("tbl_name") if declared and declared[1] == "TABLE" else None
                 others = [table, declared[2] if declared else None]
-                yield [name, *(one for one in others if isinstance(one, str))], root
+                yield [name, *(other for other in others if isinstance(other, str))], root
 
     def _find_roots(self) -> dict[str, int]:
         """Return the first page of each tree; where a name is damaged, another one of the same declaration counts."""
         roots = {names[0]: root for names, root in reversed(self._declared)}
         for names, root in self._declared:
-            known = next((name for name in names if name in self.shapes), None)
-            if known is not None and known not in roots:
-                roots[known] = root
+            name = next((name for name in names if name in self.shapes), None)
+            if name is not None and name not in roots:
+                roots[name] = root
                 roots.pop(names[0])
         return roots
 
@@ -379,15 +379,15 @@ class Salvage:
     def _free(self) -> set[int]:
         return {number for number in self.file.free_pages() if number not in self._owner}
 
-    def _assign_orphans(self, found: dict[str, Extent], wanted: Sequence[Shape]) -> None:
+    def _assign_orphans(self, extents: dict[str, Extent], wanted: Sequence[Shape]) -> None:
         for tree in self._find_unclaimed():
             if tree.is_table and not tree.is_leaf:
                 continue  # it holds no rows, and its leaves are found by themselves
             same_kind = (shape for shape in wanted if shape.has_numbers is tree.is_table)
-            ranked = sorted(((_share(one, tree), one.strictness, one.name) for one in same_kind), reverse=True)
+            ranked = sorted(((_share(shape, tree), shape.strictness, shape.name) for shape in same_kind), reverse=True)
             share, _, name = self._choose(tree, ranked)
             if share > _LEAST_SHARE:
-                found[name].orphans.append(tree.number)
+                extents[name].orphans.append(tree.number)
                 self._owner[tree.number] = name
 
     def _choose(self, tree: Tree, ranked: Sequence[tuple[float, int, str]]) -> tuple[float, int, str]:

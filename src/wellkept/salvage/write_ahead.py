@@ -132,7 +132,7 @@ def use_newer(log: Log, data: "FileBytes | bytes", file: "FileBytes | bytes") ->
     """
     size = log.page_bytes
     pairs = ((data[at : at + size], file[(page - 1) * size : page * size]) for page, at in log.frames.items())
-    if not log.skipped or sum(one != other for one, other in pairs) > max(log.skipped, len(log.frames) // 2):
+    if not log.skipped or sum(logged != stored for logged, stored in pairs) > max(log.skipped, len(log.frames) // 2):
         return log
     return Log(page_bytes=size, is_damaged=log.is_damaged)
 
@@ -164,8 +164,8 @@ class _Reader:
     @property
     def skipped(self) -> int:
         """How many frames come before the first of this log, if no header says that they are of it."""
-        places = range(_LOG_HEADER, _LOG_HEADER if self.has_whole_header else self._end, self._step)
-        return next((number for number, at in enumerate(places) if self._salts_at(at) == self._salts), 0)
+        starts = range(_LOG_HEADER, _LOG_HEADER if self.has_whole_header else self._end, self._step)
+        return next((index for index, at in enumerate(starts) if self._salts_at(at) == self._salts), 0)
 
     @property
     def ends_in_a_frame(self) -> bool:
@@ -196,24 +196,24 @@ class _Reader:
 
     def _read(self, at: int, before: _Sum) -> _Frame:
         page, size = struct.unpack(">2I", self._data[at : at + _COVERED])
-        place, stored, counted = at + _FRAME_HEADER, self._read_sum(at), self._sum_of(at, before)
+        start, stored, counted = at + _FRAME_HEADER, self._read_sum(at), self._sum_of(at, before)
         has_salts = self._salts_at(at) == self._salts
         if stored == counted:
-            return _Frame(page, size, place, stored, is_healthy=has_salts)
+            return _Frame(page, size, start, stored, is_healthy=has_salts)
         if self._is_sum_damaged(at, counted):
-            return _Frame(page, size, place, counted, is_healthy=False)
+            return _Frame(page, size, start, counted, is_healthy=False)
         changes = self._explain(at, stored, counted)
         # only if the low bits of a half differ: changes of high bits have the same effect in many words
         if len(changes) == 1 and (halves := _subtract(stored, counted)) and (halves[0] | halves[1]) & _TELLING:
             covered = self._correct(at, *changes[0])
             page, size = struct.unpack(">2I", covered[:_COVERED])
-            return _Frame(page, size, place, stored, is_healthy=False, restored=covered[_COVERED:])
+            return _Frame(page, size, start, stored, is_healthy=False, restored=covered[_COVERED:])
         # a flipped bit is not a torn write, so the frame was once complete, even if the bit is in the checksum
         is_half = stored[0] == counted[0] or stored[1] == counted[1]
         words = ((self._word(at, index), change) for index, change in changes)
         is_certain = is_half or any((word ^ (word + change) & _MASK).bit_count() == 1 for word, change in words)
         return _Frame(
-            page, size, place, stored, is_whole=False, is_healthy=False, is_certain=is_certain, has_number=has_salts
+            page, size, start, stored, is_whole=False, is_healthy=False, is_certain=is_certain, has_number=has_salts
         )
 
     def _is_sum_damaged(self, at: int, counted: _Sum) -> bool:

@@ -523,12 +523,12 @@ def _convert(value: Mapping[str, Any], blocks: list[dict[str, Any]]) -> dict[str
 
 def _without(value: Mapping[str, Any], **own: Any) -> dict[str, Any]:
     """Return a message with the fields of a line; the type would make another line of it."""
-    kept = {name: field for name, field in value.items() if name not in {"type", "id", "name", "function_call"}}
-    if isinstance(value.get("id"), str) and kept.get("external_id") is None:
-        kept["external_id"] = value["id"]
+    fields = {name: field for name, field in value.items() if name not in {"type", "id", "name", "function_call"}}
+    if isinstance(value.get("id"), str) and fields.get("external_id") is None:
+        fields["external_id"] = value["id"]
     elif isinstance(value.get("id"), int):
-        kept["id"] = value["id"]
-    return {**kept, **own}
+        fields["id"] = value["id"]
+    return {**fields, **own}
 
 
 def _convert_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,8 +55,8 @@ def local_model(name: str | None, environ: Mapping[str, str]) -> Embeds:
         return _from_file(path)
     model = _from_folder(path, environ)
     if model is None:
-        held = ", ".join(sorted(path.name for path in path.iterdir())[:8]) or "nothing"
-        raise UsageError(f"{str(path)!r} holds no model that can be run (it holds {held})", _REMEDY)
+        files = ", ".join(sorted(path.name for path in path.iterdir())[:8]) or "nothing"
+        raise UsageError(f"{str(path)!r} holds no model that can be run (it holds {files})", _REMEDY)
     return model
 
 
@@ -250,10 +250,10 @@ class OnnxModel:
         for row, tokens in enumerate(batch):
             ids[row, : len(tokens)] = tokens
             mask[row, : len(tokens)] = 1
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         wanted = {port.name for port in self._session.get_inputs()}
         outputs = [port.name for port in self._session.get_outputs()]
-        answers = self._session.run(None, {name: array for name, array in given.items() if name in wanted})
+        answers = self._session.run(None, {name: array for name, array in arrays.items() if name in wanted})
         # models with built-in pooling use this name; the first output of all others is the last hidden states
         pooled = outputs.index("sentence_embedding") if "sentence_embedding" in outputs else 0
         states = np.asarray(answers[pooled], np.float32)
@@ -423,8 +423,8 @@ class _Graph:
         padding = self._node("Sub", self._number(1.0), self._node("Unsqueeze", mask, self._number(1, 2)))
         bias = self._node("Mul", padding, self._number(_MASKED))
         states = self._embeddings()
-        for number in range(self._layers):
-            states = self._layer(f"encoder.layer.{number}", states, bias)
+        for layer in range(self._layers):
+            states = self._layer(f"encoder.layer.{layer}", states, bias)
         self._node("Identity", states, output="last_hidden_state")
         names = ("input_ids", "attention_mask", "token_type_ids")
         inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in names]
@@ -465,8 +465,8 @@ class _Graph:
         words = self._node("Gather", self._weight(part("word")), "input_ids")
         kinds = self._node("Gather", self._weight(part("token_type")), "token_type_ids")
         length = self._node("Shape", "input_ids", start=1, end=2)
-        places = self._node("Slice", self._weight(part("position")), self._number(0), length, self._number(0))
-        return self._norm("embeddings.LayerNorm", self._node("Add", self._node("Add", words, kinds), places))
+        positions = self._node("Slice", self._weight(part("position")), self._number(0), length, self._number(0))
+        return self._norm("embeddings.LayerNorm", self._node("Add", self._node("Add", words, kinds), positions))
 
     def _layer(self, name: str, states: str, bias: str) -> str:
         mixed = self._dense(f"{name}.attention.output.dense", self._attention(f"{name}.attention.self", states, bias))

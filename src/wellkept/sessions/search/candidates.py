@@ -523,18 +523,20 @@ def _neighbours(
     return near
 
 
-def _density(numbers: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking) -> dict[int, float]:
+def _density(
+    message_ids: Sequence[int], lists: Sequence[tuple[list[int], float]], ranking: Ranking
+) -> dict[int, float]:
     """Return the gain of each message from those stored around it, which approximates its session's."""
     use = ranking.weights
     half, full = use.session_saturation, use.session * (1.0 + use.session_saturation)
-    gains = dict.fromkeys(numbers, 0.0)
+    gains = dict.fromkeys(message_ids, 0.0)
     for ids, weight in lists:
         size = len(ids)
-        for number in numbers:
-            start, end = bisect_left(ids, number - _NEIGHBOURHOOD), number + _NEIGHBOURHOOD
+        for message_id in message_ids:
+            start, end = bisect_left(ids, message_id - _NEIGHBOURHOOD), message_id + _NEIGHBOURHOOD
             if start < size and ids[start] < end:
                 count = bisect_left(ids, end, start) - start
-                gains[number] += full * weight * count / (count + half)
+                gains[message_id] += full * weight * count / (count + half)
     return gains
 
 

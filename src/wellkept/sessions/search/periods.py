@@ -262,7 +262,7 @@ def _align(span: Span, now: float) -> Span:
     if days == _YEAR_DAYS:
         return _make_span(date(today.year - count, 1, 1), date(today.year - count + 1, 1, 1))
     month = today.year * 12 + today.month - 1 - count
-    return _make_span(*(date(number // 12, number % 12 + 1, 1) for number in (month, month + 1)))
+    return _make_span(*(date(count // 12, count % 12 + 1, 1) for count in (month, month + 1)))
 
 
 def _make_span(first: date, end: date) -> Span:
@@ -428,10 +428,10 @@ def list_conversations(catalog: Catalog, request: SearchRequest, period: Period)
     )
 
 
-def add_time(found: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
-    """Return `found` with the sessions of the time that the question names, where nothing matched well enough."""
+def add_time(result: Found, catalog: Catalog, request: SearchRequest, dates: Sequence[Span]) -> Found:
+    """Return `result` with the sessions of the time that the question names, where nothing matched well enough."""
     near = Period(min(span.start for span in dates), max(span.end for span in dates))
-    return replace(found, of_time=list_conversations(catalog, request, near).sessions)
+    return replace(result, of_time=list_conversations(catalog, request, near).sessions)
 
 
 def by_day(matches: "Iterable[Match]") -> "Iterator[tuple[date, Sequence[Match]]]":
