@@ -487,13 +487,10 @@ def add_titled(result: Found, catalog: Catalog, request: SearchRequest) -> Found
     titled = catalog.titled(title)
     if not titled and is_empty and len(title) >= _LEAST_TITLE:
         titled = _find_similar(catalog, title)
-    filters = TimeFilter.of(request)
-    # the first thing that a person said in each; nothing where a filter excludes the session
-    openings = [
-        opening
-        for session_id in titled[:_MOST_TITLED]
-        for opening in catalog.timeline(filters._replace(session_id=session_id), 1)[1]
-    ]
+    openings: list[tuple[str, int]] = []
+    for session_id in titled[:_MOST_TITLED]:
+        # the first thing that a person said in it; nothing where a filter excludes the session
+        openings += catalog.timeline(TimeFilter.of(request)._replace(session_id=session_id), 1)[1]
     heads = catalog.messages([message_id for _, message_id in openings]) if openings else {}
     hits = [(SessionId(session), MessageId(message)) for session, message in openings if message in heads]
     if not hits:
