@@ -25,19 +25,19 @@ from wellkept.sessions.search.ranking import WEIGHTS, Ranking
 from wellkept.sessions.search.terms import PREFIX_LIMIT, PostingList
 
 _FEW_SESSIONS = 400
-"""Sessions up to which the ids of all their messages are read first, so that lists can be narrowed to them."""
+"""With at most this many sessions, the ids of all their messages are read first, to narrow the posting lists."""
 _MANY_SESSIONS = 50
-"""Sessions from which on their span is read instead of the ids of all their messages, if most of it belongs to them."""
+"""From this many sessions on, their span of ids is used instead, if most messages in it are theirs."""
 _DENSE = 1.5
-"""Ids in a span for each message of the wanted sessions up to which the span stands for them; the rest is tested."""
+"""How many ids a span may have for each message of the sessions; the others are filtered out later."""
 LONG_SESSION = 2_000
-"""Messages from which on only the surroundings of hits are read of a session."""
+"""Of sessions with more messages, only the surroundings of hits are read."""
 _LISTED = 50_000
-"""Span of ids up to which the messages of one session are listed; of a longer one only the span is used."""
+"""Up to this span of ids, the messages of one session are listed; of a longer session only the span is used."""
 _WINDOW = 200
 _WINDOWS = 20
 ALL_MATCHING = 6_000
-"""Messages that fulfil an explicit condition up to which all of them are candidates."""
+"""Up to this many messages that fulfil an explicit condition, all of them are candidates."""
 _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
 
@@ -56,7 +56,7 @@ class Scope(Struct, frozen=True):
     is_filtered: bool = False
     """Whether there are further filters, which may exclude all of the newest messages."""
     needs_term: bool = False
-    """Whether a message without a term cannot be found, though it is beside one that has some."""
+    """Whether only messages with a term count, and not their neighbours."""
 
     @property
     def span(self) -> tuple[int, int]:
@@ -230,7 +230,7 @@ class Budget(NamedTuple):
     blocks: int
     """Blocks with the highest scores, whose hits all become candidates."""
     common: int
-    """Length of a list beyond which it does not help to tell blocks apart."""
+    """Longer lists are not used to choose blocks: nearly every block has a hit of them."""
     looked: int
     """Messages whose length is looked up."""
     pool: int
@@ -250,13 +250,13 @@ class Budget(NamedTuple):
 
 
 _LEAST_LINES = 48
-"""Lines below which the second best of a session, which counts for its score, are often missing."""
+"""With fewer lines, the second best line of a session, which counts for its score, is often missing."""
 EXHAUSTIVE = Budget(*[10**9] * 9)
 """Reads and ranks everything that matches: the reference for measurements."""
 LARGE = 1_000_000
-"""Messages from which on the budget grows no more."""
+"""From this many messages on, the budget does not grow."""
 _RARE = 400
-"""Frequency up to which one term alone needs no larger budget than several."""
+"""Up to this frequency, a single term needs no larger budget than several."""
 _SMALL = (10_000, Budget(per_list=1_500, blocks=150, common=15_000, looked=500, pool=140, sessions=16, texts=100))
 """Where lists are short, nearly everything that matches is ranked."""
 _PLAIN = (
@@ -271,7 +271,7 @@ _EXPLICIT = (
     (100_000, Budget(per_list=150, blocks=60, common=1_000, looked=250, pool=36, sessions=16, texts=16)),
     (LARGE, Budget(per_list=200, blocks=70, common=4_000, looked=800, pool=36, sessions=22, texts=16)),
 )
-"""Only messages with a word of the query are found, none by what stands beside them."""
+"""Only messages with a word of the query are found, and no neighbours, so that fewer texts are needed."""
 _ONE_COMMON = (
     _SMALL,
     (20_000, Budget(per_list=150, blocks=0, common=0, looked=500, pool=60, sessions=16, texts=48)),
@@ -311,16 +311,16 @@ _BLOCK = 1 << _BLOCK_BITS
 """Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
 _NEIGHBOURHOOD = 20
 _FULLER = 3
-"""Blocks with most hits whose scores are computed exactly, for each one that is chosen by its score."""
+"""How many of the blocks with the most hits get an exact score for each block that is chosen."""
 _HEAVIEST = 4
 """How many times a hit of a heavy term counts at most."""
 _TOO_LONG = 60_000
-"""Length from which on a list is read only where it meets rarer ones."""
+"""Longer lists are read only where they meet those of rarer terms."""
 _FEW_HITS = 400
-"""Hits up to which all of their scores are estimated: to choose among them would take longer."""
+"""Up to this many hits, all scores are estimated: choosing among them would take longer."""
 _FEW_TERMS = 2
 _COMMON_TERMS = 5
-"""Terms with lists too long to read of which combinations are looked up."""
+"""How many terms with lists too long to read are looked up in combinations."""
 _SHORT = 8
 """Assumed length of a short message before its own is looked up."""
 _SHORT_LISTS = 5

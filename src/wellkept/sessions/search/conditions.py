@@ -15,21 +15,21 @@ _MOST_MESSAGES = 3_000
 _MOST_CHARACTERS = 750_000
 """Text that is read for a phrase of common words: about 20 ms, and far more than most phrases need."""
 _COMMON = 1_500
-"""Messages with the rarest word of a phrase from which on stop words are looked up as well."""
+"""If the rarest word of a phrase is in more messages, its stop words are looked up as well."""
 _FEW_TEXTS = 20
-"""Messages with one word that are read faster than the long list of a second word."""
+"""Reading this many texts is faster than reading the long list of a second word."""
 _SHORT_LIST = 400
-"""Length of a list that was read when it was counted, so that it narrows the texts at no cost."""
+"""A list up to this length was read when it was counted, so it narrows the texts at no cost."""
 _SHORT_LISTS = 200_000
-"""Messages up to which the list of a stop word takes less time than the texts of the messages with a common word."""
+"""In stores up to this size, the list of a stop word is read faster than the texts with a common word."""
 _TELLING = 3
-"""Words of a phrase that are looked up."""
+"""How many words of a phrase are looked up at most: the rarest ones decide."""
 _FIRST = 6_000
 _PRINTABLE = bytes(range(0x20, 0x7F))
 _ENOUGH = 600
-"""Matches of a phrase after which no older ones are read: such a phrase is too common to identify a message."""
+"""After this many matches of a phrase no older texts are read: the phrase is too common to identify a message."""
 _ENOUGH_OF_STOP_WORDS = 3
-"""The same for a phrase of stop words alone, for each message that is asked for."""
+"""The same for a phrase of stop words alone, for each message that the answer shows."""
 
 
 class Condition(Struct, frozen=True):

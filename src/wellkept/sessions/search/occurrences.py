@@ -202,7 +202,7 @@ def content_words(text: str) -> frozenset[str]:
 _SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
 _ASKS: Final = ("?", "\uff1f")
 _FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
-"""Words by which questions differ in what they ask for; only English ones, as the table of related words."""
+"""Question words; only English ones, as in the table of related words, beside which they are used."""
 
 
 class Turns:

@@ -26,7 +26,7 @@ class Weights(Struct, frozen=True):
     coverage: float = 0.5
     """Gain for the share of the question that a message contains, by idf without `rarity`."""
     whole: float = 0.7
-    """Further gain of a message that contains all of it: the person remembers these words."""
+    """Further gain of a message that contains all of the question: people search with words that they remember."""
     closeness: float = 0.6
     """Gain of terms that are as close together as in the question."""
     wording: float = 1.0
@@ -34,9 +34,9 @@ class Weights(Struct, frozen=True):
     small: float = 0.3
     """Weight of a stop word that a message contains too, for questions with hardly any other words."""
     related: float = 1.0
-    """Gain of a message that says the question in other words, as a share of the question's weight."""
+    """Gain of a message with words related to those of the question, as a share of the question's weight."""
     related_near: float = 0.25
-    """Share of what its more related neighbour says that a message gains, for questions."""
+    """For questions: share of its more related neighbour's gain that a message gets as well."""
     asks: float = 0.3
     """Loss of a message that is a question, among people, as a share of the question's weight; a third is what the
     message after a question gains."""
@@ -55,7 +55,7 @@ class Weights(Struct, frozen=True):
     session_length: float = 0.9
     """How fully that count is normalised by the number of messages in the session."""
     falloff_terms: float = 100.0
-    """Length from which on the gains from neighbours and session decrease."""
+    """In longer messages, the gains from neighbours and session decrease."""
     date: float = 1.0
     """Gain of a message sent on a date that the question names, as a share of the question's weight."""
     semantic: float = 2.0
@@ -71,15 +71,15 @@ class Weights(Struct, frozen=True):
     semantic_session: float = 1.5
     """Gain of a session from its similarity, in shares of the question's weight."""
     semantic_said: float = 0.45
-    """Similarity above the floor from which on a message counts as a paraphrase of the question."""
+    """From this similarity above the floor on, a message counts as a paraphrase of the question."""
     runner_up: float = 0.5
     """Share of the second best message in the score of its session, and of what makes one of its messages likely."""
     session_total: float = 0.6
-    """Share of the session's own sum in its score, while all of it is as short as one message may be."""
+    """Share of the session's sum in its score, as long as the whole session is as short as one message may be."""
     tool: float = 0.5
     """Factor of the score of a tool's output."""
     echo: float = 0.2
-    """Factor of the score of an answer to the question itself that has none of its words."""
+    """Factor of the score of an answer that has no word of the question and follows the question itself."""
     cron: float = 0.6
     """Factor of the score of a scheduled conversation."""
     headless: float = 0.9

@@ -31,14 +31,14 @@ from wellkept.sessions.search.query import Kind, Query, Term
 from wellkept.sessions.search.ranking import Scored
 
 SUBSTRING_LIMIT = 160
-"""Messages that are read for a word which occurs only inside of other words."""
+"""How many messages are read for a word that occurs only inside of other words."""
 MISSPELT_WEIGHT = 0.6
 _LEAST_INSIDE = 5
-"""Letters from which on a word is looked for anywhere inside of others; "era" is in "several" by chance."""
+"""Shorter words are looked for only at the edges of others: "era" is in "several" by chance."""
 _SAME_START = 3
-"""Letters that a misspelt word must share with the right one; they narrow the vocabulary that is compared."""
+"""How many first letters a misspelt word must share with the right one; this narrows the vocabulary to compare."""
 _LEAST_TRANSCRIBED = 5
-"""Letters from which on "ue" is tried as "u"; in shorter words it is rarely an umlaut."""
+"""In shorter words "ue" is not tried as "u", because it is rarely an umlaut there."""
 _LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
 
 
@@ -153,12 +153,12 @@ STEMMERS: Final = {
 }  # fmt: skip
 """Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
 _ENGLISH_SHARE: Final = 0.05
-"""Messages with "the", as a share of all, from which on keywords may be English: about one message in eight is."""
+"""From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
 _LEAST_STEM: Final = 3
 _MOST_ENDING: Final = 6
 """Letters by which a form may be longer than its stem."""
 _CHANGED: Final = 1
-"""Letters at the end of a stem that its forms may write in another way ("cheval", "chevaux")."""
+"""How many letters at the end of a stem its forms may change ("cheval", "chevaux")."""
 _MOST_FORMS: Final = 12
 _CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
 """What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
@@ -296,24 +296,24 @@ class _Stems:
 
 
 PREFIX_LIMIT = 40_000
-"""Length at which the posting list of a prefix is cut to the newest."""
+"""The posting list of a prefix is cut to this many of the newest messages."""
 SPEAKER_WEIGHT = 0.5
 _SHORT_PREFIX = 3
 _MANY_DOCUMENTS = 20_000
-"""Messages from which on the list of a short prefix takes too long to join."""
+"""In larger stores, joining the lists of all words with a short prefix takes too long."""
 _PAGE = 500
 _ENOUGH = 1_500
-"""Messages with a common prefix after which no older texts are read: candidates are chosen from this many."""
+"""After this many messages with a common prefix no older texts are read: candidates are chosen from them."""
 _MOST_CHARACTERS = 750_000
 """Text that is read for a common prefix: about 20 ms."""
 _SHORT_LISTS = 500
-"""Messages with forms of one word up to which their lists are read to count them."""
+"""Up to this many messages with forms of one word, their lists are read to count the messages."""
 _COMMON_SHARE = 0.04
-"""Share of the newest messages below which the posting list is as fast to read as the texts."""
+"""If a smaller share of the newest messages has the prefix, its posting list is as fast to read as the texts."""
 _LEAST_SHARE = 0.01
-"""Messages with marker words of a language, as a share of all, from which on the store is in that language too."""
+"""From this share of messages with marker words of a language on, the store is in that language too."""
 _FEW_MESSAGES = 100
-"""Messages up to which their texts tell the languages: so few need not contain a marker word."""
+"""In stores up to this size, the texts tell the languages: so few messages need not contain a marker word."""
 _READ_CHARACTERS = 400
 _MOST_LANGUAGES = 3
 
