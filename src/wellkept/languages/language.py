@@ -32,6 +32,15 @@ _KANA: Final = expression("[\u3040-\u30ff\uac00-\ud7af]")
 """Kana and Hangul: a text with them is Japanese or Korean, although it may have Chinese characters too."""
 _HAN_SHARE: Final = 0.3
 """The share of Chinese characters from which a text is Chinese; names and code in it are not."""
+_LEAST_LEAD: Final = 0.1
+"""Two languages whose scores are closer than this cannot be told apart."""
+_USUAL_SHARE: Final = 0.5
+"""The language of the conversation is kept if its score is at least this share of the best one."""
+_LEAST_TRIPLES: Final = 500
+"""Fewer trigrams do not characterise a spelling; tables with replies have thousands."""
+_LEAST_SHARE: Final = 0.15
+"""Fewer known words than this share of a text are names or chance."""
+_MARKERS: Final = 3
 
 
 class Token(Struct, frozen=True):
@@ -299,17 +308,6 @@ def _compare_spelling(word: str, languages: Sequence[Language]) -> dict[str, flo
     return {language.code: 0.5 * fits.get(language.code, 0.0) / whole for language in languages}
 
 
-_LEAST_LEAD: Final = 0.1
-"""Two languages whose scores are closer than this cannot be told apart."""
-_USUAL_SHARE: Final = 0.5
-"""The language of the conversation is kept if its score is at least this share of the best one."""
-_LEAST_TRIPLES: Final = 500
-"""Fewer trigrams do not characterise a spelling; tables with replies have thousands."""
-_LEAST_SHARE: Final = 0.15
-"""Fewer known words than this share of a text are names or chance."""
-
-
-_MARKERS: Final = 3
 STOP_WORDS: Final = frozenset(find_language("en").list_words("stop"))
 """The English stop words; `stop_words` adds those of the language of a question."""
 

@@ -54,6 +54,30 @@ _OF_SEARCH = "sessions."
 _FILE = "eval/last.json"
 _STEP = 20
 """Questions between two reports of progress."""
+LONGEST_QUESTION: Final = 300
+"""Characters; a longer message asks more than one thing."""
+_LEAST_WORDS: Final = 2
+"""Content words of a question; with fewer, too many messages answer it."""
+_SAME_QUESTION: Final = 0.6
+"""The share of common words from which two questions ask the same thing."""
+_REPLY_LINES: Final = 4
+"""Messages after a question in which it is answered."""
+_ASKED_WORDS: Final = 3
+"""Content words of a cloze question: a person asks with a few words, and with more every search finds the sentence."""
+_SHARED_WORDS: Final = 3
+"""Words of a reply that only one earlier conversation has, from which on it is what the reply is about."""
+_OPENING_LINES: Final = 3
+"""Messages at the beginning of a conversation: later ones refer back to the conversation itself."""
+_SENTENCE_WORDS: Final = (5, 40)
+_SENTENCE_CHARACTERS: Final = (8, 60)
+"""The same for sentences without spaces."""
+_READ_CHARACTERS: Final = 4_000
+"""How much of a message is read."""
+_LANGUAGE_WORDS: Final = 60
+"""Words of a message by which its language is recognised."""
+_LOOKED_UP: Final = 3
+"""The rarest words of a question, by which earlier ones are found: the same question shares one of them."""
+_SENTENCES: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+")
 
 
 class Outcome(Struct, frozen=True):
@@ -348,32 +372,6 @@ def _write_last(caller: Caller, current: Figures, settings: Mapping[str, str], n
         write_atomically(file, dumps(value).encode())
     except StorageError as error:
         notes.append(f"the figures are not stored for the next run: {error.message}")
-
-
-LONGEST_QUESTION: Final = 300
-"""Characters; a longer message asks more than one thing."""
-_LEAST_WORDS: Final = 2
-"""Content words of a question; with fewer, too many messages answer it."""
-_SAME_QUESTION: Final = 0.6
-"""The share of common words from which two questions ask the same thing."""
-_REPLY_LINES: Final = 4
-"""Messages after a question in which it is answered."""
-_ASKED_WORDS: Final = 3
-"""Content words of a cloze question: a person asks with a few words, and with more every search finds the sentence."""
-_SHARED_WORDS: Final = 3
-"""Words of a reply that only one earlier conversation has, from which on it is what the reply is about."""
-_OPENING_LINES: Final = 3
-"""Messages at the beginning of a conversation: later ones refer back to the conversation itself."""
-_SENTENCE_WORDS: Final = (5, 40)
-_SENTENCE_CHARACTERS: Final = (8, 60)
-"""The same for sentences without spaces."""
-_READ_CHARACTERS: Final = 4_000
-"""How much of a message is read."""
-_LANGUAGE_WORDS: Final = 60
-"""Words of a message by which its language is recognised."""
-_LOOKED_UP: Final = 3
-"""The rarest words of a question, by which earlier ones are found: the same question shares one of them."""
-_SENTENCES: Final = re.compile(r"(?<=[.!?。\uff01\uff1f])\s+|(?<=[。\uff01\uff1f])|\n+")
 
 
 class Kind(StrEnum):

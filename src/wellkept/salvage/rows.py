@@ -29,6 +29,19 @@ from wellkept.salvage.pages import (
     value_bytes,
 )
 
+_SAMPLE = 8
+"""How many cells are examined to decide whether a page belongs to a table."""
+_MOST_CARVED = 20_000
+"""Pages that are searched byte by byte; a minute at most."""
+_LEAST_CARVED_COLUMNS = 2
+_LEAST_SHARE = 0.5
+"""The share of a page's cells that must fit a table."""
+_NOTHING = (0.0, 0, "")
+_DECLARED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")
+Key: TypeAlias = Value | tuple[Value, ...]
+"""The number of a row, or the columns of its key."""
+_FILLERS: Mapping[str, Value] = {"TEXT": "", "INTEGER": 0, "REAL": 0.0, "BLOB": b""}
+
 
 class Shape(Struct, frozen=True):
     """What the records of a table or of an index look like."""
@@ -167,17 +180,6 @@ SCHEMA = Shape(
     has_numbers=True,
     key=("rowid",),
 )
-
-
-_SAMPLE = 8
-"""How many cells are examined to decide whether a page belongs to a table."""
-_MOST_CARVED = 20_000
-"""Pages that are searched byte by byte; a minute at most."""
-_LEAST_CARVED_COLUMNS = 2
-_LEAST_SHARE = 0.5
-"""The share of a page's cells that must fit a table."""
-_NOTHING = (0.0, 0, "")
-_DECLARED = re.compile(r"CREATE (TABLE|INDEX) (\w+)")
 
 
 class Row(Struct, frozen=True):
@@ -536,10 +538,6 @@ def _share(shape: Shape, tree: Tree) -> float:
     return (len(fitting) + complete / 100) / len(tree.cells)
 
 
-Key: TypeAlias = Value | tuple[Value, ...]
-"""The number of a row, or the columns of its key."""
-
-
 class Evidence(Struct):
     """The rows of a table as its indexes list them."""
 
@@ -588,9 +586,6 @@ def key_of(shape: Shape, row: Row) -> Key:
         return row.values.get("rowid") if shape.is_index else row.number
     key = tuple(row.values.get(name) for name in shape.key)
     return None if None in key else key
-
-
-_FILLERS: Mapping[str, Value] = {"TEXT": "", "INTEGER": 0, "REAL": 0.0, "BLOB": b""}
 
 
 def insert_row(connection: apsw.Connection, shape: Shape, values: Mapping[str, Value]) -> bool:

@@ -42,6 +42,23 @@ _OPTIONAL = frozenset(
 )
 _ROLES = {role.value: role for role in Role}
 _USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
+BESIDE = ("page", "edit", "pending", "skill")
+"""The types of lines in a user's export that are not conversations."""
+_OWN_CHATS = frozenset(("cli", "chat"))
+"""The sources of conversations in this terminal, which `kept chat -c` continues."""
+_NAMES_OF_ID = ("session_id", "conversation_id", "thread_id", "uuid", "id")
+_NAMES_OF_TIME = ("timestamp", "created_at", "create_time", "created", "started")
+_CONVERSATION = ("source", "user_id", "profile", "project", "model", "title")
+"""The fields of a conversation that each of its messages repeats."""
+_ROLES_OF_APIS = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
+_OF_APIS = frozenset(("type", "tool_calls", "function_call"))
+"""Fields that show that a message with a plain text has the shape of an API."""
+_TEXTS = frozenset(("text", "input_text", "output_text", "refusal", "summary_text"))
+_IMAGES = frozenset(("image", "image_url", "input_image"))
+_FILES = frozenset(("document", "file", "input_file"))
+_THOUGHTS = frozenset(("thinking", "reasoning", "redacted_thinking"))
+_CALLS = frozenset(("tool_use", "server_tool_use"))
+_RESULTS = frozenset(("tool_result", "web_search_tool_result"))
 
 
 class BadLine(ValueError):
@@ -72,8 +89,6 @@ class MessageLine(Struct, frozen=True):
 
 
 Line: TypeAlias = SessionLine | MessageLine
-BESIDE = ("page", "edit", "pending", "skill")
-"""The types of lines in a user's export that are not conversations."""
 
 
 def parse(raw: bytes, *, source: str = DEFAULT_SOURCE, imported: SourceName | None = None) -> Line:
@@ -93,10 +108,6 @@ def parse_all(
             yield read_line(value, source=source, imported=imported)
         except BadLine as bad:
             yield bad
-
-
-_OWN_CHATS = frozenset(("cli", "chat"))
-"""The sources of conversations in this terminal, which `kept chat -c` continues."""
 
 
 def distrust(line: Line, *, source: str, now: float) -> Line:
@@ -400,21 +411,6 @@ def message_line(stored: StoredMessage, *, raw: bool) -> dict[str, JSON]:
         "api_content": stored.api_content if raw else None,
     }  # fmt: skip
     return {name: field for name, field in value.items() if field is not None}
-
-
-_NAMES_OF_ID = ("session_id", "conversation_id", "thread_id", "uuid", "id")
-_NAMES_OF_TIME = ("timestamp", "created_at", "create_time", "created", "started")
-_CONVERSATION = ("source", "user_id", "profile", "project", "model", "title")
-"""The fields of a conversation that each of its messages repeats."""
-_ROLES_OF_APIS = {"developer": "system", "human": "user", "ai": "assistant", "model": "assistant", "function": "tool"}
-_OF_APIS = frozenset(("type", "tool_calls", "function_call"))
-"""Fields that show that a message with a plain text has the shape of an API."""
-_TEXTS = frozenset(("text", "input_text", "output_text", "refusal", "summary_text"))
-_IMAGES = frozenset(("image", "image_url", "input_image"))
-_FILES = frozenset(("document", "file", "input_file"))
-_THOUGHTS = frozenset(("thinking", "reasoning", "redacted_thinking"))
-_CALLS = frozenset(("tool_use", "server_tool_use"))
-_RESULTS = frozenset(("tool_result", "web_search_tool_result"))
 
 
 def expand(value: Mapping[str, Any], *, now: float) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,12 @@ _LEADS = (
     (bytes(range(0xF0, 0xF8)), _ASTRAL),
 )
 """The first bytes of characters beyond ASCII in UTF-8, by their length, with the weights of such characters."""
+_FULL = (1_000_000, 16_000, 6_000, 3_000)
+_CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 80), (240, 60))
+_WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
+SNIPPET_CHARS = 240
+PREVIEW_CHARS = 60
+SHORTENED = " […]"
 
 
 def tokens(text: str) -> int:
@@ -70,10 +76,6 @@ class Caps(Struct, frozen=True):
 
 
 Render: TypeAlias = Callable[[Caps], dict[str, JSON]]
-
-_FULL = (1_000_000, 16_000, 6_000, 3_000)
-_CHARS = ((1_500, 700), (1_000, 400), (700, 260), (500, 180), (400, 120), (300, 80), (240, 60))
-_WINDOWS = ((3, 3), (2, 2), (2, 1), (1, 1), (1, 0), (0, 0))
 
 
 def fit(render: Render, start: Caps, *, budget: int, is_full: bool = False) -> Answered:
@@ -130,11 +132,6 @@ def _ladder(start: Caps, *, is_full: bool) -> Iterator[Caps]:
     for results in range(start.results - 1, 0, -1):
         yield replace(least, window=0, bookend=0, results=results)
     yield Caps(60, 30, 0, 0, 1)
-
-
-SNIPPET_CHARS = 240
-PREVIEW_CHARS = 60
-SHORTENED = " […]"
 
 
 _THREE_DIGITS = [f"{number:03}" for number in range(1_000)]

@@ -39,6 +39,17 @@ _SESSION, _ROLE, _CONTENT, _TIME, _ORIGIN, _CALLS, _CALL, _REASONING, PARTS, _TO
     1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12,
 )  # fmt: skip
 _INTERRUPTED, _STATE, _SOURCE = 14, 15, 16
+LoadBlob: TypeAlias = Callable[[str], str | None]
+LoadSource: TypeAlias = Callable[[int], SourceName]
+LEAST_CHARS = 2_048
+"""Shorter runs stay in the text: a hash and a row would take as much space."""
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
+SALVAGED = "salvaged"
+"""The source of a session whose row was lost; a repair made it anew from its messages."""
+_FOREIGN_ROLES = {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}
+_ACTIVE = State.ACTIVE.value
+Print: TypeAlias = bytes
+"""A short hash of role and content; 96 bits are enough for one session."""
 
 
 def checksum(values: Row) -> int:
@@ -166,18 +177,6 @@ def mark(content: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
         return f"[damaged: {content}]"
     text = "\n".join(part.text for part in content if isinstance(part, TextPart))
     return (TextPart(f"[damaged: {text}]"), *(part for part in content if isinstance(part, ImagePart)))
-
-
-LoadBlob: TypeAlias = Callable[[str], str | None]
-LoadSource: TypeAlias = Callable[[int], SourceName]
-
-
-LEAST_CHARS = 2_048
-"""Shorter runs stay in the text: a hash and a row would take as much space."""
-
-_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{LEAST_CHARS},}}={{0,2}}")
-SALVAGED = "salvaged"
-"""The source of a session whose row was lost; a repair made it anew from its messages."""
 
 
 class Blob(Struct, frozen=True):
@@ -422,10 +421,8 @@ def message_from(values: Row, load: LoadBlob, load_source: LoadSource) -> Stored
 
 # a lookup takes a fifth of the time of a call of the enumeration
 _ROLES = {role.value: role for role in Role}
-_FOREIGN_ROLES = {"human": Role.USER, "ai": Role.ASSISTANT, "function": Role.TOOL}
 _WORDS = {role: role.value for role in Role}
 """Plain strings, as SQLite and the checksum want them; reading `value` of a member is a call."""
-_ACTIVE = State.ACTIVE.value
 _STATES = {state.value: state for state in State}
 _ORIGINS = {origin.value: origin for origin in Origin}
 _USUAL_ORIGIN = {role: Origin.usual(role) for role in Role}
@@ -517,10 +514,6 @@ def session_from(values: Row) -> Session:
 
 
 _LINKS = {link.value: link for link in Link}
-
-
-Print: TypeAlias = bytes
-"""A short hash of role and content; 96 bits are enough for one session."""
 
 
 def fingerprint(role: str, content: str, parts: str | None, tool_calls: str | None) -> Print:

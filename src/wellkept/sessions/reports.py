@@ -14,6 +14,7 @@ from wellkept.core.text import JSON
 from wellkept.core.values import JsonStruct, hide
 
 BLANK = "[forgotten]"
+MOST_REPORTED = 200
 
 
 class ForgetPlan(Struct, frozen=True):
@@ -175,9 +176,6 @@ class Coverage(Struct, frozen=True):
     def share(self) -> float:
         """Return the share from 0 to 1; 1 if there are no messages."""
         return self.covered / (self.covered + self.waiting) if self.covered + self.waiting else 1.0
-
-
-MOST_REPORTED = 200
 
 
 class ImportReport(Struct):

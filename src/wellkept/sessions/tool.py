@@ -50,6 +50,18 @@ DEFAULT_LIMIT, MOST_LIMIT = 3, 10
 DEFAULT_WINDOW, MOST_WINDOW = 5, 20
 ROLES = ("user", "assistant", "tool", "system")
 _GREATEST_ID = 2**63 - 1
+FIRST, LAST = 20, 10
+_BROWSED_BEFORE_MERGING = 6
+_WHOLE = 5
+log = logging.getLogger(__name__)
+MOST_CHARS = 100_000
+_MOST_WORDS_TOKENS = 700
+_REACH = 200
+_KEPT = ("session_id", "title", "when", "source", "model", "matched_role", "match_message_id", "snippet")
+_CITED = re.compile(r"\[(\d{1,18})\]")
+MOST_SUMMARIES = 8
+"""How many answers may be summarised at once: each occupies a worker thread for as long as the model is silent."""
+_summaries = threading.BoundedSemaphore(MOST_SUMMARIES)
 
 
 class Asker(Struct, frozen=True):
@@ -203,11 +215,6 @@ def _time_span(arguments: Mapping[str, JSON], *, now: float) -> tuple[float | No
 def search_schema() -> ToolSchema:
     """Return the schema of the `session_search` tool."""
     return read_schema("session_search", "session_search", "wellkept.sessions", "prompts", "session_search.md")
-
-
-FIRST, LAST = 20, 10
-_BROWSED_BEFORE_MERGING = 6
-_WHOLE = 5
 
 
 def discover(store: Readable, asked: Asked, asker: Asker, *, budget: int) -> Answered:
@@ -522,18 +529,6 @@ def _answer(store: Readable, asked: Asked, context: ToolContext, *, budget: int)
     if asked.session_id is not None:
         return read_session(store, asked, asker, budget=budget)
     return browse(store, asked, budget=budget)
-
-
-log = logging.getLogger(__name__)
-
-MOST_CHARS = 100_000
-_MOST_WORDS_TOKENS = 700
-_REACH = 200
-_KEPT = ("session_id", "title", "when", "source", "model", "matched_role", "match_message_id", "snippet")
-_CITED = re.compile(r"\[(\d{1,18})\]")
-MOST_SUMMARIES = 8
-"""How many answers may be summarised at once: each occupies a worker thread for as long as the model is silent."""
-_summaries = threading.BoundedSemaphore(MOST_SUMMARIES)
 
 
 @cache

@@ -21,6 +21,17 @@ RETRIES = 4
 MAX_WAIT_SECONDS = 60.0
 _CACHED = 256
 _REMEDY = "vectors are left out until it answers; `kept doctor` says more"
+log = logging.getLogger(__name__)
+SETTLE_SECONDS = 0.3
+"""Wait after a wake-up, so that a turn is stored completely before its vectors are computed."""
+RETRY_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+MAX_PASSAGES = 12
+"""Per message; the sentences of a longer one are joined into runs of similar length."""
+MAX_CHARACTERS = 4_000
+_SHORT = 12
+"""A passage of at most this many characters means nothing by itself."""
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 class CooldownModel:
@@ -157,19 +168,6 @@ def _embed_with_retries(model: Embeds, texts: Sequence[str]) -> list[list[float]
                 raise
             time.sleep(wait)
     raise AssertionError("the last attempt returns or raises")
-
-
-log = logging.getLogger(__name__)
-SETTLE_SECONDS = 0.3
-"""Wait after a wake-up, so that a turn is stored completely before its vectors are computed."""
-RETRY_SECONDS = 60.0
-CLOSE_SECONDS = 5.0
-MAX_PASSAGES = 12
-"""Per message; the sentences of a longer one are joined into runs of similar length."""
-MAX_CHARACTERS = 4_000
-_SHORT = 12
-"""A passage of at most this many characters means nothing by itself."""
-_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 
 
 def passages(text: str) -> list[str]:

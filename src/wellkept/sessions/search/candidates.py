@@ -40,6 +40,31 @@ ALL_MATCHING = 6_000
 """Up to this many messages that fulfil an explicit condition, all of them are candidates."""
 _UNKNOWN = ""
 """The reason for a session that the user must not even learn of; such hits are not counted."""
+_LEAST_LINES = 48
+"""With fewer lines, the second best line of a session, which counts for its score, is often missing."""
+LARGE = 1_000_000
+"""From this many messages on, the budget does not grow."""
+_RARE = 400
+"""Up to this frequency, a single term needs no larger budget than several."""
+_BLOCK_BITS = 5
+_BLOCK = 1 << _BLOCK_BITS
+"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
+_NEIGHBOURHOOD = 20
+_FULLER = 3
+"""How many of the blocks with the most hits get an exact score for each block that is chosen."""
+_HEAVIEST = 4
+"""How many times a hit of a heavy term counts at most."""
+_TOO_LONG = 60_000
+"""Longer lists are read only where they meet those of rarer terms."""
+_FEW_HITS = 400
+"""Up to this many hits, all scores are estimated: choosing among them would take longer."""
+_FEW_TERMS = 2
+_COMMON_TERMS = 5
+"""How many terms with lists too long to read are looked up in combinations."""
+_SHORT = 8
+"""Assumed length of a short message before its own is looked up."""
+_SHORT_LISTS = 5
+"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
 
 
 class Scope(Struct, frozen=True):
@@ -249,14 +274,8 @@ class Budget(NamedTuple):
         return max(self.texts * 2, limit * 4, _LEAST_LINES)
 
 
-_LEAST_LINES = 48
-"""With fewer lines, the second best line of a session, which counts for its score, is often missing."""
 EXHAUSTIVE = Budget(*[10**9] * 9)
 """Reads and ranks everything that matches: the reference for measurements."""
-LARGE = 1_000_000
-"""From this many messages on, the budget does not grow."""
-_RARE = 400
-"""Up to this frequency, a single term needs no larger budget than several."""
 _SMALL = (10_000, Budget(per_list=1_500, blocks=150, common=15_000, looked=500, pool=140, sessions=16, texts=100))
 """Where lists are short, nearly everything that matches is ranked."""
 _PLAIN = (
@@ -304,27 +323,6 @@ def choose_budget(limit: int, documents: int, frequencies: Sequence[int] = (), *
     return budget._replace(
         pool=max(budget.pool, 4 * limit), sessions=max(budget.sessions, limit), texts=max(budget.texts, limit)
     )
-
-
-_BLOCK_BITS = 5
-_BLOCK = 1 << _BLOCK_BITS
-"""Messages with neighbouring ids; a block approximates a session, whose rows are not read yet."""
-_NEIGHBOURHOOD = 20
-_FULLER = 3
-"""How many of the blocks with the most hits get an exact score for each block that is chosen."""
-_HEAVIEST = 4
-"""How many times a hit of a heavy term counts at most."""
-_TOO_LONG = 60_000
-"""Longer lists are read only where they meet those of rarer terms."""
-_FEW_HITS = 400
-"""Up to this many hits, all scores are estimated: choosing among them would take longer."""
-_FEW_TERMS = 2
-_COMMON_TERMS = 5
-"""How many terms with lists too long to read are looked up in combinations."""
-_SHORT = 8
-"""Assumed length of a short message before its own is looked up."""
-_SHORT_LISTS = 5
-"""Short messages of a common term that are considered, as a multiple of what is considered of other lists."""
 
 
 def read_lists(postings: Postings, terms: Sequence[PostingList], *, budget: Budget, scope: Scope) -> None:

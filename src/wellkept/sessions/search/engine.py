@@ -52,6 +52,14 @@ _WIDE_POOL, _WIDE_LOOKED = 3_000, 6_000
 """Candidates that are considered where filters may exclude most of them."""
 _REACH = 2
 """Messages on each side of a hit that may answer in other words."""
+_TITLE_CHARACTERS = 160
+"""No title is longer; a longer query is a text."""
+_LEAST_TITLE = 4
+"""Shorter words differ by one letter from too many others."""
+_ALIKE = 0.85
+"""The share of characters in common from which two spellings are one."""
+_MOST_TITLED = 5
+_TITLE_SCORE = 1.0
 
 
 def search(
@@ -463,16 +471,6 @@ class _Search:
         elif last == "session" and not holds_any:
             last = "no_candidate"  # considered only as the neighbour of a match in another session
         return Explained(last, terms=terms, sessions=sessions)
-
-
-_TITLE_CHARACTERS = 160
-"""No title is longer; a longer query is a text."""
-_LEAST_TITLE = 4
-"""Shorter words differ by one letter from too many others."""
-_ALIKE = 0.85
-"""The share of characters in common from which two spellings are one."""
-_MOST_TITLED = 5
-_TITLE_SCORE = 1.0
 
 
 def add_titled(result: Found, catalog: Catalog, request: SearchRequest) -> Found:

@@ -20,6 +20,13 @@ _TEXT_CHARACTERS = 8_000
 _QUESTION_CHARACTERS = 2_000
 _MOST_QUESTIONS = 8
 """Questions at the end of a message that are compared with the query."""
+_SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
+_ASKS: Final = ("?", "\uff1f")
+_FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
+"""Question words; only English ones, as in the table of related words, beside which they are used."""
+ELLIPSIS = "…"
+_LEAST_STEM = 4
+_LOOKED_AT = 1_000_000
 
 
 class Occurrence(NamedTuple):
@@ -199,12 +206,6 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(stems.union(*UNSPACED.findall(text)))
 
 
-_SENTENCE: Final = re.compile(r"[^.!?\n\uff1f\u3002]+[.!?\uff1f\u3002]*")
-_ASKS: Final = ("?", "\uff1f")
-_FORMS: Final = frozenset({"how", "what", "when", "where", "which", "who", "whom", "whose", "why"})
-"""Question words; only English ones, as in the table of related words, beside which they are used."""
-
-
 class Turns:
     """The turns of a dialogue: who asks, who answers, and what the person whom the query is about said."""
 
@@ -318,11 +319,6 @@ class Meanings:
             return 0.0
         best, second, *_ = *sorted((line.similarity for line in lines), reverse=True)[:2], 0.0, 0.0
         return best + self._weights.runner_up * second
-
-
-ELLIPSIS = "…"
-_LEAST_STEM = 4
-_LOOKED_AT = 1_000_000
 
 
 def pattern(terms: Sequence[str]) -> re.Pattern[str] | None:

@@ -39,6 +39,9 @@ _PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
 _UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
 """What people were up to bounds no time: "what were we up to last week?"."""
 _DIGITS: Final = re.compile(r"\d")
+_DATE_BEFORE_DAYS: Final = 1.0
+_DATE_AFTER_DAYS: Final = 5.0
+"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
 
 
 def read_period(request: SearchRequest, now: float, query: Query | None = None) -> Period | None:
@@ -396,11 +399,6 @@ def _find_unspaced_topics(run: str) -> set[str]:
         run = run.replace(word, " ")
     measures = "".join(_list_unspaced_words("measures"))
     return orders | {piece for piece in run.split() if not (orders and set(piece) <= set(measures))}
-
-
-_DATE_BEFORE_DAYS: Final = 1.0
-_DATE_AFTER_DAYS: Final = 5.0
-"""Days after which nearness to a date has fallen to 1/e; people report events days later, rarely before."""
 
 
 def list_conversations(catalog: Catalog, request: SearchRequest, period: Period) -> Found:

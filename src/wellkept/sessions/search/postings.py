@@ -14,6 +14,7 @@ from wellkept.core.search import SearchRequest
 
 HIDDEN_SOURCES = frozenset({"subagent", "tool", "review"})
 """Sources that are searched only when the request names them."""
+_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
 
 
 class Word(Struct, frozen=True):
@@ -266,9 +267,6 @@ class Similarity(Protocol):
     def of(self, ids: Iterable[int]) -> Mapping[int, float]:
         """Return the cosine similarity of each of these messages that has a vector."""
         ...
-
-
-_NOT_ALPHANUMERIC = re.compile(r"[\W_]")
 
 
 def phrase_pattern(phrase: str) -> str:

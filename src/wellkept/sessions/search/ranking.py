@@ -6,6 +6,18 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
+ANSWERS = 1.0 / 3.0
+"""What a message gains that follows another person's question, as a share of `asks`."""
+ALIKE = 5.0
+"""How many times that gain is added where that question asks for the same as the query, in full."""
+_WHOLE = 0.999
+"""Share that counts as the whole, to allow for rounding."""
+_MOST_UNKNOWN = 2.0
+"""Unknown words relative to known ones beyond which more of them tell nothing new."""
+FEW_TERMS = 2
+"""Terms up to which the stop words of a question count."""
+_as_scored = tuple.__new__  # in a third of the time of its own constructor
+
 
 class Weights(Struct, frozen=True):
     """How much each part of a score counts; one set for all kinds of conversations (see docs/search.md).
@@ -93,16 +105,6 @@ class Weights(Struct, frozen=True):
 
 
 WEIGHTS = Weights()
-ANSWERS = 1.0 / 3.0
-"""What a message gains that follows another person's question, as a share of `asks`."""
-ALIKE = 5.0
-"""How many times that gain is added where that question asks for the same as the query, in full."""
-_WHOLE = 0.999
-"""Share that counts as the whole, to allow for rounding."""
-_MOST_UNKNOWN = 2.0
-"""Unknown words relative to known ones beyond which more of them tell nothing new."""
-FEW_TERMS = 2
-"""Terms up to which the stop words of a question count."""
 
 
 class RankedTerm(Struct, frozen=True):
@@ -175,9 +177,6 @@ class Scored(NamedTuple):
     score: float
     time: float = 0.0
     """The part of the score from the date."""
-
-
-_as_scored = tuple.__new__  # in a third of the time of its own constructor
 
 
 def idf(documents: int, holding: int) -> float:

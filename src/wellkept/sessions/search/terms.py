@@ -40,6 +40,47 @@ _SAME_START = 3
 _LEAST_TRANSCRIBED = 5
 """In shorter words "ue" is not tried as "u", because it is rarely an umlaut there."""
 _LEAST_HYPHENATED, _MOST_HYPHENATED = 4, 24
+STEMMERS: Final = {
+    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "eo": "esperanto",
+    "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish",
+    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
+    "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian",
+    "sr": "serbian", "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
+}  # fmt: skip
+"""Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
+_ENGLISH_SHARE: Final = 0.05
+"""From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
+_LEAST_STEM: Final = 3
+_MOST_ENDING: Final = 6
+"""Letters by which a form may be longer than its stem."""
+_CHANGED: Final = 1
+"""How many letters at the end of a stem its forms may change ("cheval", "chevaux")."""
+_MOST_FORMS: Final = 12
+_CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
+"""What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
+_ARTICLES: Final = {"ar": ("ال",)}
+"""Articles that are written together with their noun."""
+PREFIX_LIMIT = 40_000
+"""The posting list of a prefix is cut to this many of the newest messages."""
+SPEAKER_WEIGHT = 0.5
+_SHORT_PREFIX = 3
+_MANY_DOCUMENTS = 20_000
+"""In larger stores, joining the lists of all words with a short prefix takes too long."""
+_PAGE = 500
+_ENOUGH = 1_500
+"""After this many messages with a common prefix no older texts are read: candidates are chosen from them."""
+_MOST_CHARACTERS = 750_000
+"""Text that is read for a common prefix: about 20 ms."""
+_SHORT_LISTS = 500
+"""Up to this many messages with forms of one word, their lists are read to count the messages."""
+_COMMON_SHARE = 0.04
+"""If a smaller share of the newest messages has the prefix, its posting list is as fast to read as the texts."""
+_LEAST_SHARE = 0.01
+"""From this share of messages with marker words of a language on, the store is in that language too."""
+_FEW_MESSAGES = 100
+"""In stores up to this size, the texts tell the languages: so few messages need not contain a marker word."""
+_READ_CHARACTERS = 400
+_MOST_LANGUAGES = 3
 
 
 class Spelling(NamedTuple):
@@ -142,28 +183,6 @@ def edit_distance(left: str, right: str) -> int:
             new.append(best)
         before, row = row, new
     return row[-1]
-
-
-STEMMERS: Final = {
-    "ar": "arabic", "ca": "catalan", "cs": "czech", "da": "danish", "de": "german", "el": "greek", "eo": "esperanto",
-    "es": "spanish", "et": "estonian", "eu": "basque", "fa": "persian", "fi": "finnish", "fr": "french", "ga": "irish",
-    "hi": "hindi", "hu": "hungarian", "hy": "armenian", "id": "indonesian", "it": "italian", "lt": "lithuanian",
-    "ne": "nepali", "nl": "dutch", "no": "norwegian", "pl": "polish", "pt": "portuguese", "ro": "romanian",
-    "sr": "serbian", "st": "sesotho", "sv": "swedish", "ta": "tamil", "tr": "turkish", "yi": "yiddish",
-}  # fmt: skip
-"""Snowball's name of each language; Russian stems are in the index already (`analysis.base`)."""
-_ENGLISH_SHARE: Final = 0.05
-"""From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
-_LEAST_STEM: Final = 3
-_MOST_ENDING: Final = 6
-"""Letters by which a form may be longer than its stem."""
-_CHANGED: Final = 1
-"""How many letters at the end of a stem its forms may change ("cheval", "chevaux")."""
-_MOST_FORMS: Final = 12
-_CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
-"""What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
-_ARTICLES: Final = {"ar": ("ال",)}
-"""Articles that are written together with their noun."""
 
 
 def join_forms(forms: Iterable[str]) -> AnyOf:
@@ -293,29 +312,6 @@ class _Stems:
             if plain.endswith((ending, singular)):
                 return plain.removesuffix(singular).removesuffix(ending) + singular
         return word
-
-
-PREFIX_LIMIT = 40_000
-"""The posting list of a prefix is cut to this many of the newest messages."""
-SPEAKER_WEIGHT = 0.5
-_SHORT_PREFIX = 3
-_MANY_DOCUMENTS = 20_000
-"""In larger stores, joining the lists of all words with a short prefix takes too long."""
-_PAGE = 500
-_ENOUGH = 1_500
-"""After this many messages with a common prefix no older texts are read: candidates are chosen from them."""
-_MOST_CHARACTERS = 750_000
-"""Text that is read for a common prefix: about 20 ms."""
-_SHORT_LISTS = 500
-"""Up to this many messages with forms of one word, their lists are read to count the messages."""
-_COMMON_SHARE = 0.04
-"""If a smaller share of the newest messages has the prefix, its posting list is as fast to read as the texts."""
-_LEAST_SHARE = 0.01
-"""From this share of messages with marker words of a language on, the store is in that language too."""
-_FEW_MESSAGES = 100
-"""In stores up to this size, the texts tell the languages: so few messages need not contain a marker word."""
-_READ_CHARACTERS = 400
-_MOST_LANGUAGES = 3
 
 
 class PostingList(Struct):
