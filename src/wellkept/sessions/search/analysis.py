@@ -32,12 +32,12 @@ RECALLS: Final = frozenset({"session_search", "context_grep", "context_expand", 
 """Tools whose answers repeat other messages; indexed, the copies would rank above the originals."""
 TOOL_CHARACTERS: Final = 2_000
 TALK_CHARACTERS: Final = 200_000
-"""What is indexed as it is; of the rest of a longer message, each word is indexed once."""
+"""Characters that are indexed as they are; of the rest of a longer message, each word is indexed once."""
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\x00]+")
 _NOISE = re.compile(r"data:[\w/+.-]+;base64,\S*|[A-Za-z0-9+/_-]{100,}={0,2}|\b[0-9a-fA-F]{32,}\b")
 _LEAST_NOISE = 32
-"""Characters of the shortest run, apart from those that are named as base64."""
+"""Characters of the shortest run of noise; one that is marked as base64 may be shorter."""
 _JSON_MARKS = re.compile(r"[{}\[\]\"\\,:]+")
 _SPEAKER = re.compile(r"\s{0,3}([^\W\d_][\w'’.-]{0,24}(?: [^\W\d_][\w'’.-]{0,24}){0,2}): (?=\S)")
 _SPEAKER_CHARACTERS = 82  # the longest match of the expression
@@ -198,7 +198,7 @@ def prepare(row: IndexedText) -> Prepared:
 
 
 def spell(row: IndexedText) -> str:
-    """Return the text of `row` whose words are searched for parts of them: without scripts that have no spaces."""
+    """Return the text of `row` in which parts of words are searched: without scripts that have no spaces."""
     talk = remove_noise(clean(_shorten(row.text)))
     return _leave_spaced(f"{talk} {tool_text(row.tool_text)}" if row.tool_text else talk)
 
@@ -227,7 +227,7 @@ def tool_text(text: str) -> str:
 
 CYRILLIC: Final = re.compile("[\u0400-\u04ff]")
 _LEAST: Final = 3
-"""Letters that a stem keeps at least; fewer would join unrelated words."""
+"""A stem keeps at least this many letters; fewer would join unrelated words."""
 _REFLEXIVE: Final = ("ся", "сь")
 _NOUNS: Final = (
     "иями ьями ями ами иях ях ах иям ьям ям ам ией ием ия ие ии ию ья ье ьи ью ьев ов ев а я о е ы и у ю й ь"
@@ -295,7 +295,7 @@ RELATED_MARK: Final = b"kept related words 1\n"
 
 
 class RelatedTable(NamedTuple):
-    """The table of related words: stems in order, how much each says, and the nearest of each."""
+    """The table of related words: stems in order, the weight of each, and its nearest stems."""
 
     stems: list[str]
     weights: memoryview

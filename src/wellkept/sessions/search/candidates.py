@@ -1,4 +1,4 @@
-"""The candidates of a search: what bounds it, and the messages that contain most of the question."""
+"""The candidates of a search: its filters, its budget, and the messages that contain most of the question."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -68,7 +68,7 @@ _SHORT_LISTS = 5
 
 
 class Scope(Struct, frozen=True):
-    """Where to look."""
+    """The messages in which a search looks."""
 
     messages: frozenset[int] | range | None = None
     """The messages that the filters leave; None when they may be anywhere."""
@@ -116,7 +116,7 @@ class Filters:
         """Whether there are filters that many sessions pass, so that more candidates must be tested."""
 
     def messages(self) -> frozenset[int] | range | None:
-        """Return the messages of the sessions that pass, if those are few; of one very long session its span."""
+        """Return the messages of the sessions that pass the filters, if they are few; of one very long session its span."""
         request = self._request
         if request.session_id is not None:
             return self._inside(request.session_id)
@@ -610,7 +610,7 @@ class _Blocks:
         self._scores = _score_blocks(_find_fullest(self._hits, _FULLER * budget.blocks), counted, ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return the score of each block; of less full ones, as if all hits were of the lightest term."""
+        """Return the score of each block; that of less full ones is estimated as if all hits were of the lightest term."""
         gains = _block_gains(self._ranking, self._lightest)
         hits = self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores
@@ -625,7 +625,7 @@ class _Blocks:
 
 
 def _block_gains(ranking: Ranking, weight: float) -> list[float]:
-    """Return what a block gains by each number of hits, from none to all of its messages, of a term of this weight."""
+    """Return the gains of a block from a term of this weight, by the number of its hits."""
     use = ranking.weights
     full = use.session * (1.0 + use.session_saturation) * weight
     return [full * count / (count + use.session_saturation) for count in range(_BLOCK + 1)]

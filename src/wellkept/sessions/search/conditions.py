@@ -47,7 +47,7 @@ class Condition(Struct, frozen=True):
 
 
 def compile_condition(postings: Postings, node: Node) -> Condition | None:
-    """Return `node` with its lookup, or None when it only excludes."""
+    """Return `node` with its lookup, or None when it only excludes messages."""
     lookup = _lookup(postings, node)
     if lookup is None:
         return None
@@ -58,7 +58,7 @@ def compile_condition(postings: Postings, node: Node) -> Condition | None:
 
 
 def add_forms(query: Query, forms: WordForms) -> Query:
-    """Return a query for whose condition every form of a word counts; phrases and prefixes stay literal."""
+    """Return a query whose condition accepts every form of a word; phrases and prefixes stay literal."""
     if query.condition is None or not forms.languages:
         return query
     return Query(query.terms, _add_forms(query.condition, forms), query.dates)
@@ -128,7 +128,7 @@ class _PhraseSearch:
         return has_read or len(self.found) >= self._enough
 
     def read(self, candidates: Sequence[int]) -> None:
-        """Test the candidates, given in ascending order, from the newest on until enough were."""
+        """Test the candidates, given in ascending order, from the newest on until enough are found or read."""
         left = len(candidates)
         while left and not self.has_enough:
             start = max(0, left - _PAGE)
@@ -288,7 +288,7 @@ def _term_holds(analyzer: Analyzer, term: Term, tokens: frozenset[str], folded: 
 
 
 def _holds_phrase(phrase: str, folded: str) -> bool:
-    """Whether a text holds a phrase and not only as a part of longer words.
+    """Whether a text holds a phrase as whole words.
 
     Without a regular expression: each phrase would need its own, and compiling one takes as long as a search.
     """

@@ -121,7 +121,7 @@ def _search_words(
 
 
 class _Order(Struct, frozen=True):
-    """Sessions, each with its best message, and messages, by their final scores."""
+    """Sessions with their best messages, and messages, each in order of their final scores."""
 
     sessions: Sequence[tuple[float, Scored, SessionLines]]
     messages: Sequence[tuple[Scored, SessionLines]]
@@ -199,7 +199,7 @@ class _Search:
         return 0 if self._needs_term or self._matching is not None else _REACH
 
     def _count_rankable(self) -> int:
-        """Return how many hits the budget lets rank with all lines near them."""
+        """Return how many hits can be ranked within the budget together with all lines near them."""
         shown = 1 + 2 * self._reach
         read = shown if self._turns.is_asked else 1
         return min(
@@ -229,7 +229,7 @@ class _Search:
         return self._filters.passing(list(estimates)), estimates
 
     def _scope(self) -> Scope:
-        """Return the only messages that may be found, as far as that is known before the lists are read."""
+        """Return where to look, as far as filters and condition tell before the lists are read."""
         allowed = self._filters.messages()
         node = self._query.condition
         if node is not None and is_any(node):
@@ -474,7 +474,7 @@ class _Search:
 
 
 def add_titled(result: Found, catalog: Catalog, request: SearchRequest) -> Found:
-    """Return `result` led by the conversations with the title that the query is.
+    """Return `result` led by the conversations whose title is the query.
 
     A question is no title: what was asked before in the same words answers nothing.
     """

@@ -41,7 +41,7 @@ class Occurrence(NamedTuple):
     stop_words: int
     """How many of its stop words occur."""
     related: float
-    """How much of it the text says in any words, about 0 to 1."""
+    """How much of the question the text says in the same or related words, about 0 to 1."""
 
 
 class Proximity:
@@ -86,7 +86,7 @@ class Proximity:
 
     @property
     def is_bare(self) -> bool:
-        """Whether the question is one word that is related to no other, so that all texts with it are alike."""
+        """Whether the question is one word without related words, so that all texts with it score the same."""
         return self._count == 1 and not (self._trigrams or self._stop_words or self._related.is_known)
 
     def of(self, text: str, weights: Sequence[float], *, may_hold_terms: bool = True) -> Occurrence:
@@ -140,7 +140,7 @@ class Proximity:
 
 
 def _closeness(positions: Sequence[Sequence[int]], weights: Sequence[float]) -> float:
-    """Return how close together the terms are that follow each other in the question."""
+    """Return how close together neighbouring terms of the question are in the text."""
     gain = 0.0
     for step, share in ((1, 1.0), (2, 0.5)):
         for left in range(len(positions) - step):
@@ -363,11 +363,11 @@ class Marker:
         self._cache: dict[str, list[tuple[int, str]]] = {}
 
     def is_said(self, message: Message) -> bool:
-        """Whether the text of a match was found, and not only the arguments of its calls."""
+        """Whether the hit is in the text of a match, and not only in the arguments of its calls."""
         return not message.tool_calls or bool(self._hits(message.text))
 
     def show(self, message: Message) -> str:
-        """Return the text of a match, with the calls whose arguments were found and not the text itself."""
+        """Return the text of a match; where the hit is in the arguments of its calls, with these calls."""
         text = message.display_text
         if self.is_said(message):
             return text

@@ -30,14 +30,14 @@ _BESIDE_DATES: Final = (*_EDGES, "between", "to")
 _MOST_CORRECTED: Final = 3
 """A question with more words that are no time is about something else."""
 _LEAST_CORRECTED: Final = 3
-"""A shorter word may be another one with each of its letters, so it is not corrected."""
+"""Shorter words are not corrected: nearly every change of a letter makes another word of them."""
 _WEEK: Final = timedelta(days=7)
 _YEAR_DAYS: Final = 365
 _UNITS: Final = (_WEEK.days, 30, _YEAR_DAYS)
-"""Days of a week, a month and a year that is so many of them ago."""
+"""The lengths in days of a week, a month and a year."""
 _PAST: Final = re.compile(r"\bpast (day|week|month|year)\b")
 _UP_TO: Final = re.compile(r"\b((?:were|was|been)(?: (?:we|i|you))?) up to\b")
-"""What people were up to bounds no time: "what were we up to last week?"."""
+""""Up to" that does not bound a time: "what were we up to last week?"."""
 _DIGITS: Final = re.compile(r"\d")
 _DATE_BEFORE_DAYS: Final = 1.0
 _DATE_AFTER_DAYS: Final = 5.0
@@ -84,7 +84,7 @@ def _list_unspaced_words(kind: str) -> tuple[str, ...]:
 
 
 RANGE_STARTS: Final = _read_spaced_words("between")
-"""Words that begin a range of days; where no query has them, bare names of days in it are words to find."""
+"""Words that begin a range of days; in a query without them, bare names of days are words to find."""
 
 
 @cache
@@ -96,7 +96,7 @@ def _read_edge_words() -> frozenset[str]:
 
 @cache
 def _list_leads() -> frozenset[str]:
-    """Return what may come before a time when nothing else is said: "and yesterday?", "what about Monday?"."""
+    """Return the words that may come before a time in a follow-up: "and yesterday?", "what about Monday?"."""
     return frozenset(phrase.replace("_", " ") for phrase in _read_spaced_words("leads"))
 
 
@@ -325,7 +325,7 @@ def _names_weekday(phrase: str) -> bool:
 
 
 def _move(span: Span, days: timedelta) -> Span:
-    """Return a span by so many days of the local calendar away, which may have a change of clocks between them."""
+    """Return a span moved by days of the local calendar, also across a change of clocks."""
     start, end = (from_epoch(edge).astimezone().replace(tzinfo=None) + days for edge in (span.start, span.end))
     return Span(start.timestamp(), end.timestamp())
 
@@ -343,7 +343,7 @@ def _read_edge(folded: str, span: Span, phrase: str, now: float) -> _Bounds:
 
 @cache
 def _edge_pattern(kind: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return what finds a word of a kind before a date, and one of a script without spaces after it."""
+    """Return the expressions for a word of a kind before a date, and for one after it in scripts without spaces."""
     spaced = "|".join(word.replace("_", " ") for word in _read_spaced_words(kind))
     unspaced = "|".join(_list_unspaced_words(kind))
     articles = "|".join(_read_spaced_words("articles")).replace("'", "['’]")

@@ -108,7 +108,7 @@ def _compile_introductions() -> re.Pattern[str]:
 
 
 _FRAMES: Final = join_words("frames") | join_words("requests") | join_words("polite")
-"""Words that form a question rather than name its topic; they have less weight in it."""
+"""Words that form a question rather than name its topic, and therefore have less weight."""
 _BEGINNINGS: Final = join_words("asks") | join_words("requests")
 """Words that a question or a request begins with; a query that begins otherwise is a list of keywords."""
 _COURTESIES: Final = "|".join(sorted(join_words("polite"))).replace("_", r"\W+")
@@ -309,7 +309,7 @@ class _Reader:
         return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
 
     def _operands(self) -> Node:
-        """Read operands without an operator: phrases and exclusions must hold, of plain words at least one."""
+        """Read operands without operators: all phrases and exclusions must hold, and at least one of the plain words."""
         nodes = [self._operand()]
         while self._position < len(self._tokens) and not self._next_is("AND", "OR", ")"):
             nodes.append(self._operand())
@@ -382,7 +382,7 @@ def find_required_words(node: Node) -> frozenset[str]:
 
 
 def _list_positive(node: Node, date_words: frozenset[str]) -> list[Term]:
-    """Return the terms of a condition that count for a message; a phrase ranks by its words."""
+    """Return the terms of a condition that raise the score of a message; a phrase ranks by its words."""
     match node:
         case Term(text, Kind.PHRASE):
             return [*_plain(text, date_words, may_ask=False), node]

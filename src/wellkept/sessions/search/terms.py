@@ -52,12 +52,12 @@ _ENGLISH_SHARE: Final = 0.05
 """From this share of messages with "the" on, keywords may be English: about one message in eight is, then."""
 _LEAST_STEM: Final = 3
 _MOST_ENDING: Final = 6
-"""Letters by which a form may be longer than its stem."""
+"""How many letters a form may be longer than its stem."""
 _CHANGED: Final = 1
 """How many letters at the end of a stem its forms may change ("cheval", "chevaux")."""
 _MOST_FORMS: Final = 12
 _CUT_ENDINGS: Final = ("", "e", "s", "es", "ing")
-"""What the English stemmer cuts off words of other languages: a token of the index may have ended with it."""
+"""Endings that the English stemmer of the index may have cut off a word of another language."""
 _ARTICLES: Final = {"ar": ("ال",)}
 """Articles that are written together with their noun."""
 PREFIX_LIMIT = 40_000
@@ -97,7 +97,7 @@ class Spelling(NamedTuple):
 def find_spelling(
     postings: Postings, word: str, stem: str, *, may_be_part: bool, is_date: bool = False
 ) -> Spelling | None:
-    """Look for a word that no message contains in other spellings, as a part of words, and as a typing error."""
+    """Look for a word that no message contains: in other spellings, as a part of words, and as a typing error."""
     spelling = _find_first_held(postings, _list_spellings(word))
     if spelling is not None or WHOLE in word or is_date:
         return spelling
@@ -306,7 +306,7 @@ class _Stems:
         return forms
 
     def _join_plural(self, word: str) -> str:
-        """Return the singular of a word that has one of these plurals, and any other word as it is."""
+        """Return the singular of a word with one of these plural endings, and any other word as it is."""
         plain = strip_accents(word) if self._plurals else word
         for ending, singular in self._plurals:
             if plain.endswith((ending, singular)):
