@@ -116,7 +116,7 @@ class Filters:
         """Whether there are filters that many sessions pass, so that more candidates must be tested."""
 
     def messages(self) -> frozenset[int] | range | None:
-        """Return the messages of the sessions that pass the filters, if they are few; of one very long session its span."""
+        """Return the messages of the sessions that pass the filters, if few do; of one very long session its span."""
         request = self._request
         if request.session_id is not None:
             return self._inside(request.session_id)
@@ -610,7 +610,7 @@ class _Blocks:
         self._scores = _score_blocks(_find_fullest(self._hits, _FULLER * budget.blocks), counted, ranking)
 
     def scores(self, blocks: AbstractSet[int]) -> dict[int, float]:
-        """Return the score of each block; that of less full ones is estimated as if all hits were of the lightest term."""
+        """Return the score of each block; of less full ones an estimate, as if all hits were of the lightest term."""
         gains = _block_gains(self._ranking, self._lightest)
         hits = self._hits.get
         return {block: gains[min(hits(block, 0), _BLOCK)] for block in blocks} | self._scores

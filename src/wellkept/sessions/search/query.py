@@ -309,7 +309,7 @@ class _Reader:
         return nodes[0] if len(nodes) == 1 else All(tuple(nodes))
 
     def _operands(self) -> Node:
-        """Read operands without operators: all phrases and exclusions must hold, and at least one of the plain words."""
+        """Read operands without operators: phrases and exclusions must hold, and at least one of the plain words."""
         nodes = [self._operand()]
         while self._position < len(self._tokens) and not self._next_is("AND", "OR", ")"):
             nodes.append(self._operand())
