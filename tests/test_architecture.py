@@ -27,7 +27,7 @@ BROAD_CATCHES = {
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",
-    "sessions/embedding/models.py",
+    "sessions/embedding/local.py",
     # process entry
     "cli/main.py",
     "cli/hook.py",
@@ -408,7 +408,7 @@ WRITES_FILES = {
     "operations/profiles.py": "a scratch folder, which is published",
     "importing/assets.py": "a copied folder, which is synced",
     "sessions/sqlite/semantic.py": "a cache",
-    "sessions/embedding/convert.py": "a converted model, which can be converted again",
+    "sessions/embedding/local.py": "a converted model, which can be converted again",
     "connect/health.py": "the newest errors of a connection",
     "connect/events.py": "the prompt of a turn that is under way",
     "connect/hooks.py": "the time of the last event",

@@ -490,8 +490,7 @@ def salvage(path: Path, *, moment: str) -> tuple[int, str]:
 
 
 def _copy_rows(path: Path, fresh: Path) -> int:
-    from wellkept.salvage.evidence import insert_row
-    from wellkept.salvage.shapes import describe_shapes
+    from wellkept.salvage.rows import describe_shapes, insert_row
     from wellkept.storage.foreign import open_copy
 
     rows: list[dict[str, Any]] = []

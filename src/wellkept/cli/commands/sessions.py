@@ -39,8 +39,7 @@ from wellkept.languages.dates import DAY_SECONDS, parse_span
 
 if TYPE_CHECKING:
     from wellkept.operations.search import Filters, ProfileHits
-    from wellkept.sessions.search.discovery import Conversations
-    from wellkept.sessions.search.why import Explanation
+    from wellkept.sessions.search.discovery import Conversations, Explanation
 
 app = typer.Typer(no_args_is_help=True, help="Past conversations: find, read, tidy.", rich_markup_mode=None)
 
@@ -243,7 +242,7 @@ def show_hits(hits: "ProfileHits") -> None:
 
 def _show_days(answer: "Conversations", prefix: str) -> None:
     """Print the conversations of a time, a line each, by day."""
-    from wellkept.sessions.search.discovery import by_day
+    from wellkept.sessions.search.periods import by_day
 
     period = answer.found.period
     assert period is not None
