@@ -22,7 +22,7 @@ from wellkept.agent.review import Review, review
 from wellkept.agent.system_prompt import list_prompt_sources
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
-from wellkept.context.outcome import Outcome, Unchanged, Why
+from wellkept.context.engine import Outcome, Unchanged, Why
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId, new_session_id, random_hex

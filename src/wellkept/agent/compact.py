@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from wellkept.agent.offload import run_abandonable
 from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.sections import with_note
+from wellkept.context.engine import Compaction, Outcome, Pruned, Unchanged, Why
+from wellkept.context.messages import prune_as_marked
+from wellkept.context.summary import with_note
 from wellkept.core.errors import GivenUp, StorageError
 from wellkept.core.events import Compacted, Warned
 from wellkept.core.ids import SessionId, new_session_id

@@ -25,11 +25,10 @@ from wellkept.agent.system_prompt import (
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import SavedEntry, Turn
 from wellkept.agent.utterance import is_small_talk
-from wellkept.context.engine import ContextEngine
-from wellkept.context.outcome import Outcome, Unchanged
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.sections import is_summary, with_note
-from wellkept.context.window import LEAST_MESSAGES, Window, needs_hygiene
+from wellkept.context.boundaries import LEAST_MESSAGES, Window, needs_hygiene
+from wellkept.context.engine import ContextEngine, Outcome, Unchanged
+from wellkept.context.messages import prune_as_marked
+from wellkept.context.summary import is_summary, with_note
 from wellkept.core.errors import ContextOverflow, StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten
 from wellkept.core.ids import OWNER, SessionId, SourceName, UserId

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.context.outcome import Compaction
+from wellkept.context.engine import Compaction
 from wellkept.core.errors import NotFound, StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from wellkept.agent.offload import offload
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
 from wellkept.agent.turn import StreamedText, build_request, stream_answer
-from wellkept.context.repair import repair
+from wellkept.context.messages import repair
 from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from wellkept.core.ids import SessionId, new_group_id, new_session_id

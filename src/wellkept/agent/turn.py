@@ -14,8 +14,7 @@ from wellkept.agent.dialogue import answer_without_model
 from wellkept.agent.offload import offload
 from wellkept.agent.settings import LimitSettings
 from wellkept.agent.toolbox import ToolEnvironment, run_tools
-from wellkept.context.prune import prune_as_marked
-from wellkept.context.repair import request_messages
+from wellkept.context.messages import prune_as_marked, request_messages
 from wellkept.core.errors import ContextOverflow, KeptError, ModelBusy
 from wellkept.core.events import ModelCalled, TextStreamed
 from wellkept.core.ids import LedgerId, MessageId, SessionId, SourceName

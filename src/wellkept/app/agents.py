@@ -252,9 +252,9 @@ class AgentBuilder:
     ) -> ContextEngine:
         """Return the configured context engine; warn if it cannot be used and another one replaces it."""
         from wellkept.agent.offload import is_cancelled
+        from wellkept.context.boundaries import Window
         from wellkept.context.engine import Setup
         from wellkept.context.engines import choose_engine
-        from wellkept.context.window import Window
         from wellkept.security.secrets import redact
 
         sink = sink or self._space.listeners

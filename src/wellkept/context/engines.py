@@ -12,13 +12,12 @@ from typing import TypeVar, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.context.engine import ContextEngine, Setup
+from wellkept.context.boundaries import Window
+from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, Setup, Unchanged, Why
 from wellkept.context.lossless import Lossless
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from wellkept.context.repair import faults, last_user
+from wellkept.context.messages import faults, last_user
 from wellkept.context.settings import DEFAULT_ENGINE
 from wellkept.context.summarising import Compressor
-from wellkept.context.window import Window
 from wellkept.core.errors import GivenUp
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, StoredMessage, Usage

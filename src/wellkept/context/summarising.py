@@ -8,12 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.context.boundaries import Measured, Plan, head_length, plan_cut, tail_start
-from wellkept.context.engine import ContextEngine
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged, Why
-from wellkept.context.prune import prune
-from wellkept.context.repair import last_user, repair, request_messages
-from wellkept.context.sections import summary_text
-from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, write_summary
+from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, Unchanged, Why
+from wellkept.context.messages import last_user, prune, repair, request_messages
+from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, summary_text, write_summary
 from wellkept.core.messages import ImagePart, Message, Role, StoredMessage
 from wellkept.core.ports import Completes
 

@@ -372,7 +372,7 @@ def compress_session(caller: Caller, name: str, *, focus: str = "") -> Compresse
     import anyio
 
     from wellkept.agent.agent import Opening
-    from wellkept.context.outcome import Unchanged
+    from wellkept.context.engine import Unchanged
 
     caller.require(Scope.WRITE)
     agent = caller.space.agent(Opening(resume=caller.space.sessions.resolve(name)))
@@ -402,8 +402,8 @@ def _open_engine(caller: Caller) -> tuple[ContextEngine, str] | Refused:
 def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[SessionId, list[StoredMessage]]:
     """Start `engine` on a stored session, and return the session's newest id and its context."""
     from wellkept.agent.parts import Gauge
-    from wellkept.context.prune import prune_as_marked
-    from wellkept.context.window import Window
+    from wellkept.context.boundaries import Window
+    from wellkept.context.messages import prune_as_marked
     from wellkept.llm.tokens import Calibration, text_tokens, tool_tokens
 
     store = caller.space.sessions
@@ -421,7 +421,7 @@ def _load_session(caller: Caller, engine: ContextEngine, name: str) -> tuple[Ses
 
 def _count_compactions(caller: Caller, session_id: SessionId) -> int:
     """Return how often the conversation was compacted, to child sessions and in place."""
-    from wellkept.context.sections import is_summary
+    from wellkept.context.summary import is_summary
 
     store = caller.space.sessions
     rows = (row for one in _find_chain(caller, session_id) for row in store.messages(one))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from wellkept.context.engine import Compaction
 from wellkept.context.engines import GuardedEngine, choose_engine, list_engines
 from wellkept.context.lossless import Lossless
-from wellkept.context.outcome import Compaction
 from wellkept.context.summarising import Compressor
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Usage
@@ -150,7 +150,7 @@ def test_an_engine_that_crashes_in_every_call_does_no_harm(home: Path) -> None:
 
 
 JUNK = """
-from wellkept.context.outcome import Unchanged
+from wellkept.context.engine import Unchanged
 from wellkept.context.summarising import Compressor
 class Junk(Compressor):
     name = "junk"
