@@ -20,8 +20,7 @@ from wellkept.core.messages import (
 )
 from wellkept.core.text import dumps
 from wellkept.llm.endpoints import Sending
-from wellkept.llm.sdk import PartialAnswer, SdkModel
-from wellkept.llm.wire import PartialCall, WireMessage, merge_neighbours, parse_arguments
+from wellkept.llm.sdk import PartialAnswer, PartialCall, SdkModel, WireMessage, merge_neighbours, parse_arguments
 
 VENDOR_HOST = "api.anthropic.com"
 

@@ -12,9 +12,8 @@ from wellkept.core.errors import ModelRefused
 from wellkept.core.installation import name_install
 from wellkept.core.messages import ChatRequest, Delta
 from wellkept.llm.endpoints import Endpoint, Sending
-from wellkept.llm.failures import Failure, as_error, empty_answer_error, interrupted_error
 from wellkept.llm.openai import Answer, build_body
-from wellkept.llm.sdk import calls_so_far
+from wellkept.llm.sdk import Failure, as_error, calls_so_far, empty_answer_error, interrupted_error
 
 DEFAULT_CONTEXT_LENGTH = 8_192
 """The context window to allocate unless `model.context_length` is set."""

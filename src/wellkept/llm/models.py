@@ -29,9 +29,8 @@ from wellkept.llm.endpoints import (
     window_behind,
 )
 from wellkept.llm.retry import AuxiliaryModel, RetryingModel, RetryPolicy
-from wellkept.llm.sdk import Marks, SdkModel, preload
+from wellkept.llm.sdk import Marks, SdkModel, WireMessage, preload
 from wellkept.llm.settings import AuxiliarySettings, AuxiliaryTask, ModelSettings, PromptCachingSettings
-from wellkept.llm.wire import WireMessage
 
 UNKNOWN_LOCAL_WINDOW = 32_768
 """Assumed for a local server that does not report its context window."""

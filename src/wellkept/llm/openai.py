@@ -21,9 +21,19 @@ from wellkept.core.messages import (
 )
 from wellkept.core.tools import ToolSchema
 from wellkept.llm.endpoints import Endpoint, Sending
-from wellkept.llm.failures import interrupted_error
-from wellkept.llm.sdk import JSON_BODY, PartialAnswer, RequestInfo, SdkModel, as_bytes, timeouts, translate_errors
-from wellkept.llm.wire import PartialCall, WireMessage, valid_arguments
+from wellkept.llm.sdk import (
+    JSON_BODY,
+    PartialAnswer,
+    PartialCall,
+    RequestInfo,
+    SdkModel,
+    WireMessage,
+    as_bytes,
+    interrupted_error,
+    timeouts,
+    translate_errors,
+    valid_arguments,
+)
 
 VENDOR_HOST = "api.openai.com"
 
