@@ -9,6 +9,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
+from wellkept.agent.system_prompt import guidance
 from wellkept.agent.toolbox import Toolbox, ToolEnvironment, deny, run_tools
 from wellkept.agent.turn import StreamedText, build_request, stream_answer
 from wellkept.context.messages import repair
@@ -21,7 +22,6 @@ from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
 from wellkept.core.values import JsonStruct
 from wellkept.memory.page import Target
-from wellkept.prompt.tiers import guidance
 from wellkept.security.fence import sanitize_context, shown_thinking, split_blocks, unwrap
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,17 +17,79 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.ports import EventSink
 from wellkept.core.provenance import Kind, Source, label_recalled
-from wellkept.core.text import JSON, dumps
+from wellkept.core.text import JSON, dumps, resource_text
 from wellkept.core.tools import ToolSchema
 from wellkept.memory.history import History
 from wellkept.memory.page import Target, delta_notice, page_hash
-from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
 from wellkept.storage.files import find_project, read_bytes
 
 if TYPE_CHECKING:
     from wellkept.memory.store import MemoryStore
 
 log = logging.getLogger(__name__)
+
+_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+"""Written out, because the prompt must not depend on the locale."""
+
+
+class PromptInputs(Struct, frozen=True, kw_only=True):
+    """The inputs of a system prompt; equal inputs give equal bytes."""
+
+    identity: str
+    tools: Sequence[str] = ()
+    """Names of the loaded tools; guidance appears only for these."""
+    skill_catalogue: str | None = None
+    platform_hint: str = ""
+    system_message: str | None = None
+    project_files: Sequence[tuple[str, str]] = ()
+    """Name and text, already scanned and truncated."""
+    memory_block: str | None = None
+    user_block: str | None = None
+    project_block: str | None = None
+    """The page of the project; None where none is known."""
+    provider_block: str | None = None
+    started: date
+    conversation_id: str
+    model: str
+
+
+def build_prompt(inputs: PromptInputs) -> str:
+    """Return the prompt: stable, then context, then volatile, joined by blank lines."""
+    parts = [*_stable(inputs), *_context(inputs), *_volatile(inputs)]
+    return "\n\n".join(part.strip("\n") for part in parts if part and part.strip())
+
+
+def _stable(inputs: PromptInputs) -> list[str]:
+    guides = [
+        guidance(name)
+        for name, tool in (("memory", "memory"), ("session_search", "session_search"), ("skills", "skill_manage"))
+        if tool in inputs.tools
+    ]
+    return [inputs.identity, *guides, inputs.skill_catalogue or "", inputs.platform_hint]
+
+
+def _context(inputs: PromptInputs) -> list[str]:
+    files_shown = [f"# {name}\n\n{text}" for name, text in inputs.project_files]
+    return [inputs.system_message or "", *files_shown]
+
+
+def _volatile(inputs: PromptInputs) -> list[str]:
+    day = inputs.started
+    started = f"{_WEEKDAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}"
+    facts = f"Conversation started: {started}\nConversation id: {inputs.conversation_id}\nModel: {inputs.model}"
+    pages = [inputs.memory_block or "", inputs.user_block or "", inputs.project_block or ""]
+    return [*pages, inputs.provider_block or "", facts]
+
+
+@cache
+def guidance(name: str) -> str:
+    """Return one guidance text, byte-stable."""
+    return resource_text("wellkept.agent", "guidance", f"{name}.md").strip("\n")
+
 
 _UNKNOWN_WINDOW = 128_000
 """The window to assume without a model."""

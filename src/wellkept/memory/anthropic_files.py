@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.text import JSON, is_encodable
+from wellkept.llm.anthropic_memory_tool import SdkMemoryTool
 from wellkept.memory.approval import Approvals, needs_approval
 from wellkept.memory.page import (
     ENTRY_DELIMITER,
@@ -315,3 +316,20 @@ def _size(count: int) -> str:
     unit = min((max(count, 1).bit_length() - 1) // 10, len(_UNITS) - 1)
     value = count / 1_024**unit
     return f"{int(value)}{_UNITS[unit]}" if value == int(value) else f"{value:.1f}{_UNITS[unit]}"
+
+
+class AnthropicMemoryTool(SdkMemoryTool):
+    """The tool `memory_20250818`, opened with the folder of the two pages; other files are in its subfolder `files`.
+
+    With `approvals`, writes that need a person's decision become pending; without, they are refused.
+    """
+
+    def __init__(
+        self, folder: Path | str, *, store: MemoryStore | None = None, approvals: Approvals | None = None
+    ) -> None:
+        self.store = store or MemoryStore(folder)
+        super().__init__(MemoryFiles(self.store, Path(folder) / "files", approvals))
+
+    def close(self) -> None:
+        """Close the store."""
+        self.store.close()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.prompt.tiers import apply_cache_markers
+from wellkept.llm.prompt_caching import apply_cache_markers
 
 part = st.one_of(
     st.builds(lambda text: {"type": "text", "text": text}, st.text(max_size=5)),

@@ -1,75 +1,47 @@
-"""The system prompt in three tiers, from stable to volatile, and the cache markers of a request."""
+"""Prompt caching: which endpoints get cache markers, and which messages of a request carry them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import date
-from functools import cache
 from typing import Any, Literal
 
 from msgspec import Struct
 
-from wellkept.core.text import resource_text
+from wellkept.llm.endpoints import VENDORS, Endpoint
+from wellkept.llm.settings import PromptCachingSettings
 
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
-"""Written out, because the prompt must not depend on the locale."""
+_KNOWN_HOSTS = {"api.anthropic.com": "Anthropic", "openrouter.ai": "OpenRouter"}
 
 
-class PromptInputs(Struct, frozen=True, kw_only=True):
-    """The inputs of a system prompt; equal inputs give equal bytes."""
+class Caching(Struct, frozen=True):
+    """Whether cache markers are sent to one model at one endpoint."""
 
-    identity: str
-    tools: Sequence[str] = ()
-    """Names of the loaded tools; guidance appears only for these."""
-    skill_catalogue: str | None = None
-    platform_hint: str = ""
-    system_message: str | None = None
-    project_files: Sequence[tuple[str, str]] = ()
-    """Name and text, already scanned and truncated."""
-    memory_block: str | None = None
-    user_block: str | None = None
-    project_block: str | None = None
-    """The page of the project; None where none is known."""
-    provider_block: str | None = None
-    started: date
-    conversation_id: str
-    model: str
+    on: bool
+    is_claude: bool
+    via: str
+    ttl: Literal["5m", "1h"]
+
+    @property
+    def status_line(self) -> str:
+        """Return the line for `status` output."""
+        if self.on:
+            who = "Claude" if self.is_claude else "model"
+            return f"Prompt caching: ENABLED ({who} via {self.via}, {self.ttl} TTL)"
+        return "Prompt caching: off (no cache markers are sent; the endpoint may cache by itself)"
 
 
-def build_prompt(inputs: PromptInputs) -> str:
-    """Return the prompt: stable, then context, then volatile, joined by blank lines."""
-    parts = [*_stable(inputs), *_context(inputs), *_volatile(inputs)]
-    return "\n\n".join(part.strip("\n") for part in parts if part and part.strip())
+def caching_for(endpoint: Endpoint, model: str, *, settings: PromptCachingSettings, configured: bool) -> Caching:
+    """Decide whether to send cache markers; `configured` means that the user set the address of the endpoint.
 
-
-def _stable(inputs: PromptInputs) -> list[str]:
-    guides = [
-        guidance(name)
-        for name, tool in (("memory", "memory"), ("session_search", "session_search"), ("skills", "skill_manage"))
-        if tool in inputs.tools
-    ]
-    return [inputs.identity, *guides, inputs.skill_catalogue or "", inputs.platform_hint]
-
-
-def _context(inputs: PromptInputs) -> list[str]:
-    files_shown = [f"# {name}\n\n{text}" for name, text in inputs.project_files]
-    return [inputs.system_message or "", *files_shown]
-
-
-def _volatile(inputs: PromptInputs) -> list[str]:
-    day = inputs.started
-    started = f"{_WEEKDAYS[day.weekday()]}, {_MONTHS[day.month - 1]} {day.day}, {day.year}"
-    facts = f"Conversation started: {started}\nConversation id: {inputs.conversation_id}\nModel: {inputs.model}"
-    pages = [inputs.memory_block or "", inputs.user_block or "", inputs.project_block or ""]
-    return [*pages, inputs.provider_block or "", facts]
-
-
-@cache
-def guidance(name: str) -> str:
-    """Return one guidance text, byte-stable."""
-    return resource_text("wellkept.prompt", "guidance", f"{name}.md").strip("\n")
+    `auto` sends them to Claude models at Anthropic and OpenRouter, and to endpoints that speak the messages API and
+    are configured or on this machine.
+    """
+    is_claude = "claude" in model.lower()
+    via = _KNOWN_HOSTS.get(endpoint.host) or ("OpenRouter" if endpoint.provider == "openrouter" else endpoint.host)
+    native = VENDORS[endpoint.provider].api == "anthropic"
+    understood = endpoint.host in _KNOWN_HOSTS or endpoint.provider == "openrouter"
+    if native and (endpoint.is_loopback or configured):
+        understood = True
+    on = is_claude and understood if settings.enabled == "auto" else settings.enabled
+    return Caching(on, is_claude, via, settings.cache_ttl)
 
 
 Ttl = Literal["5m", "1h"]

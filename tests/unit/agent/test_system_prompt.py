@@ -5,7 +5,7 @@ from datetime import date
 import pytest
 from msgspec.structs import replace
 
-from wellkept.prompt.tiers import PromptInputs, build_prompt, guidance
+from wellkept.agent.system_prompt import PromptInputs, build_prompt, guidance
 
 WHOLE = PromptInputs(
     identity="You are a test.",
