@@ -53,7 +53,7 @@ DRIVERS = {
 SURFACES = {"cli", "gateway", "mcp_server"}
 """The folders that parse, call an operation and render."""
 
-TIERS = {"memory", "sessions", "skills", "providers", "curation", "context", "storage"}
+TIERS = {"memory", "sessions", "skills", "providers", "skills/curator", "context", "storage"}
 """The folders whose classes are either values or hold data."""
 
 SURFACE_MAY_IMPORT = {
@@ -302,7 +302,7 @@ def test_the_check_for_stores_knows_the_stores(trees: dict[Path, ast.Module]) ->
         "wellkept.skills.editor.SkillEditor",
         "wellkept.skills.tool.SkillTools",
         "wellkept.skills.hub.hub.Hub",
-        "wellkept.curation.curator.Curator",
+        "wellkept.skills.curator.curator.Curator",
         "wellkept.providers.outbox.Outbox",
         "wellkept.providers.audit.Audit",
         "wellkept.storage.sqlite.Database",

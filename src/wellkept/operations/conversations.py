@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SessionId
     from wellkept.core.messages import StoredMessage
     from wellkept.core.text import JSON
-    from wellkept.curation.curator import Curator
     from wellkept.forgetting.forget import ForgetProposal
     from wellkept.memory.approval import Rejected
     from wellkept.memory.history import Undone
     from wellkept.memory.store import Outcome
     from wellkept.providers.base import ChatContext
+    from wellkept.skills.curator.curator import Curator
 
 
 log = logging.getLogger(__name__)
@@ -210,7 +210,7 @@ def _find_due_curator(caller: Caller) -> Curator | None:
     settings = caller.app.settings.curator
     if not settings.enabled or not caller.space.home.skills.is_dir():
         return None
-    from wellkept.curation.curator import Curator
+    from wellkept.skills.curator.curator import Curator
 
     curator = Curator(caller.space.skill_tools.editor, settings)
     return curator if curator.due(_last_active(caller)) else None

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, Refused
 from wellkept.core.values import JsonStruct, asdict
-from wellkept.curation.backup import CURATOR_FOLDER, Backups, RollbackResult
 from wellkept.skills.changes import Author, Changed
+from wellkept.skills.curator.backup import CURATOR_FOLDER, Backups, RollbackResult
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.hub.sources import LockFile
 from wellkept.skills.roots import MAIN

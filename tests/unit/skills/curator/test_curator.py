@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from wellkept.core.clock import FixedClock
 from wellkept.core.errors import NotFound
 from wellkept.core.tools import ToolContext
-from wellkept.curation.curator import Candidate, Curator, decide
 from wellkept.skills.changes import Author, Create, Delete, WriteFile
+from wellkept.skills.curator.curator import Candidate, Curator, decide
 from wellkept.skills.document import compose
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.hub.hub import Hub

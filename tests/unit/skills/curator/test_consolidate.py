@@ -6,9 +6,9 @@ import pytest
 from skills_ref.validator import validate
 
 from wellkept.core.errors import Reason, Refused
-from wellkept.curation import consolidate
-from wellkept.curation.backup import Backups
 from wellkept.skills.changes import Author, Create, Patch
+from wellkept.skills.curator import consolidate
+from wellkept.skills.curator.backup import Backups
 from wellkept.skills.document import compose
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.library import SkillLibrary

@@ -3,9 +3,9 @@
 import pytest
 
 from wellkept.core.errors import StorageError
-from wellkept.curation.backup import Backups
-from wellkept.curation.curator import Curator
 from wellkept.skills.changes import Author, Create, Edit
+from wellkept.skills.curator.backup import Backups
+from wellkept.skills.curator.curator import Curator
 from wellkept.skills.document import compose
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.library import SkillLibrary

@@ -13,8 +13,8 @@ from wellkept.core.ids import random_hex
 from wellkept.core.ports import Completes
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.values import asdict
-from wellkept.curation.backup import CURATOR_FOLDER, Backups
 from wellkept.skills.changes import Author, Changed, Create, Edit
+from wellkept.skills.curator.backup import CURATOR_FOLDER, Backups
 from wellkept.skills.document import Document, compose, normalize, refuse_name
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.guard import Danger, inspect
@@ -77,7 +77,7 @@ def propose(editor: SkillEditor, model: Completes, *, protected: Collection[str]
         return Refused(
             Reason.EMPTY, "there are fewer than two skills to merge", "pinned, hub and external skills are left alone"
         )
-    system = resource_text("wellkept.curation", "texts", "consolidate.md")
+    system = resource_text("wellkept.skills.curator", "texts", "consolidate.md")
     prompt = _listing(editor, list(eligible.values()), model.context_length)
     answer = _parse_answer(model.complete(system, prompt, max_output_tokens=_MOST_OUTPUT_TOKENS))
     if answer is None:
