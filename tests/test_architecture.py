@@ -495,8 +495,8 @@ WITHOUT_GATE = {
     "cli/commands/curator.py:rollback": "calls the operation, which asks",
     "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
     "cli/commands/curator.py:run": "the same",
-    "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
-    "agent/keeping.py:withdraw": "the person has just said it differently",
+    "agent/without_model/keeping.py:_withdraw_corrected": "the person has just said it differently",
+    "agent/without_model/keeping.py:withdraw": "the person has just said it differently",
 }
 
 

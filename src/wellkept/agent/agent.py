@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.conversation import Conversation
-from wellkept.agent.dialogue import Actions
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record, ask_for_title
@@ -22,6 +21,7 @@ from wellkept.agent.review import Review, review
 from wellkept.agent.system_prompt import list_prompt_sources
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
+from wellkept.agent.without_model.dialogue import Actions
 from wellkept.context.engine import Outcome, Unchanged, Why
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned

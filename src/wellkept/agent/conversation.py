@@ -14,7 +14,6 @@ from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
 from wellkept.agent.record import Record, first_words
 from wellkept.agent.review import Nudges, load_nudges
-from wellkept.agent.statements import is_correction
 from wellkept.agent.system_prompt import (
     FrozenPages,
     build_session_prompt,
@@ -24,7 +23,8 @@ from wellkept.agent.system_prompt import (
 )
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import SavedEntry, Turn
-from wellkept.agent.utterance import is_small_talk
+from wellkept.agent.without_model.intents import is_small_talk
+from wellkept.agent.without_model.statements import is_correction
 from wellkept.context.boundaries import LEAST_MESSAGES, Window, needs_hygiene
 from wellkept.context.engine import ContextEngine, Outcome, Unchanged
 from wellkept.context.messages import prune_as_marked

@@ -18,7 +18,7 @@ from wellkept.core.ports import ChatModel, Clock, Completes, EventSink, SessionS
 from wellkept.llm.tokens import Calibration, message_tokens
 
 if TYPE_CHECKING:
-    from wellkept.agent.assistant import Assistant
+    from wellkept.agent.without_model.assistant import Assistant
     from wellkept.context.engine import ContextEngine
     from wellkept.memory.approval import Approvals
     from wellkept.memory.page import EditRecord

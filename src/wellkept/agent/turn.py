@@ -10,10 +10,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.agent.compact import CompactionRequest
-from wellkept.agent.dialogue import answer_without_model
 from wellkept.agent.offload import offload
 from wellkept.agent.settings import LimitSettings
 from wellkept.agent.toolbox import ToolEnvironment, run_tools
+from wellkept.agent.without_model.dialogue import answer_without_model
 from wellkept.context.messages import prune_as_marked, request_messages
 from wellkept.core.errors import ContextOverflow, KeptError, ModelBusy
 from wellkept.core.events import ModelCalled, TextStreamed
@@ -347,7 +347,7 @@ async def _receive(conversation: "Conversation", turn: Turn) -> None:
 async def _store_message(conversation: "Conversation", turn: Turn) -> None:
     origin = Origin.PERSON
     if conversation.parts.model is None:
-        from wellkept.agent.passages import asks_memory
+        from wellkept.agent.without_model.passages import asks_memory
 
         origin = Origin.LOOKUP if asks_memory(turn.text, conversation.now()) else origin
     sent = build_user_message(turn.text, turn.images)

@@ -17,10 +17,10 @@ from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent, Opening
-    from wellkept.agent.assistant import Assistant, Sources
-    from wellkept.agent.dialogue import Actions
     from wellkept.agent.parts import Parts
     from wellkept.agent.toolbox import Toolbox
+    from wellkept.agent.without_model.assistant import Assistant, Sources
+    from wellkept.agent.without_model.dialogue import Actions
     from wellkept.app.caller import UserSpace
     from wellkept.context.engine import ContextEngine
     from wellkept.core.ids import SourceName
@@ -193,7 +193,7 @@ class AgentBuilder:
         return parts
 
     def _make_assistant(self, opening: Opening, sessions: Sessions | None) -> Assistant:
-        from wellkept.agent.assistant import Assistant
+        from wellkept.agent.without_model.assistant import Assistant
 
         return Assistant(
             self._space.memory,
@@ -359,7 +359,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return one line that suggests a skill that clearly matches the question; empty if none does."""
-        from wellkept.agent.passages import count_shared_words, relevances
+        from wellkept.agent.without_model.passages import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""
@@ -374,15 +374,15 @@ class AgentBuilder:
         return f"A skill fits: /{best.name} — {best.description}"
 
     def _choose_actions(self, opening: Opening) -> Actions | None:
-        from wellkept.agent.dialogue import PageActions
+        from wellkept.agent.without_model.dialogue import PageActions
 
         if opening.incognito:
             return None
         return opening.actions or PageActions(self._space.memory, self._space.approvals, self._app.why_no_person)
 
     def _make_sources(self, sessions: Sessions | None) -> Sources:
-        from wellkept.agent.assistant import Sources
-        from wellkept.agent.passages import list_said, look_up
+        from wellkept.agent.without_model.assistant import Sources
+        from wellkept.agent.without_model.passages import list_said, look_up
 
         if sessions is None:
             return Sources(suggest=self._skill_hint, is_readable=False)

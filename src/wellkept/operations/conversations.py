@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wellkept.agent.agent import Agent
-    from wellkept.agent.dialogue import Forgettable
     from wellkept.agent.toolbox import Approve
+    from wellkept.agent.without_model.dialogue import Forgettable
     from wellkept.app.caller import Caller
     from wellkept.context.engine import ContextEngine, Preview
     from wellkept.core.ids import SessionId
@@ -162,7 +162,7 @@ class AssistantActions(Struct, frozen=True):
 
 
 def _count(proposals: Sequence[ForgetProposal]) -> Forgettable:
-    from wellkept.agent.dialogue import Forgettable
+    from wellkept.agent.without_model.dialogue import Forgettable
 
     plans = [proposal.plan for proposal in proposals]
     return Forgettable(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.utterance import Act, classify, is_reminder, is_task, read, split_lead
+from wellkept.agent.without_model.intents import Act, classify, is_reminder, is_task, read, split_lead
 from wellkept.languages.language import list_codes
 
 SAID = {

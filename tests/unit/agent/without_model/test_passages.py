@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from wellkept.agent.passages import LISTED, PASSAGE_CHARS, list_said, look_up
+from wellkept.agent.without_model.passages import LISTED, PASSAGE_CHARS, list_said, look_up
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session
 from wellkept.sessions.sqlite.store import SqliteSessionStore

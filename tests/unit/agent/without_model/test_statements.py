@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.statements import (
+from wellkept.agent.without_model.statements import (
     Kind,
     forget_request,
     is_correction,

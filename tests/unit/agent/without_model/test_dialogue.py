@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.dialogue import Memo, load_memo
+from wellkept.agent.without_model.dialogue import Memo, load_memo
 
 OPEN = Memo("de", 7, "keep", ("ab12",), ("x",), (3, 4), "a; b", 7, "ich wohne hier", "wo?", ("y",))
 

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.statements import continues, forget_request, statements, strip_greeting
+from wellkept.agent.without_model.statements import continues, forget_request, statements, strip_greeting
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import KeptError, StorageError
 from wellkept.core.ids import SessionId

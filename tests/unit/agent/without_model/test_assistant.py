@@ -5,9 +5,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from wellkept.agent.assistant import Assistant, Sources
-from wellkept.agent.dialogue import Memo
-from wellkept.agent.passages import Passage, relevances
+from wellkept.agent.without_model.assistant import Assistant, Sources
+from wellkept.agent.without_model.dialogue import Memo
+from wellkept.agent.without_model.passages import Passage, relevances
 from wellkept.app import open_app
 from wellkept.languages.language import find_language
 from wellkept.memory.page import Target

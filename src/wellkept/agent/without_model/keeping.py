@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.dialogue import Actions, Forgettable, Memo
-from wellkept.agent.fact_wording import name_subject
-from wellkept.agent.passages import MIN_SCORE, Passage, relevances
-from wellkept.agent.statements import Kind, Statement, tidy
 from wellkept.agent.turn import SavedEntry
+from wellkept.agent.without_model.dialogue import Actions, Forgettable, Memo
+from wellkept.agent.without_model.intents import is_small_talk
+from wellkept.agent.without_model.passages import MIN_SCORE, Passage, relevances, search_pages
+from wellkept.agent.without_model.statements import Kind, Statement, name_subject, strip_correction, tidy
 from wellkept.core.errors import KeptError, NotFound, Reason, Refused
 from wellkept.core.ids import OWNER, SessionId, SourceName
 from wellkept.memory.approval import Approvals, Pending
@@ -20,10 +20,11 @@ from wellkept.memory.page import Add, Author, Replace, Target
 from wellkept.memory.store import MemoryStore, rules_in
 from wellkept.security.secrets import redact
 from wellkept.sessions.search.corrections import Statement as Said
-from wellkept.sessions.search.corrections import corrects
+from wellkept.sessions.search.corrections import begins_correction, corrects
 
 if TYPE_CHECKING:
     from wellkept.languages.language import Language
+
 
 SAID = "said in passing"
 """Why an inferred statement is pending."""
@@ -304,3 +305,42 @@ def _takes_place_of(statement: Statement, text: str) -> bool:
     if statement.instead and text != statement.text and tidy(text) == tidy(statement.instead):
         return True
     return corrects(Said(text, 0.0), Said(statement.text, time.time()))
+
+
+def find_unwanted(
+    unwanted: str,
+    places: "tuple[MemoryStore, Approvals]",
+    past: Sequence[Passage],
+    said: Sequence[Passage],
+    spoken: "Language",
+) -> list[str]:
+    """Return the texts of the pages, of what waits and of past conversations that an order to forget means.
+
+    `past` is what a search for it found, `said` what the person stated lately.
+    """
+    memory, approvals = places
+    found = [passage.text for passage in search_pages(memory, unwanted)]
+    candidates = [text for one in approvals.waiting() for text in one.texts]
+    candidates += [one.text for one in past if not one.day]
+    # each by itself: a word does not weigh less because the past says it often
+    found += [text for text in candidates if relevances(unwanted, [text])[0] >= 2 * MIN_SCORE]
+    corrections = {one.corrected_by for one in past if one.text in found and one.corrected_by}
+    # "no, it is 4472" names nothing, but tells what is to be forgotten
+    found += [one.text for one in past if one.number in corrections and not is_small_talk(one.text)]
+    found += [one.text for one in said if any(_repeats_value(one.text, text, spoken) for text in found)]
+    return _drop_contained(found)
+
+
+def _repeats_value(text: str, whole: str, spoken: "Language") -> bool:
+    """Whether a bare correction gives the value that a whole statement tells."""
+    if not begins_correction(text):
+        return False
+    value = spoken.pattern("copula").sub("", tidy(strip_correction(text)))
+    value = spoken.pattern("pronoun").sub("", value).strip()
+    return bool(value) and value.casefold() in whole.casefold()
+
+
+def _drop_contained(texts: Sequence[str]) -> list[str]:
+    """Return the texts without those that say again what a shorter one says: with that one they go, too."""
+    plain = {tidy(text).casefold(): text for text in reversed(texts)}
+    return [text for key, text in reversed(plain.items()) if not any(one in key for one in plain if one != key)]

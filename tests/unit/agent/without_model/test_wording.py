@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.fact_wording import correct_value, make_main_clause, name_subject
+from wellkept.agent.without_model.statements import correct_value, make_main_clause, name_subject
 from wellkept.languages.language import find_language, list_codes
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.agent.offload import offload
-from wellkept.agent.statements import tidy
+from wellkept.agent.without_model.statements import tidy
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import UsageError
 from wellkept.core.events import TextStreamed

@@ -7,32 +7,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.agent.dialogue import NO_MEMO, Actions, Memo
-from wellkept.agent.fact_wording import correct_value, replace_repeated, strip_correction
-from wellkept.agent.keeping import SAID, Keeper, Kept, list_waiting
-from wellkept.agent.passages import (
-    Passage,
-    drop_superseded,
-    list_by_day,
-    list_page_passages,
-    merge_passages,
-    relevances,
-    repeats_entry,
-    search_pages,
-)  # fmt: skip
-from wellkept.agent.statements import (
-    MOST_CHARACTERS,
-    Kind,
-    Statement,
-    choose_page,
-    forget_request,
-    is_fact,
-    parse_order,
-    statements,
-)  # fmt: skip
 from wellkept.agent.turn import SavedEntry
-from wellkept.agent.unwanted import find_unwanted
-from wellkept.agent.utterance import (
+from wellkept.agent.without_model.dialogue import NO_MEMO, Actions, Memo
+from wellkept.agent.without_model.intents import (
     Act,
     Reading,
     classify,
@@ -43,6 +20,30 @@ from wellkept.agent.utterance import (
     read,
     split_lead,
 )
+from wellkept.agent.without_model.keeping import SAID, Keeper, Kept, find_unwanted, list_waiting
+from wellkept.agent.without_model.passages import (
+    Passage,
+    drop_superseded,
+    list_by_day,
+    list_page_passages,
+    merge_passages,
+    relevances,
+    repeats_entry,
+    search_pages,
+)  # fmt: skip
+from wellkept.agent.without_model.statements import (
+    MOST_CHARACTERS,
+    Kind,
+    Statement,
+    choose_page,
+    correct_value,
+    forget_request,
+    is_fact,
+    parse_order,
+    replace_repeated,
+    statements,
+    strip_correction,
+)  # fmt: skip
 from wellkept.core.ids import SessionId, SourceName
 from wellkept.core.provenance import quote
 from wellkept.core.text import WORD
