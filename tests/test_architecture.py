@@ -16,7 +16,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 BROAD_CATCHES = {
     # plugin call
     "providers/loading.py",
-    "context/engines.py",
+    "context/plugins.py",
     "agent/mcp_tools.py",
     # tool call
     "agent/toolbox.py",
@@ -402,7 +402,6 @@ WRITES_FILES = {
     "storage/log_recovery.py": "a log and its database, with its own order of syncs",
     "storage/locks.py": "a file that tells which locks the file system has, and is removed",
     "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
-    "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
     "backup/files.py": "a scratch folder, from which the archive is written",
     "operations/profiles.py": "a scratch folder, which is published",

@@ -16,9 +16,10 @@ from wellkept.agent.compact import CompactionRequest
 from wellkept.agent.conversation import Conversation
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
-from wellkept.agent.record import Record, ask_for_title
+from wellkept.agent.record import Record
 from wellkept.agent.review import Review, review
 from wellkept.agent.system_prompt import list_prompt_sources
+from wellkept.agent.titles import ask_for_title
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
 from wellkept.agent.without_model.dialogue import Actions

@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from wellkept.agent.compact import CompactionRequest, compact
 from wellkept.agent.offload import offload
 from wellkept.agent.parts import Parts
-from wellkept.agent.record import Record, first_words
+from wellkept.agent.record import Record
 from wellkept.agent.review import Nudges, load_nudges
 from wellkept.agent.system_prompt import (
     FrozenPages,
@@ -21,6 +21,7 @@ from wellkept.agent.system_prompt import (
     load_frozen_pages,
     page_changes,
 )
+from wellkept.agent.titles import first_words
 from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import SavedEntry, Turn
 from wellkept.agent.without_model.intents import is_small_talk

@@ -1,4 +1,4 @@
-"""The record of a conversation, in memory and (as soon as it can be written) in the store, and its title."""
+"""The record of a conversation, in memory and (as soon as it can be written) in the store."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +11,9 @@ from wellkept.core.errors import NotFound, StorageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, NewMessage, Origin, Role, Session, StoredMessage
-from wellkept.core.ports import Completes, EventSink, SessionStore, UnitOfWork
+from wellkept.core.ports import EventSink, SessionStore, UnitOfWork
 from wellkept.core.provenance import find_loaded_skill, find_recalling_provider, least_trusted
-from wellkept.core.text import JSON, resource_text
+from wellkept.core.text import JSON
 from wellkept.security.fence import split_blocks
 from wellkept.security.taint import Context, ContextReader, Surroundings
 
@@ -274,28 +274,3 @@ def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMess
         interrupted=new.interrupted,
         source=new.source,
     )
-
-
-FIRST_CHARS = 60
-"""The length of a title made of the first words."""
-NAME_CHARS = 80
-"""The longest title that a model may give."""
-_MESSAGES = 4
-_MESSAGE_CHARS = 1_000
-"""A model titles a session by its first messages, each up to this length."""
-
-
-def first_words(text: str) -> str:
-    """Return the first words of a message, cut at a word boundary; empty when it has none."""
-    words = " ".join(text.split())
-    short = words[:FIRST_CHARS]
-    title = words if len(words) <= FIRST_CHARS else f"{short.rpartition(' ')[0] or short}…"
-    return title if title.strip("… ") else ""
-
-
-def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
-    """Ask `model` for a title of a conversation that begins with `rows`; may raise a ModelError."""
-    order = resource_text("wellkept.agent", "title.md").strip()
-    said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
-    lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
-    return lines[0][:NAME_CHARS] if lines else ""

@@ -102,7 +102,7 @@ class AgentBuilder:
 
     def _name_session(self, opening: Opening, sessions: Sessions | None) -> Opening:
         """Choose the id of a new session now, because providers start with it; defer only what is configured."""
-        from wellkept.context.engines import BUILT_IN
+        from wellkept.context.plugins import BUILT_IN
         from wellkept.core.ids import new_session_id
 
         settings = self._app.settings
@@ -254,7 +254,7 @@ class AgentBuilder:
         from wellkept.agent.offload import is_cancelled
         from wellkept.context.boundaries import Window
         from wellkept.context.engine import Setup
-        from wellkept.context.engines import choose_engine
+        from wellkept.context.plugins import choose_engine
         from wellkept.security.secrets import redact
 
         sink = sink or self._space.listeners

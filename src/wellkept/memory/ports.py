@@ -1,6 +1,6 @@
 """The storage ports of curated memory: the pages of one user, and the ledger of their edits.
 
-`writer.FilePages` and `ledger.SqliteLedger` implement the two ports; `wellkept.testing.memory_contract` has the suite
+`store.FilePages` and `ledger.SqliteLedger` implement the two ports; `wellkept.testing.memory_contract` has the suite
 that every implementation must pass. An object is built for one user and never returns another user's data.
 """
 

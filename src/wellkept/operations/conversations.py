@@ -266,11 +266,12 @@ class EngineList(Struct, frozen=True):
 
 def list_engines(caller: Caller) -> EngineList:
     """Return the context engines."""
-    from wellkept.context import engines
+    from wellkept.context import plugins
 
-    found = engines.list_engines(caller.app.home.path)
+    engines = plugins.list_engines(caller.app.home.path)
     return EngineList(
-        tuple((one.name, one.source, one.description) for one in found), caller.app.settings.context.engine
+        tuple((engine.name, engine.source, engine.description) for engine in engines),
+        caller.app.settings.context.engine,
     )
 
 

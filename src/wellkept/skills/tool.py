@@ -13,17 +13,16 @@ from wellkept.core.ports import Documents
 from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, Taint, read_source
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext
+from wellkept.skills.approval import PendingSkills
 from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
 from wellkept.skills.document import BadFrontmatter, compose, read_frontmatter
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.guard import Trust
 from wellkept.skills.index import Skill, near_duplicates, rank
-from wellkept.skills.library import SkillLibrary, catalogue
-from wellkept.skills.pending import PendingSkills
+from wellkept.skills.library import SkillLibrary, catalogue, invocation, view, view_file
 from wellkept.skills.roots import MAIN
 from wellkept.skills.schema import skill_schemas
 from wellkept.skills.usage import Outcome, usage_error
-from wellkept.skills.view import invocation, view, view_file
 
 log = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 The patterns of each language are in its `assistant.toml`; the saved words are the user's own, without the request.
 """
+
 import re
 from enum import StrEnum
 from functools import cache, lru_cache

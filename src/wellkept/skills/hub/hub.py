@@ -23,8 +23,7 @@ from wellkept.skills.guard import (
     inspect_folder,
     policy,
 )
-from wellkept.skills.hub.fetch import FetchLimits, fetch, read_index
-from wellkept.skills.hub.quarantine import Package, check_package, choose_skill, skills_below
+from wellkept.skills.hub.fetch import FetchLimits, Package, check_package, choose_skill, fetch, read_index, skills_below
 from wellkept.skills.hub.sources import (
     HUB_FOLDER,
     Installed,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wellkept.agent.record import FIRST_CHARS, NAME_CHARS, ask_for_title, first_words
+from wellkept.agent.titles import FIRST_CHARS, NAME_CHARS, ask_for_title, first_words
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Message, Origin, Role, StoredMessage
 
