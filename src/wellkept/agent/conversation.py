@@ -163,7 +163,9 @@ class Conversation(Struct):
             _ = self.prompt
             if first:
                 self.fit_engine()
-        self._count_correction(text)
+        self.skill_corrected = bool(self.skills_used) and is_correction(text)
+        if self.skill_corrected and self.parts.skills is not None:
+            self.parts.skills.record_correction(self.record.session.id, self.turns)
         self.turns += 1
         if self.frozen is None or self.incognito:
             return ""
@@ -216,12 +218,6 @@ class Conversation(Struct):
             provider=provider or (name if is_provider else ""),
         )
         return found[0].stored if found else None
-
-    def _count_correction(self, text: str) -> None:
-        """Count a correction against the skills that the previous turn used."""
-        self.skill_corrected = bool(self.skills_used) and is_correction(text)
-        if self.skill_corrected and self.parts.skills is not None:
-            self.parts.skills.record_correction(self.record.session.id, self.turns)
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:

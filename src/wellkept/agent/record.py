@@ -54,7 +54,12 @@ class Record(Struct):
         if reader is None or rows is not self.rows:
             count, reader = 0, ContextReader(surroundings=self.surroundings)
         for row in self.rows[count:]:
-            _read_row(row, reader)
+            for piece, fenced in split_blocks((row.api_content or "").removeprefix(row.message.text)):
+                source = find_recalling_provider(piece) if fenced else find_loaded_skill(piece)
+                if source is not None:
+                    reader.take(source, piece, is_person=False)
+            is_person = row.origin.is_person(row.message.role)
+            reader.take(row.source, row.message.text, is_person=is_person, is_whole=is_person or not row.message.images)
         self._read = (self.rows, len(self.rows), reader)
         return reader.context()
 
@@ -98,7 +103,8 @@ class Record(Struct):
         if self.trouble:
             self.trouble = ""
             self.sink(Warned("writing works again: the whole conversation is stored"))
-        self._assign_ids(ids)
+        for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
+            self.rows[place] = replace(self.rows[place], id=message_id)
 
     def set_sent_text(self, text: str) -> None:
         """Set the text sent to the model in place of the newest message, in memory and in the store."""
@@ -157,10 +163,6 @@ class Record(Struct):
             unstored = self.rows[len(self.rows) - len(self._waiting) :]
             self._switch_to(self.store.tip(self.session.id))
             self.rows += unstored
-
-    def _assign_ids(self, ids: Sequence[MessageId]) -> None:
-        for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
-            self.rows[place] = replace(self.rows[place], id=message_id)
 
     def _warn(self, error: StorageError) -> None:
         is_known, self.trouble = self.trouble == error.message, error.message
@@ -249,16 +251,6 @@ class Record(Struct):
                 self.store.set_system_prompt(self.session.id, prompt)
             except (StorageError, NotFound) as error:
                 log.warning("prompt not stored: %s", error)
-
-
-def _read_row(row: StoredMessage, reader: ContextReader) -> None:
-    """Add the text of a message to the context; recalled memory comes before the message for which it was recalled."""
-    for piece, fenced in split_blocks((row.api_content or "").removeprefix(row.message.text)):
-        source = find_recalling_provider(piece) if fenced else find_loaded_skill(piece)
-        if source is not None:
-            reader.take(source, piece, is_person=False)
-    is_person = row.origin.is_person(row.message.role)
-    reader.take(row.source, row.message.text, is_person=is_person, is_whole=is_person or not row.message.images)
 
 
 def _row(session: Session, new: NewMessage, message_id: MessageId) -> StoredMessage:

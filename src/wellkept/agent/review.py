@@ -17,7 +17,6 @@ from wellkept.core.errors import StorageError
 from wellkept.core.events import Event, MemoryStaged, MemoryWritten, ModelCalled, Reviewed
 from wellkept.core.ids import SessionId, new_group_id, new_session_id
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, NewMessage, Origin, Role, Session, StoredMessage
-from wellkept.core.ports import EventSink
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.tools import Tool, ToolContext
 from wellkept.core.values import JsonStruct
@@ -141,7 +140,12 @@ async def _run_review(conversation: "Conversation", *, memory: bool, skills: boo
             for name, tool in conversation.parts.toolbox.only(TOOLS).tools.items()
         }
     )
-    usage_only = _usage_sink(conversation)
+
+    def usage_only(event: Event, /) -> None:
+        """Pass on usage only; the text and the calls of the fork are not shown."""
+        if isinstance(event, ModelCalled):
+            conversation.parts.sink(event)
+
     before = conversation.record.read_context().for_review()
     for _ in range(MAX_ITERATIONS):
         response: ChatResponse = await stream_answer(
@@ -258,16 +262,6 @@ def _refuse_recalled(tool: Tool, conversation: "Conversation") -> Tool:
 def _same(text: str, recalled: set[str]) -> bool:
     plain = " ".join(text.split()).casefold()
     return any(plain == line.lstrip("-*• ").strip() or plain == line for line in recalled)
-
-
-def _usage_sink(conversation: "Conversation") -> EventSink:
-    """Return a sink that passes on usage only; the fork's text and calls are not shown."""
-
-    def forward(event: Event, /) -> None:
-        if isinstance(event, ModelCalled):
-            conversation.parts.sink(event)
-
-    return forward
 
 
 def _within_budget(conversation: "Conversation") -> bool:

@@ -59,7 +59,8 @@ class PromptInputs(Struct, frozen=True, kw_only=True):
 
 def build_prompt(inputs: PromptInputs) -> str:
     """Return the prompt: stable, then context, then volatile, joined by blank lines."""
-    parts = [*_stable(inputs), *_context(inputs), *_volatile(inputs)]
+    context = [inputs.system_message or "", *(f"# {name}\n\n{text}" for name, text in inputs.project_files)]
+    parts = [*_stable(inputs), *context, *_volatile(inputs)]
     return "\n\n".join(part.strip("\n") for part in parts if part and part.strip())
 
 
@@ -70,11 +71,6 @@ def _stable(inputs: PromptInputs) -> list[str]:
         if tool in inputs.tools
     ]
     return [inputs.identity, *guides, inputs.skill_catalogue or "", inputs.platform_hint]
-
-
-def _context(inputs: PromptInputs) -> list[str]:
-    files_shown = [f"# {name}\n\n{text}" for name, text in inputs.project_files]
-    return [inputs.system_message or "", *files_shown]
 
 
 def _volatile(inputs: PromptInputs) -> list[str]:
@@ -103,12 +99,13 @@ def build_session_prompt(
     if memory is not None:
         memory.load()
     window = parts.model.context_length if parts.model is not None else _UNKNOWN_WINDOW
+    own = _read_text(parts.home / "SOUL.md")
     return build_prompt(
         PromptInputs(
-            identity=_identity(parts),
+            identity=guidance("identity") if own is None else mask_unsafe("SOUL.md", own, parts.sink),
             tools=tuple(parts.toolbox.tools),
             skill_catalogue=parts.catalogue() if "skills_list" in parts.toolbox.tools else None,
-            platform_hint=_platform_hint(platform),
+            platform_hint="You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else "",
             system_message=system_message,
             project_files=project_files(parts.folder, context_length=window, sink=parts.sink),
             memory_block=memory.render_snapshot(Target.MEMORY) if memory is not None else None,
@@ -126,15 +123,6 @@ def _provider_block(parts: Parts) -> str | None:
     if parts.providers is None:
         return None
     return label_recalled(parts.providers.system_prompt_block(), parts.providers.providers)
-
-
-def _identity(parts: Parts) -> str:
-    own = _read_text(parts.home / "SOUL.md")
-    return guidance("identity") if own is None else mask_unsafe("SOUL.md", own, parts.sink)
-
-
-def _platform_hint(platform: str) -> str:
-    return "You are talking in a terminal; plain Markdown is shown well." if platform == "cli" else ""
 
 
 def list_prompt_sources(

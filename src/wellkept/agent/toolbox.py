@@ -130,7 +130,14 @@ async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> 
     answers: dict[int, ToolResult] = {}
 
     async def run(place: int, call: ToolCall) -> None:
-        answers[place] = await _run(call, environment)
+        environment.sink(ToolStarted(call.id, call.name, call.arguments))
+        began = time.monotonic()
+        answer = await _answer_call(call, environment)
+        ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
+        text = _truncate(dumps(answer))
+        environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
+        message = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
+        answers[place] = ToolResult(call, message, ok, has_run=not isinstance(answer, _NotRun))
 
     parallel: list[tuple[int, ToolCall]] = []
     sequential: list[tuple[int, ToolCall]] = []
@@ -148,17 +155,6 @@ async def run_tools(calls: Sequence[ToolCall], environment: ToolEnvironment) -> 
 
 class _NotRun(dict[str, JSON]):
     """The answer to a call that was not made."""
-
-
-async def _run(call: ToolCall, environment: ToolEnvironment) -> ToolResult:
-    environment.sink(ToolStarted(call.id, call.name, call.arguments))
-    began = time.monotonic()
-    answer = await _answer_call(call, environment)
-    ok = not (answer.get("success") is False or ("error" in answer and answer.get("success") is not True))
-    text = _truncate(dumps(answer))
-    environment.sink(ToolFinished(call.id, call.name, ok, time.monotonic() - began, text))
-    message = Message(Role.TOOL, text, tool_call_id=call.id, tool_name=call.name)
-    return ToolResult(call, message, ok, has_run=not isinstance(answer, _NotRun))
 
 
 async def _answer_call(call: ToolCall, environment: ToolEnvironment) -> dict[str, JSON]:

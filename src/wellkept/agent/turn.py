@@ -397,7 +397,9 @@ async def _answer(conversation: "Conversation", turn: Turn) -> None:
             return
         await offload(conversation.record.add, [_new_message(conversation, response.message, Origin.MODEL)])
         turn.streamed = StreamedText()
-        own, turn.client_calls = _split_calls(conversation, response.message.tool_calls)
+        theirs = {schema.name for schema in conversation.client_tools} - set(conversation.parts.toolbox.tools)
+        turn.client_calls = tuple(call for call in response.message.tool_calls if call.name in theirs)
+        own = [call for call in response.message.tool_calls if call.name not in theirs]
         if own:
             await _run_tools(conversation, turn, own)
         if turn.client_calls:
@@ -441,14 +443,6 @@ async def _call_model(conversation: "Conversation", turn: Turn) -> ChatResponse:
         )
         return response
     raise AssertionError("the loop returns or raises")
-
-
-def _split_calls(
-    conversation: "Conversation", calls: Sequence[ToolCall]
-) -> tuple[list[ToolCall], tuple[ToolCall, ...]]:
-    """Return the calls that run here, and those that the client runs."""
-    theirs = {schema.name for schema in conversation.client_tools} - set(conversation.parts.toolbox.tools)
-    return [one for one in calls if one.name not in theirs], tuple(one for one in calls if one.name in theirs)
 
 
 async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[ToolCall]) -> None:

@@ -130,7 +130,8 @@ class Workspace(Struct, frozen=True):
         files = map(Path, find_files(str(self._path(arguments)), pattern))
         found = sorted(files, key=_modified_time, reverse=True)
         shown: list[JSON] = [
-            _name(file.relative_to(self.folder) if self._inside(str(file)) else file) for file in found[:MAX_HITS]
+            _encodable(str(file.relative_to(self.folder) if self._inside(str(file)) else file))
+            for file in found[:MAX_HITS]
         ]
         return {"success": True, "files": shown, "count": len(found)}
 
@@ -195,10 +196,6 @@ def _answer_errors(call: _Call) -> _Call:
             return _fail(f"not a path: {error}")
 
     return answer
-
-
-def _name(path: Path) -> str:
-    return _encodable(str(path))
 
 
 def _encodable(text: str) -> str:

@@ -186,12 +186,14 @@ def _grep(arguments: Mapping[str, JSON], tree: Tree, setup: Setup) -> Mapping[st
         count += 1
         if len(matches) < limit:
             leaf = tree.leaf_of(row.id)
+            text = full_text(row.message)
+            low, high = max(0, found.start() - AROUND), min(len(text), found.end() + AROUND)
             matches.append(
                 {
                     "message_id": row.id,
                     "role": row.message.role.value,
                     "node_id": leaf.id if leaf else None,
-                    "snippet": _snippet(full_text(row.message), found.start(), found.end()),
+                    "snippet": ("…" if low else "") + text[low:high] + ("…" if high < len(text) else ""),
                 }
             )
     return {"success": True, "matches": matches, "count": count}
@@ -202,11 +204,6 @@ def matcher(pattern: str) -> re.Pattern[str]:
     alternatives = [one for one in pattern[:500].split("|") if one.strip(" .*")]
     parts = ["[^\n]{0,200}?".join(re.escape(piece) for piece in one.strip().split(".*")[:5]) for one in alternatives]
     return re.compile("|".join(parts) or re.escape(pattern), re.IGNORECASE)
-
-
-def _snippet(text: str, start: int, end: int) -> str:
-    low, high = max(0, start - AROUND), min(len(text), max(end, start) + AROUND)
-    return ("…" if low else "") + text[low:high] + ("…" if high < len(text) else "")
 
 
 def _describe(arguments: Mapping[str, JSON], tree: Tree) -> Mapping[str, JSON]:
@@ -310,7 +307,7 @@ def write_leaf(rows: Sequence[StoredMessage], budget: int, brief: Brief) -> list
             return thin(lines, budget, count=brief.count)
     person = [line for line in extracted if f"- {Role.USER.value}:" in line[:8]]
     rest = thin([line for line in extracted if line not in set(person)], budget // 2, count=brief.count)
-    chosen = {*thin(person, budget - _total(rest, brief.count), count=brief.count), *rest}
+    chosen = {*thin(person, budget - sum(brief.count(line) for line in rest), count=brief.count), *rest}
     return [line for line in dict.fromkeys(extracted) if line in chosen]
 
 
@@ -356,10 +353,6 @@ def _summary_lines(row: StoredMessage) -> list[str]:
         return []
     lines = [line for line in body_of(row.message).splitlines() if line.startswith("- ") and line != "- none"]
     return [line if find_citations(line) else f"{line} [#{row.id}]" for line in lines]
-
-
-def _total(lines: Sequence[str], count: Callable[[str], int]) -> int:
-    return sum(count(line) for line in lines)
 
 
 HEADING = "## Table of contents"

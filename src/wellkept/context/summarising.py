@@ -1,7 +1,7 @@
 """Engines that put one summary between head and tail, among them the default compressor."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 from msgspec import Struct
@@ -12,7 +12,6 @@ from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, 
 from wellkept.context.messages import last_user, prune, repair, request_messages
 from wellkept.context.summary import Brief, Unreachable, WithDeadline, Writing, Written, summary_text, write_summary
 from wellkept.core.messages import ImagePart, Message, Role, StoredMessage
-from wellkept.core.ports import Completes
 
 
 class Middle(Struct, frozen=True):
@@ -176,24 +175,19 @@ class SummarisingEngine(ContextEngine):
             f"the system prompt and tools take {self.limits.overhead:,}"
         )
 
-    def _with_deadline(self, model: Completes) -> Completes:
-        return WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
-
     def _brief(self, measured: Measured, *, focus_topic: str, memory_context: str) -> Brief:
         model = self.setup.model
+        if model is not None:
+            model = WithDeadline(model, self.setup.deadline_seconds, given_up=self.setup.given_up)
         return Brief(
-            count=_text_count(measured),
+            count=lambda text: measured.size(Message(Role.USER, text)),
             redact=self.setup.redact,
             today=f"{self.setup.clock.now():%A, %B %d, %Y}",
-            model=self._with_deadline(model) if model is not None else None,
+            model=model,
             focus_topic=focus_topic,
             memory_context=memory_context,
             must_end=measured.total >= self.limits.urgent,
         )
-
-
-def _text_count(measured: Measured) -> Callable[[str], int]:
-    return lambda text: measured.size(Message(Role.USER, text))
 
 
 def _has_image(message: Message) -> bool:

@@ -96,7 +96,7 @@ def parse_sections(text: str) -> Sections:
     current: str | None = None
     for line in text.splitlines():
         heading = _HEADING.match(line)
-        name = _section_name(heading["hash"] or heading["bold"]) if heading else None
+        name = _KNOWN.get(re.sub(r"\W+", "", heading["hash"] or heading["bold"]).lower()) if heading else None
         if name is not None:
             current = name
             found.setdefault(name, [])
@@ -171,10 +171,6 @@ def clip(text: str, budget: int, *, count: Callable[[str], int]) -> str:
 
 clipped = clip
 """Deprecated name of `clip`, for engines that import it."""
-
-
-def _section_name(heading: str) -> str | None:
-    return _KNOWN.get(re.sub(r"\W+", "", heading).lower())
 
 
 def _as_bullet(line: str) -> str:

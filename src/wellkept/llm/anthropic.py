@@ -99,7 +99,10 @@ def messages(history: Sequence[Message]) -> list[WireMessage]:
 def _message(message: Message) -> WireMessage:
     match message.role:
         case Role.TOOL:
-            return {"role": "user", "content": [_result(message)]}
+            result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
+            if parts := _parts(message.content):
+                result["content"] = parts
+            return {"role": "user", "content": [result]}
         case Role.ASSISTANT:
             calls = [
                 {
@@ -114,13 +117,6 @@ def _message(message: Message) -> WireMessage:
             return {"role": "assistant", "content": [*spoken, *calls]}
         case _:
             return {"role": "user", "content": _parts(message.content)}
-
-
-def _result(message: Message) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": message.tool_call_id or ""}
-    if parts := _parts(message.content):
-        result["content"] = parts
-    return result
 
 
 def _parts(content: str | tuple[Part, ...]) -> list[dict[str, Any]]:

@@ -46,7 +46,11 @@ class LocalModel:
         answer = Answer()
         try:
             while (chunk := await chunks.get()) is not None:
-                self._check(chunk)
+                error = chunk.get("error") if isinstance(chunk, dict) else None
+                if isinstance(error, dict):
+                    kinds = frozenset({str(error.get("type"))})
+                    failure = Failure(error.get("code"), kinds, str(error.get("message")))
+                    raise as_error(failure, self._endpoint, model=self.name)
                 for delta in answer.take(chunk):
                     yield delta
         finally:
@@ -68,13 +72,6 @@ class LocalModel:
             self._load_once().handle_chat_completions(wired, receive)
         except (ValueError, RuntimeError) as error:
             raise as_error(Failure(400, message=str(error)), self._endpoint, model=self.name) from error
-
-    def _check(self, chunk: Any) -> None:
-        error = chunk.get("error") if isinstance(chunk, dict) else None
-        if isinstance(error, dict):
-            kinds = frozenset({str(error.get("type"))})
-            failure = Failure(error.get("code"), kinds, str(error.get("message")))
-            raise as_error(failure, self._endpoint, model=self.name)
 
     def _load_once(self) -> Any:
         with self._lock:

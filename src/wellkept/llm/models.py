@@ -221,7 +221,10 @@ class Models:
     ) -> ChatModel:
         """Return one model without retries or fallbacks."""
         wanted = parse_name(name)
-        sending = self._sending(timeout)
+        settings = self._settings
+        sending = Sending(
+            settings.max_output_tokens, settings.temperature, timeout or settings.timeout, settings.request_options
+        )
         match wanted.provider:
             case "local":
                 from wellkept.llm import local
@@ -272,12 +275,6 @@ class Models:
     def _add_retries(self, *models: ChatModel, sink: EventSink | None) -> ChatModel:
         policy = RetryPolicy(retries=self._settings.retries, retry_after_limit_seconds=self._settings.retry_after_limit)
         return RetryingModel(models, policy, sink=sink or self._sink)
-
-    def _sending(self, timeout: float | None) -> Sending:
-        settings = self._settings
-        return Sending(
-            settings.max_output_tokens, settings.temperature, timeout or settings.timeout, settings.request_options
-        )
 
     def _endpoint(self, wanted: ModelName, base_url: str | None) -> Endpoint:
         own = parse_name(self._settings.default).provider if self._settings.default else "openai"

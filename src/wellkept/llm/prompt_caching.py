@@ -73,7 +73,9 @@ def apply_cache_markers(
     system = [message for message in able if message["role"] == "system"]
     others = [message for message in able if message["role"] != "system"]
     for message in (*system[:1], *_choose(others)):
-        message["content"] = _with_marker(message["content"], marker)
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        message["content"] = [*(dict(part) for part in parts[:-1]), {**parts[-1], "cache_control": dict(marker)}]
     return marked
 
 
@@ -108,8 +110,3 @@ def _can_carry_marker(message: Mapping[str, Any]) -> bool:
         return True
     last = content[-1]
     return last.get("type") not in _UNMARKABLE and (last.get("type") != "text" or bool(last["text"]))
-
-
-def _with_marker(content: Any, marker: Mapping[str, str]) -> list[dict[str, Any]]:
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return [*(dict(part) for part in parts[:-1]), {**parts[-1], "cache_control": dict(marker)}]

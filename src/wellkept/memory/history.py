@@ -308,7 +308,8 @@ def undo(
     page looks like one edit by hand. Undoing an undo brings the edit back. Refused, with the reason, when the page has
     changed since, or a text of an edit was forgotten.
     """
-    _record_outside_edits(store, target)
+    for page in targets(store, target):  # edits by hand get rows, so that the log lists them with an id
+        store.write(page, lambda live: Change(live.entries, ()), Author(origin="undo"))
     rows = choose_edits(store, ledger_id, group_id, target)
     if isinstance(rows, Refused):
         return rows
@@ -339,12 +340,6 @@ def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None)
     allow = store.allowed_rules(row.target, row.step.before)
     author = Author(reason=f"restored from edit {row.id}", allow=allow)
     return store.apply(row.target, Add(row.step.before), author)
-
-
-def _record_outside_edits(store: MemoryStore, target: Target | None) -> None:
-    """Record edits made by hand in the ledger, so that the log lists them with an id."""
-    for page in targets(store, target):
-        store.write(page, lambda known: Change(known.entries, ()), Author(origin="undo"))
 
 
 def choose_edits(

@@ -565,7 +565,7 @@ def report_damage(row: LedgerRow) -> LedgerRow:
     texts = [_text(text) for text in (row.before, row.after) if text is not None]
     return LedgerRow(
         id=row.id,
-        write_id=_number(row.write_id),
+        write_id=row.write_id if isinstance(row.write_id, int) else 0,
         group_id=_text(row.group_id),
         time=float(row.time) if isinstance(row.time, float | int) else 0.0,
         target=row.target if page_of(row.target) is not None else Target.MEMORY.value,
@@ -589,7 +589,3 @@ def report_damage(row: LedgerRow) -> LedgerRow:
 
 def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _number(value: object) -> int:
-    return value if isinstance(value, int) else 0

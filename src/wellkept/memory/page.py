@@ -643,15 +643,12 @@ def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":
 
     name = digest(text)
     if name not in _verdicts:
-        _remember(name, scan(text))
+        verdict = scan(text)
+        if len(_verdicts) >= _MOST_REMEMBERED:
+            _verdicts.clear()
+        _verdicts[name] = verdict if verdict.findings else None
     found = _verdicts.get(name) or Verdict(())
     return replace(found, findings=tuple(one for one in found.findings if one.rule not in allow)) if allow else found
-
-
-def _remember(name: bytes, verdict: "Verdict") -> None:
-    if len(_verdicts) >= _MOST_REMEMBERED:
-        _verdicts.clear()
-    _verdicts[name] = verdict if verdict.findings else None
 
 
 def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -> "dict[str, Verdict]":

@@ -15,7 +15,7 @@ from wellkept.core.tools import Tool, ToolContext, ToolSchema, read_schema
 from wellkept.memory.approval import Approvals, Held, Staged, WriteRequest, write_memory
 from wellkept.memory.history import search_archive
 from wellkept.memory.page import Add, Author, Edit, Page, Remove, Replace, Target, refuse_batch, subject_of
-from wellkept.memory.store import MemoryStore, Outcome
+from wellkept.memory.store import MemoryStore
 
 
 def memory_schema(*, has_project: bool = False) -> ToolSchema:
@@ -178,7 +178,9 @@ class MemoryTool:
 
     def call(self, arguments: Mapping[str, JSON], context: ToolContext) -> Mapping[str, JSON]:
         """Answer one call; bad arguments and a broken disk are answers too."""
-        self._reset_count_in_new_turn(context)
+        turn = (context.session_id, context.turn)
+        if turn != self._turn:
+            self._turn, self._failed = turn, 0
         if not (self._store.settings.memory_enabled or self._store.settings.user_profile_enabled):
             return _final_refusal("Memory is disabled in the configuration.")
         if context.incognito:
@@ -191,11 +193,6 @@ class MemoryTool:
             return self._answer(request, context)
         except KeptError as error:
             return Refused(Reason.UNAVAILABLE, error.message, error.remedy).as_json()
-
-    def _reset_count_in_new_turn(self, context: ToolContext) -> None:
-        turn = (context.session_id, context.turn)
-        if turn != self._turn:
-            self._turn, self._failed = turn, 0
 
     def _answer(self, request: Request, context: ToolContext) -> Mapping[str, JSON]:
         match request:
@@ -224,7 +221,12 @@ class MemoryTool:
         if isinstance(result, Staged | Held):
             return result.as_json()
         self._failed = 0
-        return self._confirm(result.outcome)
+        return {
+            # as written under the lock: reading the page again could only show somebody else's next edit
+            **self._state(result.outcome.target, result.outcome.change.entries),
+            "message": result.outcome.message,
+            "note": result.outcome.note or "Durable now; the prompt shows it from the next session on.",
+        }
 
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
         """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
@@ -255,14 +257,6 @@ class MemoryTool:
 
         said = context.said.casefold()
         return next((source for entry, source in unverified.items() if echoes(text, entry, said)), None)
-
-    def _confirm(self, outcome: Outcome) -> Mapping[str, JSON]:
-        return {
-            # as written under the lock: reading the page again could only show somebody else's next edit
-            **self._state(outcome.target, outcome.change.entries),
-            "message": outcome.message,
-            "note": outcome.note or "Durable now; the prompt shows it from the next session on.",
-        }
 
     def _state(self, target: Target, entries: tuple[str, ...]) -> dict[str, JSON]:
         page = Page(entries, self._store.limit(target))

@@ -197,7 +197,11 @@ def apply_patch(text: str, old: str, new: str, *, replace_all: bool = False) -> 
             continue
         if len(spans) > 1 and not replace_all:
             return _refuse_ambiguous(text, spans)
-        return PatchResult(_apply_spans(text, spans), len(_disjoint(spans)), matched)
+        pieces, at, replaced = [], 0, _disjoint(spans)
+        for span in replaced:
+            pieces += [text[at : span.start], span.new]
+            at = span.end
+        return PatchResult("".join([*pieces, text[at:]]), len(replaced), matched)
     return _refuse_missing(text, old)
 
 
@@ -285,14 +289,6 @@ def _disjoint(spans: list[_Span]) -> list[_Span]:
         if not chosen or span.start >= chosen[-1].end:
             chosen.append(span)
     return chosen
-
-
-def _apply_spans(text: str, spans: list[_Span]) -> str:
-    pieces, at = [], 0
-    for span in _disjoint(spans):
-        pieces += [text[at : span.start], span.new]
-        at = span.end
-    return "".join([*pieces, text[at:]])
 
 
 def _refuse_ambiguous(text: str, spans: list[_Span]) -> Refused:

@@ -312,7 +312,9 @@ def inspect(contents: Mapping[str, bytes]) -> Report:
     """Inspect files given as bytes by relative path."""
     found: list[Finding] = []
     for path, data in sorted(contents.items()):
-        if _is_program(path, data):
+        # two letters are not enough: plain text may begin with MZ
+        magic = data.startswith(_PROGRAM_MARKS) and (not data.startswith(b"MZ") or b"\0" in data[:256])
+        if magic or (PurePosixPath(path).suffix.lower() in _PROGRAM_SUFFIXES and not is_text(data)):
             found.append(
                 Finding("program", "obfuscation", Level.CRITICAL, path, 0, "a compiled program, which nobody can read")
             )
@@ -323,12 +325,6 @@ def inspect(contents: Mapping[str, bytes]) -> Report:
         if len(found) > _MOST_FINDINGS:
             break
     return Report(tuple(dict.fromkeys(found)))
-
-
-def _is_program(path: str, data: bytes) -> bool:
-    # two letters are not enough: plain text may begin with MZ
-    magic = data.startswith(_PROGRAM_MARKS) and (not data.startswith(b"MZ") or b"\0" in data[:256])
-    return magic or (PurePosixPath(path).suffix.lower() in _PROGRAM_SUFFIXES and not is_text(data))
 
 
 def inspect_text(path: str, text: str) -> list[Finding]:

@@ -63,7 +63,7 @@ def catalogue(
     """
     if not skills:
         return ""
-    header = _header()
+    header = resource_text("wellkept.skills", "texts", "catalogue.md").strip()
     order = _sort_by_priority(skills, usage)
     every = Counter(skill.category or _GENERAL for skill in skills)
     low, high = 0, min(len(order), budget // _LEAST_LINE_TOKENS)
@@ -75,10 +75,6 @@ def catalogue(
             high = middle - 1
     text = _render(header, order[:low], every)
     return text if count(text) <= budget else _count_only(header, len(skills), budget, count)
-
-
-def _header() -> str:
-    return resource_text("wellkept.skills", "texts", "catalogue.md").strip()
 
 
 def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list[Skill]:

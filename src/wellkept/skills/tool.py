@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from wellkept.core.errors import Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.core.ports import Documents
-from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, Taint, read_source
+from wellkept.core.provenance import COMMAND_SOURCE, FROM, Basis, read_source
 from wellkept.core.text import JSON, is_encodable
 from wellkept.core.tools import Tool, ToolContext
 from wellkept.skills.approval import PendingSkills
@@ -187,7 +187,8 @@ class SkillTools:
         if refused is not None:
             return refused.as_json()
         category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
-        usable = self.library.usable(_tools_of(context))
+        names = context.extras.get("tools")
+        usable = self.library.usable(frozenset(_texts(names)) if isinstance(names, list | tuple) else None)
         counts = _categories(usable)
         if category and category not in counts:
             error = f"there is no category {category[:80]!r}"
@@ -259,7 +260,10 @@ class SkillTools:
         if similar is not None:
             return similar.as_json()
         try:
-            result = self.submit(change, _author(context, context.find_taint(_written(change))))
+            taint = context.find_taint(_written(change))
+            # what was read in earlier turns and is not repeated did not teach the skill
+            source = "" if taint is None or taint.basis is Basis.CONTEXT else taint.source
+            result = self.submit(change, Author(context.origin, context.session_id, trust=Trust.AGENT, source=source))
         except StorageError as error:
             result = Refused(Reason.UNAVAILABLE, error.message, error.remedy)
         return self._answer(result) if isinstance(result, Changed) else result.as_json()
@@ -329,12 +333,6 @@ class SkillTools:
         return Refused(Reason.INVALID, f"a skill for nearly the same task exists: {best!r}", remedy, {"similar": rows})
 
 
-def _author(context: ToolContext, taint: Taint | None) -> Author:
-    # what was read in earlier turns and is not repeated did not teach the skill
-    source = "" if taint is None or taint.basis is Basis.CONTEXT else taint.source
-    return Author(context.origin, context.session_id, trust=Trust.AGENT, source=source)
-
-
 def _written(change: Change) -> str:
     """Return the text that a change writes, or the name of the skill that it takes something from."""
     match change:
@@ -346,11 +344,6 @@ def _written(change: Change) -> str:
 
 def _texts(value: JSON) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
-
-
-def _tools_of(context: ToolContext) -> frozenset[str] | None:
-    names = context.extras.get("tools")
-    return frozenset(_texts(names)) if isinstance(names, list | tuple) else None
 
 
 def _row(skill: Skill) -> dict[str, JSON]:

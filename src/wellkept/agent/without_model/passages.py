@@ -85,7 +85,7 @@ def look_up(store: Readable, question: str, exclude: SessionId | None = None) ->
     if found.period is not None:
         return _list_conversations(store, question)
     passages: list[Passage] = []
-    seen = {_plain(question)}
+    seen = {" ".join(question.split()).casefold()}
     marker = Marker(found.terms)
     for hit in found.messages:
         row = next((each for each in store.window(hit.message_id, before=0, after=0)), None)
@@ -208,10 +208,6 @@ def _list_facts(row: StoredMessage) -> list[str]:
     if row.message.role is not Role.USER or len(row.message.text) > PASSAGE_CHARS or forget_request(row.message.text):
         return []
     return [one.text for one in statements(row.message.text)]
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.split()).casefold()
 
 
 def _is_source(store: Readable, row: StoredMessage) -> bool:

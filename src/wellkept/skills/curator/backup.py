@@ -155,7 +155,8 @@ class Backups:
             elsewhere = editor.library.home_folder(name)
             target = editor.home / place
             if elsewhere is not None and elsewhere != target:
-                _vacate(editor, name, elsewhere)
+                # the skill was moved there after the backup; the version log still has its bytes
+                editor.place_files(name, elsewhere, files={}, author=Author("rollback"), action="rollback")
             if {path: _bytes(target / path) for path in state_of(target).files} == dict(files):
                 return False
             editor.place_files(name, target, files=files, author=Author("rollback"), action="rollback")
@@ -186,11 +187,6 @@ def forget_in_backup(path: Path, texts: Texts) -> None:
             kept.size, kept.mode = len(rest), entry.mode
             archive.addfile(kept, io.BytesIO(rest))
     write_atomically(path, stream.getvalue())
-
-
-def _vacate(editor: SkillEditor, name: str, folder: Path) -> None:
-    """Empty the folder to which a skill was moved after the backup; the version log still has its bytes."""
-    editor.place_files(name, folder, files={}, author=Author("rollback"), action="rollback")
 
 
 def _bytes(file: Path) -> bytes | None:

@@ -167,26 +167,23 @@ class Hub:
                 )
             place = folder or self._editor.home.joinpath(*filter(None, (category, name)))
             author = Author("hub", reason=f"from {prepared.source} at {prepared.revision[:80]}")
-            row = self._row(prepared, place)
+            row = Installed(
+                source=prepared.source,
+                revision=prepared.revision,
+                files=_hashes(prepared.package.files),
+                verdict=str(prepared.report.danger),
+                installed_at=iso(self._library.clock.now()),
+                place=place.relative_to(self._editor.home).as_posix(),
+                network=prepared.network,
+                skill=prepared.package.name,
+                rules=prepared.report.rules,
+            )
             self.lock.announce(name, row)
             changed = self._editor.place_files(
                 name, place, files=prepared.package.files, author=author, action="update" if installed else "install"
             )
             self.lock.put(name, row)
         return changed
-
-    def _row(self, prepared: Prepared, place: Path) -> Installed:
-        return Installed(
-            source=prepared.source,
-            revision=prepared.revision,
-            files=_hashes(prepared.package.files),
-            verdict=str(prepared.report.danger),
-            installed_at=iso(self._library.clock.now()),
-            place=place.relative_to(self._editor.home).as_posix(),
-            network=prepared.network,
-            skill=prepared.package.name,
-            rules=prepared.report.rules,
-        )
 
     def _refuse_dangerous(self, prepared: Prepared, *, force: bool) -> Refused | None:
         if not prepared.is_blocked(force=force):
