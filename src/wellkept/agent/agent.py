@@ -24,6 +24,7 @@ from wellkept.agent.toolbox import Approve, deny
 from wellkept.agent.turn import Answer, build_user_message, take_turn
 from wellkept.agent.without_model.dialogue import Actions
 from wellkept.context.engine import Outcome, Unchanged, Why
+from wellkept.context.messages import last_question
 from wellkept.core.errors import Busy, KeptError, NotFound, StorageError, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, MessageId, SessionId, SourceName, UserId, new_session_id, random_hex
@@ -177,15 +178,16 @@ class Agent:
     async def continue_turn(self, results: Sequence[Message]) -> Answer:
         """Continue the last turn after the client has run its own tools."""
         rows = self.conversation.record.rows
-        text = next((row.message.text for row in reversed(rows) if row.message.role is Role.USER), "")
+        index = last_question(rows)
+        text = "" if index is None else rows[index].message.text
         async with self._hold_lease():
             return await take_turn(self.conversation, text, results)
 
     def add_message(self, text: str, *, source: Stated = UNSTATED) -> None:
         """Add a message of the person that needs no answer; the next turn sees it."""
         conversation = self.conversation
-        found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
-        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON, source=found)
+        written_by = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+        message = NewMessage(build_user_message(text, ()), conversation.now(), Origin.PERSON, source=written_by)
         conversation.store_message(message)
         self._mark_as_read()
 
@@ -222,13 +224,13 @@ class Agent:
         if not (memory or skills) or not self.parts.review.enabled:
             return None
         conversation = self.conversation
-        done = await review(conversation, memory=memory, skills=skills)
-        if done is not None:
+        finished = await review(conversation, memory=memory, skills=skills)
+        if finished is not None:
             conversation.nudges = conversation.nudges.after_review(memory=memory, skills=skills)
             conversation.record.note(conversation.root, "nudges", conversation.nudges.as_json())
             if self.parts.providers is not None:
                 self.parts.providers.writes.mirror_soon()
-        return done
+        return finished
 
     def title_due(self) -> bool:
         """Whether a model should title this session, whose title so far is its first words."""
@@ -305,9 +307,9 @@ class Agent:
 
         Raises Busy if another process has changed the conversation: nobody here has seen what would be removed.
         """
-        known = self._last_row
+        last_row = self._last_row
         async with self._hold_lease():
-            if self._last_row != known:
+            if self._last_row != last_row:
                 raise Busy(
                     "another process has changed this conversation meanwhile, so nothing was undone",
                     "look at it with `kept sessions show`, then undo again",
@@ -321,14 +323,14 @@ class Agent:
 
     def _remove_last_exchange(self) -> str | None:
         rows = self.conversation.record.rows
-        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
-        if place is None:
+        index = last_question(rows)
+        if index is None:
             return None
-        said = rows[place].message.text
-        if self.parts.sessions is not None and self.conversation.record.exists and rows[place].id > 0:
-            self.parts.sessions.rewind(self.session.id, MessageId(rows[place].id))
-        del rows[place:]
-        return said
+        question = rows[index]
+        if self.parts.sessions is not None and self.conversation.record.exists and question.id > 0:
+            self.parts.sessions.rewind(self.session.id, MessageId(question.id))
+        del rows[index:]
+        return question.message.text
 
     async def take_up(self, text: str, since: float) -> str | None:
         """Return the stored answer to a message that was said after `since`, whose turn began before a crash.
@@ -340,10 +342,10 @@ class Agent:
 
     def _take_up(self, text: str, since: float) -> str | None:
         rows = self.conversation.record.rows
-        place = next((i for i in range(len(rows) - 1, -1, -1) if rows[i].message.role is Role.USER), None)
-        if place is None or rows[place].message.text != text or rows[place].timestamp < since:
+        index = last_question(rows)
+        if index is None or rows[index].message.text != text or rows[index].timestamp < since:
             return None
-        if len(rows) > place + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
+        if len(rows) > index + 1 and rows[-1].message.role is Role.ASSISTANT and rows[-1].message.text:
             return rows[-1].message.text
         self._remove_last_exchange()
         return None
@@ -462,10 +464,10 @@ class Agent:
         """Let the texts of others in the prompt be listed when something is first compared with them."""
         opening = self.opening
         # the message of a sub-agent is ours
-        given = opening.system_message if opening.parent is None else None
+        system_message = opening.system_message if opening.parent is None else None
 
         def list_texts() -> list[tuple[SourceName, str]]:
-            return list_prompt_sources(self.parts, given, opening.platform, conversation.all_tools)
+            return list_prompt_sources(self.parts, system_message, opening.platform, conversation.all_tools)
 
         conversation.record.set_surroundings(Surroundings(list_texts))
 

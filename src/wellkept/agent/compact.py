@@ -100,10 +100,10 @@ def _compress(parts: Parts, record: Record, request: CompactionRequest) -> Outco
     )
 
 
-def _apply(parts: Parts, record: Record, done: Compaction, rebuild: Callable[[], str]) -> None:
+def _apply(parts: Parts, record: Record, compaction: Compaction, rebuild: Callable[[], str]) -> None:
     now = parts.clock.now()
     child = None if parts.compression.in_place else new_session_id(now)
-    placed = done.into_session(timestamp=now.timestamp(), child=child)
+    placed = compaction.into_session(timestamp=now.timestamp(), child=child)
     old = record.session
     if parts.providers is not None and child is not None:
         parts.providers.writes.queue_session_end(old.id, plain_messages(record.list_whole_turns()))

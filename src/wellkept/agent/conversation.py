@@ -210,14 +210,14 @@ class Conversation(Struct):
         tool = self.parts.toolbox.tools.get(name)
         is_provider = tool is not None and tool.schema.toolset == "memory" and name != "memory"
         provider = ", ".join(self.parts.providers.providers) if is_provider and self.parts.providers else ""
-        found = find_call_sources(
+        sources = find_call_sources(
             name,
             _read_object(call.arguments if call is not None else ""),
             _read_object(output.text) if tool is not None else None,
             folder=os.path.realpath(self.parts.folder),
             provider=provider or (name if is_provider else ""),
         )
-        return found[0].stored if found else None
+        return sources[0].stored if sources else None
 
     @contextmanager
     def interruptible(self) -> Iterator[anyio.CancelScope]:
@@ -317,8 +317,8 @@ class Conversation(Struct):
         """Return the error to show when compaction cannot help."""
         if not self.parts.compression.enabled:
             return ContextOverflow(error.message, "compact it with /compress, or set compression.enabled to true")
-        found = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
-        return found or ContextOverflow(error.message, NEW_CONVERSATION)
+        overflow = self.parts.engine.overflow(self.record.rows) if self.parts.engine is not None else None
+        return overflow or ContextOverflow(error.message, NEW_CONVERSATION)
 
     def count_call(self, response: ChatResponse, request: ChatRequest) -> None:
         """Count a model call and calibrate the token estimate."""

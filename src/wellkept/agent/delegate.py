@@ -57,8 +57,8 @@ class Delegation(Struct, frozen=True):
         task = arguments.get("task")
         if not isinstance(task, str) or not task.strip():
             return {"success": False, "error": "the task is empty", "remedy": "say what the sub-agent should do"}
-        given = arguments.get("context")
-        prompt = f"{task}\n\n{given}" if isinstance(given, str) and given else task
+        background = arguments.get("context")
+        prompt = f"{task}\n\n{background}" if isinstance(background, str) and background else task
         opening = Opening(
             platform=context.platform,
             user_id=context.user_id,
@@ -84,14 +84,14 @@ class Delegation(Struct, frozen=True):
 
     def _tools(self, toolset: JSON) -> Toolbox:
         tools = self.toolbox().tools
-        chosen = [
+        names = [
             name
             for name, tool in tools.items()
             if name not in WITHHELD
             and tool.schema.toolset not in WITHHELD_TOOLSETS
             and (not isinstance(toolset, str) or not toolset or tool.schema.toolset == toolset)
         ]
-        return Toolbox(tools).only(chosen)
+        return Toolbox(tools).only(names)
 
 
 async def _run_interruptible(agent: Agent, prompt: str, source: Stated) -> Answer:

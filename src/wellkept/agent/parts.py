@@ -112,7 +112,7 @@ class PageLedger:
     def since(self, ledger_id: int) -> Sequence["LedgerRow"]:
         """Return the steps after `ledger_id` that changed a page, oldest first."""
         platform = cache(self._platform)
-        rows = (_ledger_row(each) for each in self._read_entries(ledger_id))
+        rows = (_ledger_row(record) for record in self._read_entries(ledger_id))
         return [replace(row, platform=platform(row.session_id)) for row in rows if row is not None]
 
     def _platform(self, session_id: SessionId | None) -> str:

@@ -103,8 +103,8 @@ class Record(Struct):
         if self.trouble:
             self.trouble = ""
             self.sink(Warned("writing works again: the whole conversation is stored"))
-        for place, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
-            self.rows[place] = replace(self.rows[place], id=message_id)
+        for index, message_id in enumerate(ids, start=len(self.rows) - len(ids)):
+            self.rows[index] = replace(self.rows[index], id=message_id)
 
     def set_sent_text(self, text: str) -> None:
         """Set the text sent to the model in place of the newest message, in memory and in the store."""
@@ -132,10 +132,10 @@ class Record(Struct):
             if not self.exists and not (self.trouble and self.store.session(self.session.id)):
                 self.store.create(self.session, system_prompt=self.prompt)
             self._follow_tip()
-            known = self._find_stored() if self.trouble else []
-            ids = [*known, *self.store.append(self.session.id, self._waiting[len(known) :], unit=unit)]
+            stored_ids = self._find_stored() if self.trouble else []
+            ids = [*stored_ids, *self.store.append(self.session.id, self._waiting[len(stored_ids) :], unit=unit)]
             for end, write in self._attached:
-                if end > len(known):  # writes of stored messages were committed with them
+                if end > len(stored_ids):  # writes of stored messages were committed with them
                     write(unit, ids[:end])
         self.exists = True
         self._waiting.clear()
@@ -148,13 +148,13 @@ class Record(Struct):
         newest = max((row.id for row in self.rows), default=MessageId(0))
         rows = (row for row in self.store.context(self.session.id) if row.id > newest)
         stored = {(row.message.role, row.timestamp): row.id for row in rows}
-        found: list[MessageId] = []
+        ids: list[MessageId] = []
         for new in self._waiting:
             number = stored.get((new.message.role, new.timestamp))
             if number is None:
                 break
-            found.append(number)
-        return found
+            ids.append(number)
+        return ids
 
     def _follow_tip(self) -> None:
         """Switch to the session another process has compacted to; messages not yet stored stay at the end."""
@@ -186,7 +186,9 @@ class Record(Struct):
         new = NewMessage(compaction.summary, compaction.timestamp, Origin.SYNTHETIC, source=compaction.source)
         # far below the negative ids of messages that are not stored yet, so that they cannot collide
         summary = _row(self.session, new, MessageId(-len(self.rows) - 1_000_000))
-        head, tail = ([by_id[one] for one in kept] for kept in (compaction.kept_head, compaction.kept_tail))
+        head, tail = (
+            [by_id[message_id] for message_id in kept] for kept in (compaction.kept_head, compaction.kept_tail)
+        )
         self.rows = [*head, summary, *tail]
 
     def _keep_late_messages(self, compaction: Compaction, late: Sequence[MessageId]) -> Compaction:
@@ -197,16 +199,16 @@ class Record(Struct):
         is_open = last.role is not Role.ASSISTANT or bool(last.tool_calls)
         question = next((row.id for row in reversed(self.rows) if row.message.role is Role.USER), None)
         tail = list(compaction.kept_tail)
-        place = tail.index(question) if is_open and question in tail else len(tail)
-        return replace(compaction, kept_tail=(*tail[:place], *late, *tail[place:]))
+        index = tail.index(question) if is_open and question in tail else len(tail)
+        return replace(compaction, kept_tail=(*tail[:index], *late, *tail[index:]))
 
     def catch_up(self) -> bool:
         """Switch to the context that another process compacted; return False when none has."""
         if self.store is None or not self.exists or self.trouble:
             return False
         tip = self.store.tip(self.session.id)
-        known = {row.id for row in self.store.context(tip)}
-        if tip == self.session.id and all(row.id in known for row in self.rows):
+        stored_ids = {row.id for row in self.store.context(tip)}
+        if tip == self.session.id and all(row.id in stored_ids for row in self.rows):
             return False
         self._switch_to(tip)
         return True

@@ -129,23 +129,23 @@ def list_prompt_sources(
     parts: Parts, system_message: str | None, platform: str, tools: Sequence[ToolSchema] = ()
 ) -> list[tuple[SourceName, str]]:
     """Return the texts of others in the prompt, each with its source: they taint what repeats them."""
-    found: list[tuple[SourceName, str]] = []
+    texts: list[tuple[SourceName, str]] = []
     for kind in KINDS:
         for folder in _list_folders(parts.folder):
             text = _read_text(folder / kind)
             if text is not None:
-                found.append((Source(Kind.PROJECT, kind).stored, text))
+                texts.append((Source(Kind.PROJECT, kind).stored, text))
     if system_message:
-        found.append((Source(Kind.AGENT, platform).stored, system_message))
+        texts.append((Source(Kind.AGENT, platform).stored, system_message))
     if parts.providers is not None and (block := parts.providers.system_prompt_block()).strip():
-        found.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
+        texts.append((Source(Kind.PROVIDER, ", ".join(parts.providers.providers)).stored, block))
     if parts.skills is not None:
-        found += parts.skills.list_foreign()
+        texts += parts.skills.list_foreign()
     # a server or a client describes these tools
     described = (
         (tool.name, f"{tool.description}\n{dumps(tool.parameters)}") for tool in tools if tool.toolset == "mcp"
     )
-    return [*found, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
+    return [*texts, *((Source(Kind.TOOL, name).stored, text) for name, text in described)]
 
 
 class FrozenPages(Struct):
@@ -175,22 +175,22 @@ def load_frozen_pages(value: JSON, parts: Parts) -> FrozenPages:
         return freeze_pages(parts)
     pages = value["pages"]
     assert isinstance(pages, Mapping)
-    found = {}
+    frozen = {}
     for page in Target:
         entries = pages.get(page.value)
-        found[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
-    return FrozenPages(found, str(value.get("told", "")))
+        frozen[page] = tuple(str(entry) for entry in entries) if isinstance(entries, list) else ()
+    return FrozenPages(frozen, str(value.get("told", "")))
 
 
 def _read_pages(parts: Parts) -> dict[Target, tuple[str, ...]]:
-    found: dict[Target, tuple[str, ...]] = {}
+    pages: dict[Target, tuple[str, ...]] = {}
     for page in Target:
         try:
             enabled = parts.memory is not None and parts.memory.is_enabled(page)
-            found[page] = parts.memory.page(page).entries if enabled and parts.memory is not None else ()
+            pages[page] = parts.memory.page(page).entries if enabled and parts.memory is not None else ()
         except Unreadable:
-            found[page] = ()
-    return found
+            pages[page] = ()
+    return pages
 
 
 def page_changes(parts: Parts, frozen: FrozenPages, lineage: frozenset[str]) -> str | None:
@@ -248,8 +248,8 @@ CHARS_PER_TOKEN = 4
 def project_files(folder: Path, *, context_length: int, sink: EventSink) -> list[tuple[str, str]]:
     """Return name and text of the project file, unsafe parts masked, truncated when too long."""
     for kind in KINDS:
-        for place in _list_folders(folder):
-            text = _read_text(place / kind)
+        for candidate in _list_folders(folder):
+            text = _read_text(candidate / kind)
             if text is not None:
                 most = int(context_length * WINDOW_SHARE) * CHARS_PER_TOKEN
                 return [(kind, _truncate(mask_unsafe(kind, text, sink), most))]
@@ -284,10 +284,10 @@ def mask_unsafe(name: str, text: str, sink: EventSink) -> str:
     if not verdict.blocked:
         return text
     parts = _PARAGRAPHS.split(text)
-    for place in range(0, len(parts), 2):
-        found = scan(parts[place], scope=Scope.CONTEXT)
-        if found.blocked:
-            parts[place] = _mask(name, found.rules)
+    for index in range(0, len(parts), 2):
+        part_verdict = scan(parts[index], scope=Scope.CONTEXT)
+        if part_verdict.blocked:
+            parts[index] = _mask(name, part_verdict.rules)
     masked = "".join(parts)
     if scan(masked, scope=Scope.CONTEXT).blocked:
         masked = _mask(name, verdict.rules)

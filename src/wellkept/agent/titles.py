@@ -26,6 +26,6 @@ def first_words(text: str) -> str:
 def ask_for_title(model: Completes, rows: Sequence[StoredMessage]) -> str:
     """Ask `model` for a title of a conversation that begins with `rows`; may raise a ModelError."""
     order = resource_text("wellkept.agent", "title.md").strip()
-    said = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
-    lines = model.complete(order, said, max_output_tokens=60).strip().strip('"').splitlines()
+    beginning = "\n".join(f"{row.message.role.value}: {row.message.text[:_MESSAGE_CHARS]}" for row in rows[:_MESSAGES])
+    lines = model.complete(order, beginning, max_output_tokens=60).strip().strip('"').splitlines()
     return lines[0][:NAME_CHARS] if lines else ""

@@ -14,7 +14,7 @@ from wellkept.agent.offload import offload
 from wellkept.agent.settings import LimitSettings
 from wellkept.agent.toolbox import ToolEnvironment, run_tools
 from wellkept.agent.without_model.dialogue import answer_without_model
-from wellkept.context.messages import prune_as_marked, request_messages
+from wellkept.context.messages import last_question, prune_as_marked, request_messages
 from wellkept.core.errors import ContextOverflow, KeptError, ModelBusy
 from wellkept.core.events import ModelCalled, TextStreamed
 from wellkept.core.ids import LedgerId, MessageId, SessionId, SourceName
@@ -217,9 +217,9 @@ def limit_notice(limit: str, calls: Sequence[ToolUse]) -> str:
     counts: dict[str, int] = {}
     for call in calls:
         counts[call.name] = counts.get(call.name, 0) + 1
-    done = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+    calls_made = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
     failed = sum(1 for call in calls if not call.ok)
-    tail = f" So far: {done}{f', {failed} of them failed' if failed else ''}." if calls else ""
+    tail = f" So far: {calls_made}{f', {failed} of them failed' if failed else ''}." if calls else ""
     return f"[I stopped at the limit of {limit} for one turn.{tail} Say “go on” to continue.]"
 
 
@@ -269,10 +269,12 @@ async def take_turn(
     With `results`, continue the turn that `text` began, after the client has run its own tools. `loaded` is the skill
     that the person loaded with the message.
     """
-    first_row = _first_row(conversation, goes_on=bool(results))
-    found = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
+    # a continued turn began with the person's last message
+    question = last_question(conversation.record.rows) if results else None
+    first_row = len(conversation.record.rows) if question is None else question
+    author = find_prompt_source(text, source, conversation.platform) or conversation.parts.speaker
     turn = Turn(
-        text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, source=found, results=tuple(results)
+        text, time.monotonic(), first_row, images=tuple(images), loaded=loaded, source=author, results=tuple(results)
     )
     conversation.current = turn
     failure: KeptError | None = None
@@ -308,14 +310,6 @@ async def take_turn(
         turn.unsaved or _trouble_of_writes(conversation, turn),
         turn.client_calls,
     )
-
-
-def _first_row(conversation: "Conversation", *, goes_on: bool) -> int:
-    """Return the index of the turn's first message: a new one or, for a continued turn, the person's last."""
-    rows = conversation.record.rows
-    if not goes_on:
-        return len(rows)
-    return next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), len(rows))
 
 
 def _trouble_of_writes(conversation: "Conversation", turn: Turn) -> str:
@@ -454,8 +448,8 @@ async def _run_tools(conversation: "Conversation", turn: Turn, calls: Sequence[T
         conversation.parts.limits.tool_seconds,
     )
     results = await run_tools(calls, environment)
-    turn.calls += [ToolUse(each.call.name, each.call.arguments, each.ok) for each in results]
-    new = [_new_message(conversation, each.message, Origin.TOOL, is_own=not each.has_run) for each in results]
+    turn.calls += [ToolUse(result.call.name, result.call.arguments, result.ok) for result in results]
+    new = [_new_message(conversation, result.message, Origin.TOOL, is_own=not result.has_run) for result in results]
     await offload(conversation.record.add, new)
 
 

@@ -36,8 +36,13 @@ def as_sent(rows: Sequence[StoredMessage]) -> list[Message]:
 
     What was recalled for an earlier message of the person is left out, so that it does not accumulate in the window.
     """
-    newest = next((place for place in range(len(rows) - 1, -1, -1) if rows[place].message.role is Role.USER), None)
-    return [_as_sent(row, has_recalled=place == newest) for place, row in enumerate(rows)]
+    newest = last_question(rows)
+    return [_as_sent(row, has_recalled=index == newest) for index, row in enumerate(rows)]
+
+
+def last_question(rows: Sequence[StoredMessage]) -> int | None:
+    """Return the position of the last message of the person, or None."""
+    return next((index for index in range(len(rows) - 1, -1, -1) if rows[index].message.role is Role.USER), None)
 
 
 def _as_sent(row: StoredMessage, *, has_recalled: bool) -> Message:

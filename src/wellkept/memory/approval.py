@@ -91,10 +91,10 @@ class Approvals:
         self, target: Target, edits: Sequence[Edit], author: Author, *, why: str, rules: Sequence[str] = ()
     ) -> Pending:
         """Store a write until a person decides; an identical one is stored only once."""
-        for waiting in self.waiting():
+        for earlier in self.waiting():
             own = self._store.project if target is Target.PROJECT else None
-            if (waiting.target, waiting.project, waiting.edits) == (target, own, tuple(edits)):
-                return waiting
+            if (earlier.target, earlier.project, earlier.edits) == (target, own, tuple(edits)):
+                return earlier
         pending = Pending(
             random_hex(4), self._store.clock.now().timestamp(), target, tuple(edits), author.origin, why,
             tuple(rules), author.session_id, self._store.user,
@@ -107,21 +107,21 @@ class Approvals:
     def waiting(self, target: Target | None = None) -> list[Pending]:
         """Return what waits, oldest first, and move expired writes to the archive."""
         names = self._documents.names(".json")
-        found = [pending for name in names if (pending := self._read(name)) is not None]
+        writes = [pending for name in names if (pending := self._read(name)) is not None]
         deadline = self._store.clock.now().timestamp() - self._store.settings.pending_days * DAY_SECONDS
-        for pending in found:
+        for pending in writes:
             if pending.created < deadline:
                 with suppress(StorageError):  # its file stays until its text is in the archive
                     self._archive(pending, "expired")
-        current = [each for each in found if each.created >= deadline and target in (None, each.target)]
-        return sorted(current, key=lambda each: (each.created, each.id))
+        current = [write for write in writes if write.created >= deadline and target in (None, write.target)]
+        return sorted(current, key=lambda write: (write.created, write.id))
 
     def choose(self, which: str, target: Target | None = None) -> list[str] | Refused:
         """Return the ids that `which` means: itself, or every waiting write for `all`."""
-        chosen = [each.id for each in self.waiting(target)] if which == "all" else [which]
-        if not chosen:
+        ids = [pending.id for pending in self.waiting(target)] if which == "all" else [which]
+        if not ids:
             return Refused(Reason.NO_MATCH, "Nothing waits for approval.", "`kept memory pending` lists what waits.")
-        return chosen
+        return ids
 
     def find(self, pending_id: str) -> Pending:
         """Return one waiting write, or raise NotFound."""

@@ -161,10 +161,10 @@ class SqliteLedger:
     def _keep_clean(self, unit: UnitOfWork, target: Target, entries: Sequence[str]) -> None:
         """Store which entries of the page are known to be clean, without those that left it."""
         names = {digest(entry) for entry in entries}
-        known = {*list_clean(names)}
-        if len(known) < len(names):
-            known |= self.clean_entries(target) & names
-        unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(known))))
+        clean = {*list_clean(names)}
+        if len(clean) < len(names):
+            clean |= self.clean_entries(target) & names
+        unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(clean))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:
         """Return the digests of entries of a page that were clean when it was last written."""
@@ -257,10 +257,10 @@ class SqliteLedger:
         if not self._exists:
             return []
         with self._db.writing() as unit:
-            held = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
-            self._seal(unit, held)
+            ids = [LedgerId(number) for number in sorted(_numbers(unit, statement, bindings))]
+            self._seal(unit, ids)
         _read_record.cache_clear()
-        return held
+        return ids
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
         """Blank every text that contains one of `words`, ignoring case; return the rows."""
@@ -271,22 +271,22 @@ class SqliteLedger:
             return []
         with self._db.writing() as unit:
             # databases fold letters each in its own way, so the comparison is made here
-            held = list[LedgerId]()
-            hidden: dict[LedgerId, str] = {}
+            ids = list[LedgerId]()
+            new_sources: dict[LedgerId, str] = {}
             for number, source, *texts in _rows(unit, SQL.texts):
                 if any(wanted.are_in(str(text)) for text in texts if text):
-                    held.append(LedgerId(number))
+                    ids.append(LedgerId(number))
                 if source and wanted.are_in(str(source)):
                     kind, colon, _ = str(source).partition(":")
                     # the row still shows that there was a source
-                    hidden[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"
-            for number in held:
+                    new_sources[LedgerId(number)] = f"{kind}:forgotten" if colon else "forgotten"
+            for number in ids:
                 unit.execute(SQL.blank_row, (number,))
-            for number, name in hidden.items():
+            for number, name in new_sources.items():
                 unit.execute(SQL.set_source, (name, number))
-            self._seal(unit, sorted({*held, *hidden}))
+            self._seal(unit, sorted({*ids, *new_sources}))
         _read_record.cache_clear()
-        return held
+        return ids
 
     def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
         """Replace the id of every session that contains one of `words`; return the rows that named one."""
@@ -338,14 +338,14 @@ class SqliteLedger:
             self.close()
             saved, put_aside = salvage(self._path, moment=time.strftime("%Y%m%d-%H%M%S"))
         with self._db.writing() as unit:
-            done = rebuild_rows(unit, texts)
-        return LedgerRepair(done.rebuilt, done.marked, saved, put_aside)
+            rows = rebuild_rows(unit, texts)
+        return LedgerRepair(rows.rebuilt, rows.marked, saved, put_aside)
 
     def _check_file(self) -> None:
         """Raise Unreadable if SQLite finds the file damaged, also in an index that no row is read through."""
         with self._db.reading() as unit:
-            found = [str(problem) for (problem,) in _rows(unit, SQL.check_file)]
-        for problem in found:
+            problems = [str(problem) for (problem,) in _rows(unit, SQL.check_file)]
+        for problem in problems:
             if not problem.startswith(_HARMLESS):
                 raise Unreadable(f"{str(self._path)!r} is damaged: {problem}", REPAIR)
 
@@ -463,10 +463,10 @@ def _read_record(values: Values) -> EditRecord:
 
 def _rules(allowed: str | None) -> frozenset[str] | None:
     try:
-        found = json.loads(allowed) if allowed else []
+        names = json.loads(allowed) if allowed else []
     except ValueError:
         return None
-    return frozenset(map(str, found)) if isinstance(found, list) else None
+    return frozenset(map(str, names)) if isinstance(names, list) else None
 
 
 def salvage(path: Path, *, moment: str) -> tuple[int, str]:
@@ -497,29 +497,31 @@ def _copy_rows(path: Path, fresh: Path) -> int:
     rows: list[dict[str, Any]] = []
     with suppress(Unreadable), open_copy(path, rescue=(_TABLE,)) as tables:  # too damaged to find its table
         names = sorted(tables.columns(_TABLE) & {*LedgerRow._fields, "voided"})
-        found = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
-        rows = [dict(zip(names, row, strict=True)) for row in found]
+        readable = tables.rows(f"SELECT {', '.join(names)} FROM {_TABLE} ORDER BY id")  # noqa: S608 - our names
+        rows = [dict(zip(names, row, strict=True)) for row in readable]
     target = SqliteDatabase(
         fresh, application_id=APPLICATION_ID, migrations=sql_migrations("wellkept.memory"), durability="full"
     )
     with closing(target) as database:
         database.connection.execute("PRAGMA foreign_keys = OFF")  # an undo names an edit that may be lost
         with database.writing() as unit:
-            shape = next(one for one in describe_shapes(unit) if one.table == _TABLE and not one.is_index)
+            shape = next(
+                candidate for candidate in describe_shapes(unit) if candidate.table == _TABLE and not candidate.is_index
+            )
             return sum(insert_row(unit, shape, row) for row in rows)
 
 
 def rebuild_rows(unit: UnitOfWork, texts: Iterable[str]) -> LedgerRepair:
     """Rebuild the damaged rows where their checksum proves the text, and mark the others as damaged for good."""
     rebuilt, marked = list[LedgerId](), list[LedgerId]()
-    found: Iterable[Values] = unit.execute(SQL.whole, (0,))
-    rows = [LedgerRow(*row) for row in found]
+    selected: Iterable[Values] = unit.execute(SQL.whole, (0,))
+    rows = [LedgerRow(*row) for row in selected]
     whole = [row for row in rows if not row.is_damaged]
-    known = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
+    candidates = dict.fromkeys([*texts, *(text for row in whole for text in (row.before, row.after) if text)])
     for row in rows:
         if row.is_damaged:
             raw: Iterable[Values] = unit.execute(SQL.raw_texts, (row.id,))
-            again = rebuild(row, next(iter(raw)), list(known))
+            again = rebuild(row, next(iter(raw)), list(candidates))
             unit.execute(SQL.set_row, (again or report_damage(row).with_checksum())._asdict())
             (marked if again is None else rebuilt).append(LedgerId(row.id))
     return LedgerRepair(tuple(rebuilt), tuple(marked))
@@ -550,10 +552,10 @@ def _possible(data: bytes | None, texts: Sequence[str]) -> Iterator[str]:
     yield from texts
     if len(data) > _MOST_BYTES:
         return
-    for place in range(len(data)):
+    for index in range(len(data)):
         for bit in range(8):
             changed = bytearray(data)
-            changed[place] ^= 1 << bit
+            changed[index] ^= 1 << bit
             try:
                 yield changed.decode()
             except UnicodeDecodeError:

@@ -84,9 +84,9 @@ def merge_page(own: PageState, theirs: PageState, *, limit: int) -> PageMerge:
     else:
         merged = _fit([entry for entry in own.entries if entry not in removed], wanted, limit)
     added = tuple(entry for entry in wanted if entry in merged)
-    known = {*own.entries, *merged, *(text for row in own.rows for text in (row.step.before, row.step.after))}
+    here = {*own.entries, *merged, *(text for row in own.rows for text in (row.step.before, row.step.after))}
     past = [text for row in their_later for text in (row.step.before, row.step.after) if text]
-    archived = tuple(dict.fromkeys(text for text in (*fresh, *past) if text not in known))
+    archived = tuple(dict.fromkeys(text for text in (*fresh, *past) if text not in here))
     conflicts = _find_conflicts(own_later, their_later, own.entries, theirs.entries)
     return PageMerge(merged, added, removed, archived, conflicts, held)
 
@@ -125,20 +125,20 @@ def _find_conflicts(
 ) -> tuple[tuple[str, str], ...]:
     mine, others = _replacements(own), _replacements(theirs)
     pairs = ((mine[entry], others[entry]) for entry in mine if entry in others)
-    return tuple((one, other) for one, other in pairs if one != other and (one in here or other in there))
+    return tuple((ours, other) for ours, other in pairs if ours != other and (ours in here or other in there))
 
 
 def _replacements(rows: Sequence[EditRecord]) -> dict[str, str]:
     """Return the newest wording of each changed entry; empty for one that was removed."""
-    found: dict[str, str] = {}
+    wordings: dict[str, str] = {}
     for row in rows:
         if row.step.action in {"replace", "remove"} and row.step.before:
             became = row.step.after or ""
-            for entry, wording in list(found.items()):
+            for entry, wording in list(wordings.items()):
                 if wording == row.step.before:
-                    found[entry] = became
-            found.setdefault(row.step.before, became)
-    return found
+                    wordings[entry] = became
+            wordings.setdefault(row.step.before, became)
+    return wordings
 
 
 def plan_merge(own: MemoryStore, theirs: MemoryStore, target: Target) -> PageMerge:
@@ -206,14 +206,14 @@ def tidy(text: str) -> str | None:
 
 def check_texts(store: MemoryStore, target: Target, texts: Sequence[str]) -> dict[str, Refused]:
     """Return the texts that the scanner refuses; rules that a person once allowed for a text stay allowed."""
-    found = {}
+    refusals = {}
     for text in dict.fromkeys(texts):
         refused = check_text(text)
         if refused is not None and refused.reason is Reason.HELD:
             refused = check_text(text, store.allowed_rules(target, text))
         if refused is not None:
-            found[text] = refused
-    return found
+            refusals[text] = refused
+    return refusals
 
 
 def merge(
@@ -232,12 +232,12 @@ def merge(
     for entry in dropped:
         draft.remove(entry)
     fates = []
-    for one in incoming:
-        problem = refused.get(one.text)
+    for candidate in incoming:
+        problem = refused.get(candidate.text)
         if problem is not None:
             fates.append(Fate.HELD if problem.reason is Reason.HELD else Fate.BLOCKED)
         else:
-            fates.append(draft.take(one))
+            fates.append(draft.take(candidate))
     return Merged(Change(tuple(draft.entries), tuple(draft.steps), "Imported.", is_only_copy=True), tuple(fates))
 
 
@@ -251,36 +251,39 @@ class _Draft:
         self._archived = archived
         self._size = len(ENTRY_DELIMITER.join(entries))
 
-    def take(self, one: Incoming) -> Fate:
+    def take(self, incoming: Incoming) -> Fate:
         """Put a text where it belongs."""
-        if one.text in self.entries:
+        if incoming.text in self.entries:
             return Fate.PRESENT
-        if one.replaces in self.entries and self._size + len(one.text) - len(one.replaces or "") <= self._limit:
-            place = self.entries.index(one.replaces or "")
-            self._size += len(one.text) - len(one.replaces or "")
-            self.entries[place] = one.text
-            self.steps.append(Step("replace", one.replaces, one.text, place))
+        if (
+            incoming.replaces in self.entries
+            and self._size + len(incoming.text) - len(incoming.replaces or "") <= self._limit
+        ):
+            index = self.entries.index(incoming.replaces or "")
+            self._size += len(incoming.text) - len(incoming.replaces or "")
+            self.entries[index] = incoming.text
+            self.steps.append(Step("replace", incoming.replaces, incoming.text, index))
             return Fate.REPLACED
-        if one.replaces is not None:
-            self.remove(one.replaces)  # the outdated text must go even if the new one is too long for the page
+        if incoming.replaces is not None:
+            self.remove(incoming.replaces)  # the outdated text must go even if the new one is too long for the page
         room = len(ENTRY_DELIMITER) if self.entries else 0
-        if not one.is_archive and self._size + room + len(one.text) <= self._limit:
-            self._size += room + len(one.text)
-            self.entries.append(one.text)
-            self.steps.append(Step("add", None, one.text, len(self.entries) - 1))
+        if not incoming.is_archive and self._size + room + len(incoming.text) <= self._limit:
+            self._size += room + len(incoming.text)
+            self.entries.append(incoming.text)
+            self.steps.append(Step("add", None, incoming.text, len(self.entries) - 1))
             return Fate.ADDED
-        if one.text in self._archived:
+        if incoming.text in self._archived:
             return Fate.PRESENT
-        self._archived.add(one.text)
-        self.steps.append(Step("archive", one.text, None, -1))
+        self._archived.add(incoming.text)
+        self.steps.append(Step("archive", incoming.text, None, -1))
         return Fate.ARCHIVED
 
     def remove(self, entry: str) -> None:
         """Remove an entry if it is there."""
         if entry in self.entries:
-            place = self.entries.index(entry)
-            del self.entries[place]
-            self.steps.append(Step("remove", entry, None, place))
+            index = self.entries.index(entry)
+            del self.entries[index]
+            self.steps.append(Step("remove", entry, None, index))
             self._size = len(ENTRY_DELIMITER.join(self.entries))
 
 
@@ -295,10 +298,10 @@ class UndoneGroup(Struct, frozen=True):
 def _list_undoable(store: MemoryStore, group_id: str) -> dict[Target, list[EditRecord]]:
     """Return the rows of a group that are not undone, by page."""
     rows = History(store).rows()  # without the write of an undo that was killed before it reached the page
-    gone = undone_ids(rows)
-    open_rows = [row for row in rows if row.group_id == group_id and row.id not in gone and not row.is_damaged]
+    undone = undone_ids(rows)
+    open_rows = [row for row in rows if row.group_id == group_id and row.id not in undone and not row.is_damaged]
     return {
-        target: chosen for target in store.targets if (chosen := [row for row in open_rows if row.target is target])
+        target: of_page for target in store.targets if (of_page := [row for row in open_rows if row.target is target])
     }
 
 
@@ -348,11 +351,11 @@ def merge_into(
     store: MemoryStore, target: Target, decide: Callable[[Page], Merged], author: Author
 ) -> Merged | Refused:
     """Merge into the page as it is under its lock; refused where the page cannot be trusted."""
-    done: list[Merged] = []
+    merges: list[Merged] = []
 
     def change(page: Page) -> Change:
-        done.append(decide(page))
-        return done[-1].change
+        merges.append(decide(page))
+        return merges[-1].change
 
     outcome = store.write(target, change, author)
-    return outcome if isinstance(outcome, Refused) else done[-1]
+    return outcome if isinstance(outcome, Refused) else merges[-1]

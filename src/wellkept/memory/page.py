@@ -95,13 +95,13 @@ class Step(Struct, frozen=True):
                     return None
                 return (*entries[: self.position], self.after, *entries[self.position :])
             case "remove":
-                place = _place(entries, self.before, self.position)
-                return None if place is None else (*entries[:place], *entries[place + 1 :])
+                index = _place(entries, self.before, self.position)
+                return None if index is None else (*entries[:index], *entries[index + 1 :])
             case "replace":
-                place = _place(entries, self.before, self.position)
-                if place is None or self.after is None or self.after in entries:
+                index = _place(entries, self.before, self.position)
+                if index is None or self.after is None or self.after in entries:
                     return None
-                return (*entries[:place], self.after, *entries[place + 1 :])
+                return (*entries[:index], self.after, *entries[index + 1 :])
             case "archive":
                 return entries
             case _:
@@ -134,18 +134,18 @@ def steps_between(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[Step, ...
     working = list(old)
     for entry in old:
         if entry not in new:
-            place = working.index(entry)
-            steps.append(Step("remove", entry, None, place))
-            del working[place]
-    for place, entry in enumerate(new):
-        if place < len(working) and working[place] == entry:
+            index = working.index(entry)
+            steps.append(Step("remove", entry, None, index))
+            del working[index]
+    for index, entry in enumerate(new):
+        if index < len(working) and working[index] == entry:
             continue
         if entry in working:
             current = working.index(entry)
             steps.append(Step("remove", entry, None, current))
             del working[current]
-        steps.append(Step("add", None, entry, place))
-        working.insert(place, entry)
+        steps.append(Step("add", None, entry, index))
+        working.insert(index, entry)
     return tuple(steps)
 
 
@@ -271,11 +271,11 @@ class LedgerRepair(Struct, frozen=True):
 
 def undone_ids(records: Sequence[EditRecord]) -> set[LedgerId]:
     """Return the ids of records that are undone at present; an undo that was itself undone does not count."""
-    gone: set[LedgerId] = set()
+    undone: set[LedgerId] = set()
     for record in reversed(records):
-        if record.undoes is not None and record.id not in gone:
-            gone.add(record.undoes)
-    return gone
+        if record.undoes is not None and record.id not in undone:
+            undone.add(record.undoes)
+    return undone
 
 
 PERSON = frozenset(("user", "approval"))
@@ -291,20 +291,20 @@ def find_unverified(records: Sequence[EditRecord]) -> dict[str, SourceName]:
 
     Only a person's edit clears it. Undo, restore, repair and an agent that writes an entry again leave it as it was.
     """
-    gone = undone_ids(records)
-    found: dict[str, SourceName] = {}
+    undone = undone_ids(records)
+    unverified: dict[str, SourceName] = {}
     for record in records:
         entry = record.step.after
         if entry is None:
             continue
-        inherited = found.get(record.step.before or "") if record.step.action == "replace" else None
+        inherited = unverified.get(record.step.before or "") if record.step.action == "replace" else None
         is_import = record.origin == "import" and not (record.source or "import:").startswith(_OUTSIDE)
         if record.origin in PERSON or is_import:
-            if record.id not in gone:
-                found.pop(entry, None)
+            if record.id not in undone:
+                unverified.pop(entry, None)
         elif (source := record.source or inherited) is not None:
-            found[entry] = source
-    return found
+            unverified[entry] = source
+    return unverified
 
 
 def replay(records: Iterable[EditRecord]) -> tuple[str, ...]:
@@ -418,10 +418,10 @@ class Page(Struct, frozen=True):
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
-                place = self._place(needle)
-                if isinstance(place, Refused):
-                    return place
-                return self._take(Step("remove", self.entries[place], None, place))
+                index = self._place(needle)
+                if isinstance(index, Refused):
+                    return index
+                return self._take(Step("remove", self.entries[index], None, index))
             case _:
                 assert_never(edit)
 
@@ -437,16 +437,16 @@ class Page(Struct, frozen=True):
         entry = clean(text)
         if isinstance(entry, Refused):
             return entry
-        place = self._place(needle)
-        if isinstance(place, Refused):
-            return place
-        old = self.entries[place]
+        index = self._place(needle)
+        if isinstance(index, Refused):
+            return index
+        old = self.entries[index]
         if entry == old:
             return EditedPage(self, (), "The entry already says that; nothing was changed.")
         if entry in self.entries:
-            merged = self._take(Step("remove", old, None, place))
+            merged = self._take(Step("remove", old, None, index))
             return replace(merged, message="The result equals another entry: the old one was removed.")
-        return self._take(Step("replace", old, entry, place))
+        return self._take(Step("replace", old, entry, index))
 
     def _containing(self, wanted: str) -> dict[str, None]:
         """Return the entries that contain a text, whichever form its letters have; pages may be edited by hand."""
@@ -564,9 +564,9 @@ def _make_room(page: Page, change: Change, oldest_first: Callable[[Sequence[str]
     for entry in oldest_first([entry for entry in change.entries if entry not in new]):
         if page.fits(entries):
             break
-        place = entries.index(entry)
-        moved.append(Step("remove", entry, None, place))
-        entries = (*entries[:place], *entries[place + 1 :])
+        index = entries.index(entry)
+        moved.append(Step("remove", entry, None, index))
+        entries = (*entries[:index], *entries[index + 1 :])
     if not page.fits(entries):
         return refuse_over_budget(page, change.entries)
     return replace(change, entries=entries, overflow=tuple(moved), is_only_copy=True)
@@ -643,12 +643,14 @@ def find_verdict(text: str, allow: Collection[str] = ()) -> "Verdict":
 
     name = digest(text)
     if name not in _verdicts:
-        verdict = scan(text)
         if len(_verdicts) >= _MOST_REMEMBERED:
             _verdicts.clear()
+        verdict = scan(text)
         _verdicts[name] = verdict if verdict.findings else None
-    found = _verdicts.get(name) or Verdict(())
-    return replace(found, findings=tuple(one for one in found.findings if one.rule not in allow)) if allow else found
+    verdict = _verdicts.get(name) or Verdict(())
+    if not allow:
+        return verdict
+    return replace(verdict, findings=tuple(finding for finding in verdict.findings if finding.rule not in allow))
 
 
 def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -> "dict[str, Verdict]":
@@ -664,8 +666,8 @@ def list_unsafe(texts: Iterable[str], stored: Callable[[], Collection[bytes]]) -
         for name in unknown:
             if name in clean:
                 _verdicts[name] = None
-    found = {text: _verdicts[name] if name in _verdicts else find_verdict(text) for name, text in names.items()}
-    return {text: verdict for text, verdict in found.items() if verdict is not None and verdict.findings}
+    verdicts = {text: _verdicts[name] if name in _verdicts else find_verdict(text) for name, text in names.items()}
+    return {text: verdict for text, verdict in verdicts.items() if verdict is not None and verdict.findings}
 
 
 def list_clean(names: Iterable[bytes]) -> list[bytes]:
@@ -703,8 +705,8 @@ def mask_threats(
     from wellkept.core.provenance import mark_unverified  # most pages hold nothing unverified
 
     return [
-        mark_unverified(unverified[entry], shown) if entry in unverified else shown
-        for entry, shown in zip(entries, masked, strict=True)
+        mark_unverified(unverified[entry], text) if entry in unverified else text
+        for entry, text in zip(entries, masked, strict=True)
     ]
 
 
@@ -735,11 +737,11 @@ def render(target: Target, page: Page, shown_entries: Sequence[str]) -> str | No
     """Return the block with the entries as a model may see them, None for an empty page."""
     if not page.entries:
         return None
-    shown = ENTRY_DELIMITER.join(shown_entries)
+    text = ENTRY_DELIMITER.join(shown_entries)
     pairs = zip(page.entries, shown_entries, strict=True)
-    is_marked = any(entry != text and text.startswith("[unverified, ") for entry, text in pairs)
+    is_marked = any(entry != as_shown and as_shown.startswith("[unverified, ") for entry, as_shown in pairs)
     note = f"{UNVERIFIED}\n" if is_marked else ""
-    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{note}{shown}"
+    return f"{RULE}\n{HEADERS[target]} [{page.usage}]\n{RULE}\n{note}{text}"
 
 
 def delta_notice(
@@ -757,14 +759,15 @@ def delta_notice(
     lines = []
     for target in Target:
         before, after = frozen.get(target, ()), live.get(target, ())
-        known = own.get(target, frozenset())
-        new = [entry for entry in after if entry not in before and entry not in known]
-        gone = [entry for entry in before if entry not in after and entry not in known]
+        own_entries = own.get(target, frozenset())
+        added = [entry for entry in after if entry not in before and entry not in own_entries]
+        removed = [entry for entry in before if entry not in after and entry not in own_entries]
         allowed_here = partial(allowed, target)
         lines += [
-            f"- {target}: now also: {entry}" for entry in mask_threats(new, allowed_here, unverified=unverified(target))
+            f"- {target}: now also: {entry}"
+            for entry in mask_threats(added, allowed_here, unverified=unverified(target))
         ]
-        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(gone, allowed_here)]
+        lines += [f"- {target}: no longer: {preview(entry)}" for entry in mask_threats(removed, allowed_here)]
     if not lines:
         return None
     return _fit("Curated memory changed since this conversation began:", lines)

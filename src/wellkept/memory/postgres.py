@@ -45,8 +45,8 @@ class PostgresPages:
         """Return the name of a project's page: the one without its own name if that was forgotten."""
         nameless = nameless_folder(project)
         with self._database.reading() as unit:
-            found = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
-        return nameless if found else project
+            rows = list(self._run(unit, SQL.read, name=target_of(Target.PROJECT, nameless)))
+        return nameless if rows else project
 
     def rename_project(self, old: str, new: str) -> None:
         """Give the page of a project another name."""

@@ -85,13 +85,13 @@ def replace_exactly(
             return Refused(
                 Reason.MOVED_ON, "This entry was changed meanwhile.", "compare both versions, then edit again"
             )
-        place = live.entries.index(before)
+        index = live.entries.index(before)
         if entry is None or (entry != before and entry in live.entries):
-            step = Step("remove", before, None, place)
+            step = Step("remove", before, None, index)
         elif entry == before:
             return Change(live.entries, (), "The entry already says that; nothing was changed.")
         else:
-            step = Step("replace", before, entry, place)
+            step = Step("replace", before, entry, index)
         entries = step.apply(live.entries)
         assert entries is not None
         if not live.fits(entries):
@@ -206,9 +206,9 @@ def _read_sources(text: str) -> dict[str, SourceName]:
     except (ValueError, RecursionError):
         return {}
     listed = data.get("sources") if isinstance(data, dict) else None
-    found = listed.items() if isinstance(listed, dict) else ()
+    claims = listed.items() if isinstance(listed, dict) else ()
     return {
-        entry: accept_claim(SourceName(name), _IMPORTED) or _IMPORTED for entry, name in found if isinstance(name, str)
+        entry: accept_claim(SourceName(name), _IMPORTED) or _IMPORTED for entry, name in claims if isinstance(name, str)
     }
 
 
@@ -233,10 +233,10 @@ def import_page(
         if entry in store.page(target).entries:
             present.append(entry)
             continue
-        known = store.allowed_rules(target, entry)
-        outcome = store.apply(target, Add(entry), replace(author, allow=known))
+        allowed = store.allowed_rules(target, entry)
+        outcome = store.apply(target, Add(entry), replace(author, allow=allowed))
         if isinstance(outcome, Refused) and outcome.reason is Reason.HELD and keep_held:
-            outcome = store.apply(target, Add(entry), replace(author, allow=known | rules_in(outcome)))
+            outcome = store.apply(target, Add(entry), replace(author, allow=allowed | rules_in(outcome)))
         is_too_much = isinstance(outcome, Refused) and outcome.reason is Reason.OVER_BUDGET
         if is_too_much:
             outcome = store.archive(target, [entry], author)

@@ -202,17 +202,17 @@ def settle(ledger: "Ledger", target: Target, entries: tuple[str, ...], *, now: f
     if newest is not None and newest.was_never_applied(current, stamp):
         ledger.void(newest.write_id)
         return
-    known = replay(ledger.rows(target))
-    change = Change(entries, steps_between(known, entries))
+    recorded = replay(ledger.rows(target))
+    change = Change(entries, steps_between(recorded, entries))
     # what is there when kept first looks at a home is the person's own set-up
-    sources = find_outside(target, known, entries) if ledger.is_watched() else {}
-    ledger.append(target, change, known, author=Author(origin="outside", sources=sources), now=now)
+    sources = find_outside(target, recorded, entries) if ledger.is_watched() else {}
+    ledger.append(target, change, recorded, author=Author(origin="outside", sources=sources), now=now)
 
 
-def find_outside(target: Target, known: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
+def find_outside(target: Target, recorded: Sequence[str], entries: Sequence[str]) -> dict[str, SourceName]:
     """Return the entries that no write of kept put on a page, each with that as its source."""
     source = Source(Kind.OUTSIDE, FILE_NAMES.get(target, "MEMORY.md")).stored
-    return {entry: source for entry in entries if entry not in known}
+    return {entry: source for entry in entries if entry not in recorded}
 
 
 FILE_NAMES = {Target.MEMORY: "MEMORY.md", Target.USER: "USER.md"}
@@ -468,9 +468,9 @@ class MemoryStore:
         if self.settings.untrusted == "allow" or target not in self.targets:
             return {}
         try:
-            known = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
+            recorded = find_unverified(self.ledger.rows(target)) if self.ledger.has_sources() else {}
             live = self.pages.read(target).entries if entries is None else tuple(entries)
-            return {**known, **self._find_unrecorded(target, live)}
+            return {**recorded, **self._find_unrecorded(target, live)}
         except StorageError:
             return {}
 
@@ -534,8 +534,10 @@ class MemoryStore:
             rows = self.ledger.rows(target)
         except StorageError:
             return frozenset()
-        gone = undone_ids(rows)
-        return frozenset[str]().union(*(row.allowed for row in rows if row.step.after == entry and row.id not in gone))
+        undone = undone_ids(rows)
+        return frozenset[str]().union(
+            *(row.allowed for row in rows if row.step.after == entry and row.id not in undone)
+        )
 
     def apply(self, target: Target | str, edit: Edit, author: Author | None = None) -> Outcome | Refused:
         """Apply one edit."""
@@ -588,8 +590,8 @@ class MemoryStore:
             step
             for entry in texts
             if isinstance(entry, str) and (entry in unverified or not author.allow <= self.allowed_rules(target, entry))
-            for place in [page.entries.index(entry)]
-            for step in (Step("remove", entry, None, place), Step("add", None, entry, place))
+            for index in [page.entries.index(entry)]
+            for step in (Step("remove", entry, None, index), Step("add", None, entry, index))
         ]
         message = f"Allowed for this entry from now on: {', '.join(sorted(author.allow))}."
         return Change(page.entries, tuple(steps), message if author.allow else "Confirmed.") if steps else None
@@ -630,9 +632,11 @@ class MemoryStore:
         if not isinstance(matches, list):
             return refused
         live = self.page(target).entries
-        shown = {preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)}
+        by_preview = {
+            preview(entry): preview(masked) for entry, masked in zip(live, self.mask(target, live), strict=True)
+        }
         return replace(
-            refused, detail={**refused.detail, "matches": [shown.get(str(match), match) for match in matches]}
+            refused, detail={**refused.detail, "matches": [by_preview.get(str(match), match) for match in matches]}
         )
 
     def check(self, target: Target, edits: Sequence[Edit], author: Author) -> Refused | None:

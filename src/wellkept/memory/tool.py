@@ -199,8 +199,8 @@ class MemoryTool:
             case ReadRequest(target):
                 return self._state(target, self._store.page(target).entries)
             case ArchiveRequest(target, query):
-                found = search_archive(self._store, query, target=target).records
-                texts = [row.step.before or "" for row in found[:MAX_ARCHIVE_HITS]]
+                records = search_archive(self._store, query, target=target).records
+                texts = [row.step.before or "" for row in records[:MAX_ARCHIVE_HITS]]
                 return {"success": True, "target": target.value, "archived": self._store.mask(target, texts)}
             case WriteRequest():
                 return self._write(request, context)
@@ -231,7 +231,7 @@ class MemoryTool:
     def _find_taints(self, request: WriteRequest, context: ToolContext) -> dict[str, Taint]:
         """Return what taints the texts of a write: what was read before it, and unverified entries that it repeats."""
         unverified = self._store.list_unverified(request.target, ())
-        found: dict[str, Taint] = {}
+        taints: dict[str, Taint] = {}
         for edit in request.edits:
             text = subject_of(edit)
             taint = context.find_taint(text)
@@ -241,8 +241,8 @@ class MemoryTool:
                 is_seen = repeated is not None and read_source(repeated).kind is not Kind.AGENT
                 taint = Taint(repeated, Basis.REPEATS if is_seen else Basis.CONTEXT) if repeated is not None else taint
             if taint is not None and not self._is_of_project(taint, request.target):
-                found[text] = taint
-        return found
+                taints[text] = taint
+        return taints
 
     @staticmethod
     def _is_of_project(taint: Taint, target: Target) -> bool:
