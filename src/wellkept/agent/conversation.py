@@ -103,11 +103,7 @@ class Conversation(Struct):
         self.frozen = freeze_pages(self.parts)
         started = self.record.session.started if self.root == self.record.session.id else self._root_started()
         prompt = build_session_prompt(
-            self.parts,
-            root=self.root,
-            started=started,
-            system_message=self.system_message,
-            platform=self.platform,
+            self.parts, root=self.root, started=started, system_message=self.system_message, platform=self.platform
         )
         return with_note(prompt) if any(is_summary(row.message) for row in self.record.rows) else prompt
 

@@ -81,12 +81,7 @@ class Record(Struct):
             turns[-1].append(row)
         return [row.message for rows in turns if not any(row.interrupted for row in rows) for row in rows]
 
-    def add(
-        self,
-        messages: Sequence[NewMessage],
-        *,
-        in_transaction: InTransaction | None = None,
-    ) -> None:
+    def add(self, messages: Sequence[NewMessage], *, in_transaction: InTransaction | None = None) -> None:
         """Add messages; `in_transaction` writes what must commit together with them, even if that happens later."""
         for new in messages:
             self.rows.append(_row(self.session, new, MessageId(-len(self.rows) - 1)))

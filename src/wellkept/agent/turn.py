@@ -62,12 +62,7 @@ def build_user_message(text: str, images: Sequence[ImagePart]) -> Message:
 
 
 def build_request(
-    prompt: str,
-    rows: Sequence[StoredMessage],
-    *,
-    tools: tuple[ToolSchema, ...],
-    pruning: JSON,
-    conversation_id: str,
+    prompt: str, rows: Sequence[StoredMessage], *, tools: tuple[ToolSchema, ...], pruning: JSON, conversation_id: str
 ) -> ChatRequest:
     """Return the request for `rows`; the same rows always give the same bytes."""
     return ChatRequest(

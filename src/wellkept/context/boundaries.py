@@ -311,13 +311,7 @@ def _plan_pass(messages: Sequence[Message], sizes: Sequence[int], *, limits: Lim
 
 
 def _shrink_tail(
-    messages: Sequence[Message],
-    sizes: Sequence[int],
-    *,
-    start: int,
-    pinned: int | None,
-    room: int,
-    floor: int,
+    messages: Sequence[Message], sizes: Sequence[int], *, start: int, pinned: int | None, room: int, floor: int
 ) -> int:
     """Drop the oldest groups of the tail until it fits `room`; return its new start, at most `floor`.
 
@@ -340,13 +334,7 @@ def _shrink_tail(
 
 
 def _extend_tail(
-    messages: Sequence[Message],
-    sizes: Sequence[int],
-    *,
-    head: int,
-    start: int,
-    pinned: int | None,
-    limits: Limits,
+    messages: Sequence[Message], sizes: Sequence[int], *, head: int, start: int, pinned: int | None, limits: Limits
 ) -> int:
     """Extend the tail by one answer when the summary would otherwise break the alternation of roles."""
     first = min(start, pinned) if pinned is not None else start

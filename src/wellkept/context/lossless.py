@@ -439,11 +439,7 @@ class Lossless(SummarisingEngine):
         while brief.count(contents(tree)) > budget and len(tree.roots) > 1:
             run = condensable(tree.roots)
             room = max(60, sum(brief.count(node.text) for node in run) // 3)
-            self._add(
-                1 + max(node.depth for node in run),
-                write_condensed(run, room, brief),
-                [node.id for node in run],
-            )
+            self._add(1 + max(node.depth for node in run), write_condensed(run, room, brief), [node.id for node in run])
             tree = self.tree()
         return clip(contents(tree), budget, count=brief.count)
 

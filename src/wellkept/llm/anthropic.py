@@ -105,12 +105,7 @@ def _message(message: Message) -> WireMessage:
             return {"role": "user", "content": [result]}
         case Role.ASSISTANT:
             calls = [
-                {
-                    "type": "tool_use",
-                    "id": call.id,
-                    "name": call.name,
-                    "input": parse_arguments(call.arguments),
-                }
+                {"type": "tool_use", "id": call.id, "name": call.name, "input": parse_arguments(call.arguments)}
                 for call in message.tool_calls
             ]
             spoken = [*thinking_blocks(message), *_parts(message.content)]

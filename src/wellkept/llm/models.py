@@ -212,12 +212,7 @@ class Models:
         return self._add_retries(self.bare(str(name), base_url=wanted.base_url, timeout=wanted.timeout), sink=sink)
 
     def bare(
-        self,
-        name: str,
-        *,
-        base_url: str | None = None,
-        timeout: float | None = None,
-        context_length: int | None = None,
+        self, name: str, *, base_url: str | None = None, timeout: float | None = None, context_length: int | None = None
     ) -> ChatModel:
         """Return one model without retries or fallbacks."""
         wanted = parse_name(name)

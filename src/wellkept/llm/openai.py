@@ -239,10 +239,7 @@ class Answer:
         elif calls and stop == "end":
             stop = "tool_calls"
         message = Message(
-            Role.ASSISTANT,
-            "".join(self._text),
-            tool_calls=calls,
-            reasoning="".join(self._reasoning) or None,
+            Role.ASSISTANT, "".join(self._text), tool_calls=calls, reasoning="".join(self._reasoning) or None
         )
         return ChatResponse(message, self._usage, stop, model)
 

@@ -143,12 +143,7 @@ _OVERFLOW_WORDS = re.compile(
     r"|(?:input|request|prompt) (?:length |tokens )?(?:is )?(?:too long|too large) for",
     re.IGNORECASE | re.DOTALL,
 )
-_NO_CREDIT_KINDS = {
-    "insufficient_quota",
-    "billing_error",
-    "billing_hard_limit_reached",
-    "insufficient_credits",
-}
+_NO_CREDIT_KINDS = {"insufficient_quota", "billing_error", "billing_hard_limit_reached", "insufficient_credits"}
 
 
 class Failure(Struct, frozen=True):

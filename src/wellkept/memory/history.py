@@ -298,11 +298,7 @@ class Undone(Struct, frozen=True):
 
 
 def undo(
-    store: MemoryStore,
-    *,
-    ledger_id: int | None = None,
-    group_id: str | None = None,
-    target: Target | None = None,
+    store: MemoryStore, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
 ) -> Undone | Refused:
     """Undo one row, one group, or the newest group that is not undone yet.
 

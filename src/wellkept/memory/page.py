@@ -478,12 +478,7 @@ class Page(Struct, frozen=True):
     def _take(self, step: Step) -> "EditedPage":
         entries = step.apply(self.entries)
         assert entries is not None
-        messages = {
-            "add": "Entry added.",
-            "replace": "Entry replaced.",
-            "remove": "Entry removed.",
-            "archive": "",
-        }
+        messages = {"add": "Entry added.", "replace": "Entry replaced.", "remove": "Entry removed.", "archive": ""}
         return EditedPage(replace(self, entries=entries), (step,), messages[step.action])
 
 
@@ -533,10 +528,7 @@ def find_drift(entries: Sequence[str], limit: int, known: Collection[str]) -> st
 
 
 def apply_edits(
-    page: Page,
-    edits: Sequence[Edit],
-    *,
-    oldest_first: Callable[[Sequence[str]], list[str]] | None,
+    page: Page, edits: Sequence[Edit], *, oldest_first: Callable[[Sequence[str]], list[str]] | None
 ) -> Change | Refused:
     """Return the change that `edits` make together, or the refusal of the first one that cannot be made.
 

@@ -349,11 +349,7 @@ class Outcome(JsonStruct, frozen=True):
         return {"success": True, **super().as_json()}
 
 
-_SWITCHES = {
-    Target.MEMORY: "memory_enabled",
-    Target.USER: "user_profile_enabled",
-    Target.PROJECT: "memory_enabled",
-}
+_SWITCHES = {Target.MEMORY: "memory_enabled", Target.USER: "user_profile_enabled", Target.PROJECT: "memory_enabled"}
 """The setting that switches a page off; that of a project is also off without the page `memory`."""
 
 

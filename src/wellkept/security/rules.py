@@ -31,7 +31,7 @@ _LETTER = "s"
 """A single character; six of them in a row are a word written with spaces between its letters."""
 _FIRST_SYMBOL = 0x100
 _TOKEN = expression(
-    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])",
+    r"[@$]?[a-z0-9]+(?:[@$!'][a-z0-9]+)*|[^\x00-\x7e]+|:|[.!?;]+(?=[\s\"')\]*]|$)|\n[ \t\r]*\n|\n(?=[ \t]*[-*#>\[({<])"
 )
 _SPACED = expression(r"(?<![a-z0-9])[a-z0-9](?:[^a-z0-9]{1,4}[a-z0-9](?![a-z0-9])){5,}")
 _NO_LETTER = expression("[^a-z0-9]+")

@@ -49,18 +49,18 @@ _REPORT = expression(
     r"\b(?:papers?|articles?|blog|posts?|study|studies|talk|chapter|lecture|book|course|thesis|reports?|docs|documentation|"
     r"tests?|testers?|testeurs?|probador|suite|corpus|fixtures?|dataset|benchmark|examples?|scanner|filter|regex|rules?|detector|guard|classifier|"
     r"attacks?|attackers?|injections?|jailbreaks?|phrases?|strings?|payloads?|wording|technique|researchers?|spam|phishing|"
-    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b",
+    r"aufsatz|artikel|angriffe?|beispiele?|angreifer|articulo|ataques?|ejemplos?|attaques?|exemples?)\b"
 )
 _DIRECTIVE = expression(
     r"\b(?:you|your|yours|must|always|never|please|from now|henceforth|follow|obey|execute|run|apply|perform|comply|"
     r"remember|repeat|act|respond|reply|answer|do|treat|set|override|send|print|ensure|make sure|enable|become|"
-    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b",
+    r"adopt|believe|proceed|begin|start|continue|instead|assistant|du|dein|deine|befolge|immer|tu|debes|siempre|vous|dois)\b"
 )
 _TOLD = expression(
     r"^\W{0,3}(?:the|a|an|our|this|these|some|many|most|one|in|der|die|das|ein|eine|el|la|los|un|una|le|les|une)\b"
     r"[^:;\n]{0,60}?\b(?:shows?|explains?|describes?|detects?|blocks?|catch(?:es)?|flags?|covers?|contains?|uses?|"
     r"demonstrates?|embeds?|tells?|told|says?|said|warns?|lists?|tries|attempts?|mentions?|discuss(?:es)?|checks?|"
-    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b",
+    r"beschreibt|zeigt|erklart|explica|muestra|describe|montre|explique|decrit)\b"
 )
 _NO_WORD = expression(r"\S*[/.@_=]\w\S*")
 _MACHINE = expression(r"[{}<>$|\\]")

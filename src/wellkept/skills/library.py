@@ -50,11 +50,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def catalogue(
-    skills: Sequence[Skill],
-    usage: Mapping[str, Use],
-    *,
-    budget: int,
-    count: Callable[[str], int] = estimate_tokens,
+    skills: Sequence[Skill], usage: Mapping[str, Use], *, budget: int, count: Callable[[str], int] = estimate_tokens
 ) -> str:
     """Return the block that lists the skills in at most `budget` tokens; empty when there are none.
 
@@ -340,10 +336,7 @@ def view(library: SkillLibrary, name: str, *, session_id: str | None = None, for
     needs = readiness(document, library.environ)
     linked = linked_files(skill.folder)
     version = library.version(skill)
-    warnings = [
-        *document.warnings,
-        *(str(finding) for finding in report.findings if finding.level is not Level.MEDIUM),
-    ]
+    warnings = [*document.warnings, *(str(finding) for finding in report.findings if finding.level is not Level.MEDIUM)]
     answer: dict[str, JSON] = {
         "success": True,
         "name": skill.name,
@@ -475,10 +468,7 @@ def readiness(document: Document, environ: Mapping[str, str]) -> Readiness:
     """Return the environment variables and commands that the document requires and that are missing."""
     prerequisites = document.lookup("prerequisites")
     needs = prerequisites if isinstance(prerequisites, dict) else {}
-    variables = [
-        *_variables(document.lookup("required_environment_variables")),
-        *_variables(needs.get("env_vars", "")),
-    ]
+    variables = [*_variables(document.lookup("required_environment_variables")), *_variables(needs.get("env_vars", ""))]
     commands = [*list_items(needs.get("commands", "")), *list_items(needs.get("bins", ""))]
     return Readiness(
         tuple(name for name in dict.fromkeys(variables) if not environ.get(name)),

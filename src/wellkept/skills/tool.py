@@ -126,11 +126,7 @@ class SkillTools:
     def tools(self) -> list[Tool]:
         """Return the tools in a fixed order."""
         listing, viewing, managing = skill_schemas()
-        return [
-            Tool(listing, self._list),
-            Tool(viewing, self._view),
-            Tool(managing, self._manage, parallel=False),
-        ]
+        return [Tool(listing, self._list), Tool(viewing, self._view), Tool(managing, self._manage, parallel=False)]
 
     def catalogue(self, tools: frozenset[str] | None = None) -> str:
         """Return the catalogue for the prompt; the caller freezes it for the session."""

@@ -16,15 +16,7 @@ from msgspec import Struct, field
 
 from wellkept.core.search import SearchRequest
 from wellkept.core.text import WORD
-from wellkept.languages.language import (
-    READ_CHARS,
-    Language,
-    Token,
-    detect,
-    find_language,
-    join_expressions,
-    list_codes,
-)
+from wellkept.languages.language import READ_CHARS, Language, Token, detect, find_language, join_expressions, list_codes
 from wellkept.sessions.search.periods import carry_time, correct_spelling, names_only_time, read_period
 from wellkept.sessions.search.query import asks_by_words
 
@@ -338,8 +330,7 @@ def _compile_joined() -> re.Pattern[str]:
         join_expressions("sentences", "joins", file="assistant", is_spaced=is_spaced) for is_spaced in (True, False)
     )
     return re.compile(
-        rf"^(\w{{1,12}})[\s,\uff0c]+(?:{spaced})\s+(?=\w)|^(\w{{1,4}})[,\uff0c]\s*(?:{unspaced})(?=\w)",
-        re.IGNORECASE,
+        rf"^(\w{{1,12}})[\s,\uff0c]+(?:{spaced})\s+(?=\w)|^(\w{{1,4}})[,\uff0c]\s*(?:{unspaced})(?=\w)", re.IGNORECASE
     )
 
 

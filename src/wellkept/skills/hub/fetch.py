@@ -62,13 +62,7 @@ MOST_ENTRIES = 2_000
 MOST_BYTES = 64 * 1_048_576
 _CHUNK = 65_536
 _DESCRIBING = frozenset(
-    (
-        tarfile.XHDTYPE,
-        tarfile.XGLTYPE,
-        tarfile.SOLARIS_XHDTYPE,
-        tarfile.GNUTYPE_LONGNAME,
-        tarfile.GNUTYPE_LONGLINK,
-    )
+    (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 )
 _MOST_HEADER_BYTES = 65_536
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")

@@ -12,17 +12,7 @@ from wellkept.core.text import JSON
 from wellkept.skills.changes import Author, Changed
 from wellkept.skills.document import refuse_name
 from wellkept.skills.editor import SkillEditor
-from wellkept.skills.guard import (
-    Danger,
-    Level,
-    Policy,
-    Report,
-    Trust,
-    abilities,
-    inspect,
-    inspect_folder,
-    policy,
-)
+from wellkept.skills.guard import Danger, Level, Policy, Report, Trust, abilities, inspect, inspect_folder, policy
 from wellkept.skills.hub.fetch import FetchLimits, Package, check_package, choose_skill, fetch, read_index, skills_below
 from wellkept.skills.hub.sources import (
     HUB_FOLDER,
