@@ -54,8 +54,8 @@ def check_copied_ledger(path: Path) -> list[str]:
         return [f"edit {row.id} of the ledger is damaged" for row in rows if row.is_damaged]
 
 
-class SqliteLedger:
-    """The rows of one user; implements `Ledger`.
+class Ledger:
+    """The edits of one user's pages, oldest first, in one sequence of ids; they are rows of a file.
 
     Writers call it under the lock of the page. The file is opened at the first use; a ledger that does not exist
     reads as empty and is created by the first write.
@@ -65,12 +65,12 @@ class SqliteLedger:
         self._path = path
         self._user = user
         self._project = project
-        self._whole: SqliteLedger | None = None
+        self._whole: Ledger | None = None
         """The ledger whose open file this one uses."""
 
-    def for_project(self, project: str | None) -> "SqliteLedger":
+    def for_project(self, project: str | None) -> "Ledger":
         """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
-        other = SqliteLedger(self._path, user=self._user, project=project)
+        other = Ledger(self._path, user=self._user, project=project)
         other._whole = self._whole or self
         return other
 
@@ -117,7 +117,7 @@ class SqliteLedger:
         now: float,
         stamp: int | None = None,
     ) -> list[LedgerId]:
-        """Append one write and return the ids of its rows, one per step."""
+        """Append one write durably and return the ids of its rows, one per step."""
         of_write: dict[str, Any] = {
             "group_id": author.group_id,
             "time": float(now),
@@ -167,7 +167,10 @@ class SqliteLedger:
         unit.execute(SQL.keep_clean, (self._name(target), b"".join(sorted(clean))))
 
     def clean_entries(self, target: Target) -> frozenset[bytes]:
-        """Return the digests of entries of a page that were clean when it was last written."""
+        """Return the digests (`page.digest`) of entries of a page that were clean when it was last written.
+
+        Derived data, which may be missing at any time.
+        """
         if not self._exists:
             return frozenset()
         with self._db.reading() as unit:
@@ -194,7 +197,7 @@ class SqliteLedger:
                     unit.execute(SQL.set_row, report_damage(row).with_checksum()._asdict())
 
     def void(self, write_id: int) -> None:
-        """Remove a write that never reached its page."""
+        """Remove a write that never reached its page; no method returns its rows again."""
         with self._db.writing() as unit:
             unit.execute(SQL.void, (write_id,))
 

@@ -12,7 +12,7 @@ from typing import Any
 from wellkept.core.errors import Busy, UsageError
 from wellkept.core.ids import UserId
 from wellkept.core.ports import Database, UnitOfWork
-from wellkept.memory.ledger import SqliteLedger
+from wellkept.memory.ledger import Ledger
 from wellkept.memory.page import PROJECT_PREFIX, StoredPage, Target, target_of
 from wellkept.memory.store import BACKUPS_KEPT, FILE_NAMES, PROJECTS, Storage, nameless_folder
 from wellkept.storage.connections import statements
@@ -107,8 +107,8 @@ class PostgresPages:
         return unit.execute(statement, {"user": self._user, **bindings})
 
 
-class PostgresLedger(SqliteLedger):
-    """The edits of one user in the table `edits`; implements `Ledger`.
+class PostgresLedger(Ledger):
+    """The edits of one user in the table `edits`.
 
     It inherits because rows, checksums and statements are the same; only where they are stored differs.
     """

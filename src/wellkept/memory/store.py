@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -55,7 +55,7 @@ from wellkept.storage.locks import hold_lock
 if TYPE_CHECKING:
     from wellkept.core.ids import SourceName
     from wellkept.core.ports import Clock, EventSink
-    from wellkept.memory.ports import Ledger, Pages
+    from wellkept.memory.ledger import Ledger
 
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,46 @@ _LEDGER_REMEDY = "see `kept doctor` for the state of memories/ledger.db"
 
 Decide: TypeAlias = Callable[[Page], Change | Refused]
 """Receives the page under its lock and returns what it becomes."""
+
+
+class Pages(Protocol):
+    """The storage of one user's pages: files, or rows of a server. It never returns another user's data.
+
+    `wellkept.testing.memory_contract` has the suite that every implementation must pass.
+    """
+
+    def prepare(self) -> None:
+        """Create what the first read or write needs, and remove what killed writers left behind."""
+
+    def for_project(self, project: str | None) -> "Pages":
+        """Return the same pages with that of a project, given by its folder."""
+
+    def projects(self) -> list[str]:
+        """Return the folders of all projects that have a page."""
+
+    def find_project(self, project: str) -> str:
+        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
+
+    def rename_project(self, old: str, new: str) -> None:
+        """Give the folder of a project, which has a page, another name."""
+
+    def name(self, target: Target) -> str:
+        """Return the name of the page for messages, such as `MEMORY.md`."""
+
+    def read(self, target: Target) -> StoredPage:
+        """Return a page, empty when it does not exist; raises StorageError when it cannot be read."""
+
+    def lock(self, target: Target, *, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Keep every other writer of this page out, or raise Busy after the timeout. Readers never wait."""
+
+    def replace(self, target: Target, text: str, *, expected: StoredPage) -> None:
+        """Replace a page durably and as a whole; call it under the lock.
+
+        Raises Busy, and changes nothing, when the page no longer has the bytes of `expected`.
+        """
+
+    def back_up(self, target: Target, raw: bytes, *, epoch: int) -> str:
+        """Keep a copy of the raw bytes, once per distinct content, the newest ten; return the copy's name."""
 
 
 class WrittenPage(Struct, frozen=True):
@@ -674,9 +714,9 @@ class MemoryStore:
 
 
 def _open_folder(folder: Path, user: UserId) -> Storage:
-    from wellkept.memory.ledger import SqliteLedger
+    from wellkept.memory.ledger import Ledger
 
-    return Storage(FilePages(folder), SqliteLedger(folder / "ledger.db", user=user))
+    return Storage(FilePages(folder), Ledger(folder / "ledger.db", user=user))
 
 
 def check_text(text: str, allow: frozenset[str] = frozenset()) -> Refused | None:
