@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
@@ -60,10 +61,10 @@ class Nudges(JsonStruct, frozen=True):
 
 def load_nudges(value: JSON) -> Nudges:
     """Return the stored counters of a session."""
-    if not isinstance(value, Mapping):
+    try:
+        return msgspec.convert(value, Nudges)
+    except msgspec.ValidationError:
         return Nudges()
-    turns, iterations = value.get("turns"), value.get("iterations")
-    return Nudges(turns if isinstance(turns, int) else 0, iterations if isinstance(iterations, int) else 0)
 
 
 log = logging.getLogger(__name__)

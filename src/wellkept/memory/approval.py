@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, assert_never
 
+import msgspec
 from msgspec import Struct, field
 
 from wellkept.core.clock import iso_moment
@@ -55,7 +56,7 @@ class Pending(Struct, frozen=True):
             "id": self.id,
             "created": iso_moment(self.created),
             "target": self.target.value,
-            "operations": [_operation(edit) for edit in self.edits],
+            "operations": list(msgspec.to_builtins(self.edits)),
             "origin": self.origin,
             "why": self.why,
             "rules": list(self.rules),
@@ -305,7 +306,7 @@ def read_pending(pending_id: str, data: Mapping[str, Any]) -> Pending:
         id=pending_id,
         created=datetime.fromisoformat(data["created"]).timestamp(),
         target=Target(data["target"]),
-        edits=tuple(_edit(operation) for operation in data["operations"]),
+        edits=msgspec.convert(data["operations"], tuple[Edit, ...]),
         origin=data["origin"],
         why=data["why"],
         rules=tuple(data["rules"]),
@@ -326,27 +327,3 @@ def _describe(edit: Edit) -> str:
             return f"remove: {preview(needle)}"
         case _:
             assert_never(edit)
-
-
-def _operation(edit: Edit) -> dict[str, JSON]:
-    match edit:
-        case Add(text):
-            return {"action": "add", "content": text}
-        case Replace(needle, text):
-            return {"action": "replace", "old_text": needle, "content": text}
-        case Remove(needle):
-            return {"action": "remove", "old_text": needle}
-        case _:
-            assert_never(edit)
-
-
-def _edit(operation: Mapping[str, str]) -> Edit:
-    match operation:
-        case {"action": "add", "content": str(content)}:
-            return Add(content)
-        case {"action": "replace", "old_text": str(old), "content": str(content)}:
-            return Replace(old, content)
-        case {"action": "remove", "old_text": str(old)}:
-            return Remove(old)
-        case _:
-            raise ValueError(f"not an operation: {operation!r}")

@@ -48,23 +48,23 @@ def page_of(target: object) -> Target | None:
     return next((page for page in (Target.MEMORY, Target.USER) if page.value == target), None)
 
 
-class Add(Struct, frozen=True):
+class Add(Struct, frozen=True, tag_field="action", tag="add"):
     """Append `text` as a new entry."""
 
-    text: str
+    text: str = field(name="content")
 
 
-class Replace(Struct, frozen=True):
+class Replace(Struct, frozen=True, tag_field="action", tag="replace"):
     """Replace the one entry that contains `needle` with `text`."""
 
-    needle: str
-    text: str
+    needle: str = field(name="old_text")
+    text: str = field(name="content")
 
 
-class Remove(Struct, frozen=True):
+class Remove(Struct, frozen=True, tag_field="action", tag="remove"):
     """Remove the one entry that contains `needle`."""
 
-    needle: str
+    needle: str = field(name="old_text")
 
 
 Edit: TypeAlias = Add | Replace | Remove

@@ -2,10 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct, field
 
 from wellkept.core.clock import iso
@@ -13,18 +13,14 @@ from wellkept.core.errors import Reason, Refused
 from wellkept.core.ids import random_hex
 from wellkept.core.ports import Clock, Documents
 from wellkept.core.values import asdict
-from wellkept.skills.changes import Author, Change, Changed, Create, Delete, Edit, Patch, RemoveFile, WriteFile
+from wellkept.skills.changes import Author, Change, Changed, action_of
 from wellkept.skills.editor import SkillEditor
 from wellkept.storage.documents import FolderDocuments
 
 _ID = re.compile(r"[0-9a-f]{8}")
-_KINDS: Mapping[str, type[Change]] = {
-    "create": Create, "edit": Edit, "patch": Patch,
-    "write_file": WriteFile, "remove_file": RemoveFile, "delete": Delete,
-}  # fmt: skip
 
 
-class PendingChange(Struct, frozen=True):
+class PendingChange(Struct, frozen=True, forbid_unknown_fields=True):
     """One staged change."""
 
     id: str
@@ -56,9 +52,9 @@ class PendingSkills:
         if again is not None:
             return again
         waiting_id = random_hex(4)
-        action = next(name for name, kind in _KINDS.items() if type(change) is kind)
         row = {
-            "id": waiting_id, "created_at": iso(self._clock.now()), "action": action, "change": asdict(change),
+            "id": waiting_id, "created_at": iso(self._clock.now()),
+            "action": action_of(change), "change": asdict(change),
             "origin": author.origin, "session_id": author.session_id, "rules": rules, "findings": findings,
             **({"source": author.source} if author.source else {}),
         }  # fmt: skip
@@ -119,8 +115,7 @@ class PendingSkills:
 def _read(raw: bytes | None) -> PendingChange | None:
     try:
         row = json.loads(raw or b"")
-        row["change"] = _KINDS[row["action"]](**row["change"])
-        row["rules"], row["findings"] = tuple(row["rules"]), tuple(row["findings"])
-        return PendingChange(**row)
-    except (ValueError, KeyError, TypeError):
+        row["change"]["type"] = row["action"]
+        return msgspec.convert(row, PendingChange)
+    except (ValueError, KeyError, TypeError):  # of msgspec too
         return None

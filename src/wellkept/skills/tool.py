@@ -1,6 +1,7 @@
 """The three skill tools of the agent, and the parsing of their arguments."""
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -185,7 +186,7 @@ class SkillTools:
         category, query = text_of(arguments, "category").strip("/"), text_of(arguments, "query")
         names = context.extras.get("tools")
         usable = self.library.usable(frozenset(_texts(names)) if isinstance(names, list | tuple) else None)
-        counts = _categories(usable)
+        counts: dict[str, JSON] = dict(sorted(Counter(skill.category or "general" for skill in usable).items()))
         if category and category not in counts:
             error = f"there is no category {category[:80]!r}"
             return Refused(Reason.NO_MATCH, error, "choose one of the categories", {"categories": counts}).as_json()
@@ -344,10 +345,3 @@ def _texts(value: JSON) -> tuple[str, ...]:
 
 def _row(skill: Skill) -> dict[str, JSON]:
     return {"name": skill.name, "description": skill.description, "category": skill.category or "general"}
-
-
-def _categories(skills: list[Skill]) -> dict[str, JSON]:
-    counts: dict[str, JSON] = {}
-    for name in sorted(skill.category or "general" for skill in skills):
-        counts[name] = int(str(counts.get(name, 0))) + 1
-    return counts
