@@ -367,18 +367,14 @@ def choose_edits(
         and target in (None, row.target)
     ]
     if not open_rows:
-        return _refuse_nothing_left(store, target)
+        if any(store.page(page).entries for page in targets(store, target)):
+            return Refused(
+                Reason.NO_MATCH,
+                "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
+                "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
+            )
+        return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
     return [row for row in open_rows if row.group_id == open_rows[-1].group_id]
-
-
-def _refuse_nothing_left(store: MemoryStore, target: Target | None) -> Refused:
-    if any(store.page(page).entries for page in targets(store, target)):
-        return Refused(
-            Reason.NO_MATCH,
-            "There is no edit of kept left to undo; what is on the page was there before, or was written by hand.",
-            "`kept memory log` lists edits by hand, and `kept memory undo ID` undoes one.",
-        )
-    return Refused(Reason.NO_MATCH, "There is no edit left to undo.", "`kept memory log` lists the edits.")
 
 
 def _describe_rest_of_group(store: MemoryStore, taken: EditRecord) -> str:

@@ -414,7 +414,12 @@ class Page(Struct, frozen=True):
         """Return the page after `edit`, without checking its size, or why the edit cannot be made."""
         match edit:
             case Add(text):
-                return self._add(text)
+                entry = clean(text)
+                if isinstance(entry, Refused):
+                    return entry
+                if entry in self.entries:
+                    return EditedPage(self, (), "Entry already exists (no duplicate added).")
+                return self._take(Step("add", None, entry, len(self.entries)))
             case Replace(needle, text):
                 return self._replace(needle, text)
             case Remove(needle):
@@ -424,14 +429,6 @@ class Page(Struct, frozen=True):
                 return self._take(Step("remove", self.entries[index], None, index))
             case _:
                 assert_never(edit)
-
-    def _add(self, text: str) -> "EditedPage | Refused":
-        entry = clean(text)
-        if isinstance(entry, Refused):
-            return entry
-        if entry in self.entries:
-            return EditedPage(self, (), "Entry already exists (no duplicate added).")
-        return self._take(Step("add", None, entry, len(self.entries)))
 
     def _replace(self, needle: str, text: str) -> "EditedPage | Refused":
         entry = clean(text)

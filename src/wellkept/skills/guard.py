@@ -337,7 +337,10 @@ def inspect_text(path: str, text: str) -> list[Finding]:
         found += [_as_hidden(finding) for finding in _match_rules(path, hidden) if finding.level is Level.CRITICAL]
     found += _find_invisible(path, text)
     if is_prose(path):
-        found += [_steering_finding(path, threat, line) for threat, line in steering(text)]
+        found += [
+            Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
+            for threat, line in steering(text)
+        ]
     proven = [rule for rule, proof in secrets.shapes(text) if proof and rule != "private_key"]
     found += [Finding(rule, "credentials", Level.HIGH, path, 0, "a credential in the text") for rule in proven]
     return found
@@ -382,10 +385,6 @@ def _undo_shell_tricks(text: str) -> str:
 def _as_hidden(finding: Finding) -> Finding:
     what = f"hidden in an encoding: {finding.what}"
     return Finding("encoded_payload", "obfuscation", Level.CRITICAL, finding.path, finding.line, what)
-
-
-def _steering_finding(path: str, threat: Threat, line: int) -> Finding:
-    return Finding(threat.rule, threat.category, Level.CRITICAL, path, line, "text that would steer the agent")
 
 
 def _find_invisible(path: str, text: str) -> Iterator[Finding]:

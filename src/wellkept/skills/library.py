@@ -91,7 +91,10 @@ def _sort_by_priority(skills: Sequence[Skill], usage: Mapping[str, Use]) -> list
 
 def _render(header: str, named: Sequence[Skill], every: Counter[str]) -> str:
     lines: list[str] = []
-    for category, skills in sorted(_group_by_category(named).items()):
+    groups: dict[str, list[Skill]] = {}
+    for skill in sorted(named, key=lambda skill: skill.name):
+        groups.setdefault(skill.category or _GENERAL, []).append(skill)
+    for category, skills in sorted(groups.items()):
         lines.append(f"{category}:")
         lines.extend(f"- {skill.name}: {_shorten(skill.description)}" for skill in skills)
     rest = every - Counter(skill.category or _GENERAL for skill in named)
@@ -105,13 +108,6 @@ def _count_only(header: str, total: int, budget: int, count: Callable[[str], int
     """Return only the number of skills, when the budget is too small even for the categories."""
     text = f"{header}\n{total} skills: find them with skills_list(query=…)"
     return text if count(text) <= budget else f"{total} skills: skills_list(query=…), then skill_view(name)"
-
-
-def _group_by_category(skills: Sequence[Skill]) -> dict[str, list[Skill]]:
-    groups: dict[str, list[Skill]] = {}
-    for skill in sorted(skills, key=lambda skill: skill.name):
-        groups.setdefault(skill.category or _GENERAL, []).append(skill)
-    return groups
 
 
 def _list_installed(home: Path) -> frozenset[str] | None:

@@ -107,7 +107,12 @@ def _parse_remote(text: str, github: str) -> Source | None:
         if page is not None:
             return _github_source(host, page[1], page[2], path=page[4] or "", ref=page[3] or "")
     if text.startswith(("git+", "git@", "ssh://", "git://", "file://")) or re.search(r"\.git(#|@|$)", text):
-        return _parse_git(text)
+        found = _GIT.fullmatch(text)
+        if found is None or _has_traversal(found[2] or ""):
+            return None
+        # git:// and http:// to other machines can be modified in transit
+        plain = found[1].startswith("http") and not safe_url(found[1])
+        return None if plain else Git(found[1], found[2] or "", found[3] or "")
     if safe_url(text):
         return (
             Download(text) if re.search(r"\.(zip|tar\.gz|tgz)$", urlsplit(text).path) else WellKnown(text.rstrip("/"))
@@ -121,15 +126,6 @@ def _github_source(host: str, owner: str, name: str, *, path: str, ref: str) -> 
         return None
     url = f"{host}/{owner}/{name}"
     return Git(url, path.strip("/"), ref, f"{url}/archive/{ref or 'HEAD'}.tar.gz")
-
-
-def _parse_git(text: str) -> Git | None:
-    found = _GIT.fullmatch(text)
-    if found is None or _has_traversal(found[2] or ""):
-        return None
-    # git:// and http:// to other machines can be modified in transit
-    plain = found[1].startswith("http") and not safe_url(found[1])
-    return None if plain else Git(found[1], found[2] or "", found[3] or "")
 
 
 def _has_traversal(path: str) -> bool:
