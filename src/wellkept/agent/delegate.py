@@ -6,8 +6,8 @@ import anyio
 from msgspec import Struct
 
 from wellkept.agent.agent import Agent, Opening
+from wellkept.agent.dependencies import Parts
 from wellkept.agent.offload import is_cancelled
-from wellkept.agent.parts import Parts
 from wellkept.agent.toolbox import Approve, Toolbox, deny
 from wellkept.agent.turn import Answer
 from wellkept.core.errors import KeptError

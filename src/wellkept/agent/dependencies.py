@@ -1,4 +1,4 @@
-"""The parts of an agent, as the app builds them, and the adapters between tiers that it needs."""
+"""What an agent works with (stores, model, tools, settings), as the app builds it, and adapters between tiers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
