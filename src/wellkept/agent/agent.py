@@ -139,7 +139,7 @@ class Agent:
         return lease
 
     async def _wait_for(self, lease: "Lease", began: float) -> bool:
-        """Return whether the lease was taken in time; raises StorageError if that cannot be known."""
+        """Whether the lease was taken in time; raises StorageError if that cannot be known."""
         is_told = False
         with anyio.CancelScope(shield=True):  # only waiting is interrupted here; the turn stores an interrupt
             is_taken = await offload(lease.take)
@@ -205,7 +205,7 @@ class Agent:
         self.conversation.interrupt()
 
     def review_due(self) -> tuple[bool, bool]:
-        """Return whether a review of memory and of skills is due."""
+        """Whether a review of memory and of skills is due."""
         conversation, turn = self.conversation, self.conversation.last_turn
         if turn is None or turn.interrupted or conversation.incognito or self.parts.model is None:
             return (False, False)

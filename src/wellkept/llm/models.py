@@ -245,7 +245,7 @@ class Models:
                 return self._connected[key]
 
     def caching(self, name: str, *, base_url: str | None = None) -> Caching:
-        """Return whether cache markers are sent to this model."""
+        """Whether cache markers are sent to this model."""
         wanted = parse_name(name)
         if wanted.provider not in VENDORS:
             return Caching(on=False, is_claude=False, via=wanted.provider, ttl=self._caching.cache_ttl)

@@ -60,7 +60,7 @@ class History:
         self._store = store
 
     def rows(self, target: Target | None = None) -> list[EditRecord]:
-        """Return the rows that count, oldest first: a last write that never reached its page is left out."""
+        """Return the rows, oldest first, without a last write that never reached its page."""
         rows = self._store.ledger.rows(target)
         lost = {write_id for page in self._store.targets for write_id in self._unfinished_writes(page, rows)}
         return [row for row in rows if row.write_id not in lost]
@@ -261,7 +261,7 @@ def view_page(store: MemoryStore, target: Target, *, with_metadata: bool = False
 
 
 def targets(store: MemoryStore, target: Target | None) -> list[Target]:
-    """Return the named page, or all when none is named; that of the project only once it was written.
+    """Return the named page, or all pages; the page of the project only if it has been written.
 
     Raises UsageError for the page of a project where no project is known.
     """
@@ -286,7 +286,7 @@ class Undone(Struct, frozen=True):
 
     @property
     def redo_command(self) -> str:
-        """Return the command that brings the edits back; `undo` without an id would undo one edit more."""
+        """Return the command that redoes the edits; `undo` without an id would undo one more edit."""
         ids = self.ledger_ids
         if len(ids) == 1:
             return f"kept memory undo {ids[0]}"
@@ -329,7 +329,7 @@ def undo(
 
 
 def restore(store: MemoryStore, ledger_id: int, *, target: Target | None = None) -> Outcome | Refused:
-    """Add the text that an edit removed again; scanner rules that a person allowed for it stay allowed."""
+    """Add back the text that an edit removed; scanner rules that a person allowed for it stay allowed."""
     row = History(store).row(ledger_id, target)
     if row.step.is_forgotten:
         return _refuse_forgotten(row, "restored")

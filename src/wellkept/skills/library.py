@@ -234,7 +234,7 @@ class SkillLibrary:
         return fingerprint(state_of(skill.folder).files)
 
     def is_accepted(self, skill: Skill) -> bool:
-        """Tell whether a person wrote or accepted exactly the files that the skill has now."""
+        """Whether a person wrote or accepted exactly the files that the skill has now."""
         if skill.root.kind not in {Kind.HOME, Kind.OWNER}:
             return skill.root.kind is Kind.BUNDLED
         known = [version for version in Versions(skill.root.path).of(skill.name) if not version.voided]
@@ -456,7 +456,7 @@ class Readiness(Struct, frozen=True):
 
     @property
     def ready(self) -> bool:
-        """Tell whether nothing is missing."""
+        """Whether nothing is missing."""
         return not self.environment_variables and not self.commands
 
 

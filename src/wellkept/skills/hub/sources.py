@@ -76,7 +76,7 @@ class Fetched(Struct, frozen=True):
 
 
 def uses_network(source: Source) -> bool:
-    """Tell whether fetching uses the network."""
+    """Whether fetching uses the network."""
     match source:
         case Git(url):
             return not url.startswith("file://")
@@ -133,7 +133,7 @@ def _has_traversal(path: str) -> bool:
 
 
 def safe_url(url: str) -> bool:
-    """Tell whether an address is safe in transit: HTTPS, or plain HTTP to this machine."""
+    """Whether an address is safe in transit: HTTPS, or plain HTTP to this machine."""
     try:
         parts = urlsplit(url)
         host = parts.hostname
@@ -145,7 +145,7 @@ def safe_url(url: str) -> bool:
 
 
 def may_redirect(origin: str, url: str) -> bool:
-    """Tell whether `origin` may redirect or refer to `url`; another machine may not refer to this one."""
+    """Whether `origin` may redirect or refer to `url`; another machine may not refer to this one."""
     if not safe_url(url):
         return False
     host = urlsplit(url).hostname or ""
@@ -161,7 +161,7 @@ def _is_local(host: str) -> bool:
 
 
 def is_from(source: str, known: str) -> bool:
-    """Tell whether `source` is `known` or below it; `acme/skills-2` is not below `acme/skills`."""
+    """Whether `source` is `known` or below it; `acme/skills-2` is not below `acme/skills`."""
     return bool(known) and (
         source == known or (source.startswith(known) and (known[-1] in "/:" or source[len(known)] in "/#@"))
     )
