@@ -16,7 +16,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 BROAD_CATCHES = {
     # plugin call
     "providers/loading.py",
-    "context/engines.py",
+    "context/plugins.py",
     "agent/mcp_tools.py",
     # tool call
     "agent/toolbox.py",
@@ -53,7 +53,7 @@ DRIVERS = {
 SURFACES = {"cli", "gateway", "mcp_server"}
 """The folders that parse, call an operation and render."""
 
-TIERS = {"memory", "sessions", "skills", "providers", "curation", "context", "storage"}
+TIERS = {"memory", "sessions", "skills", "providers", "skills/curator", "context", "storage"}
 """The folders whose classes are either values or hold data."""
 
 SURFACE_MAY_IMPORT = {
@@ -302,7 +302,7 @@ def test_the_check_for_stores_knows_the_stores(trees: dict[Path, ast.Module]) ->
         "wellkept.skills.editor.SkillEditor",
         "wellkept.skills.tool.SkillTools",
         "wellkept.skills.hub.hub.Hub",
-        "wellkept.curation.curator.Curator",
+        "wellkept.skills.curator.curator.Curator",
         "wellkept.providers.outbox.Outbox",
         "wellkept.providers.audit.Audit",
         "wellkept.storage.sqlite.Database",
@@ -402,7 +402,6 @@ WRITES_FILES = {
     "storage/log_recovery.py": "a log and its database, with its own order of syncs",
     "storage/locks.py": "a file that tells which locks the file system has, and is removed",
     "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
-    "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
     "backup/files.py": "a scratch folder, from which the archive is written",
     "operations/profiles.py": "a scratch folder, which is published",
@@ -495,8 +494,8 @@ WITHOUT_GATE = {
     "cli/commands/curator.py:rollback": "calls the operation, which asks",
     "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
     "cli/commands/curator.py:run": "the same",
-    "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
-    "agent/keeping.py:withdraw": "the person has just said it differently",
+    "agent/without_model/keeping.py:_withdraw_corrected": "the person has just said it differently",
+    "agent/without_model/keeping.py:withdraw": "the person has just said it differently",
 }
 
 

@@ -17,10 +17,10 @@ from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from wellkept.agent.agent import Agent, Opening
-    from wellkept.agent.assistant import Assistant, Sources
-    from wellkept.agent.dialogue import Actions
-    from wellkept.agent.parts import Parts
+    from wellkept.agent.dependencies import Parts
     from wellkept.agent.toolbox import Toolbox
+    from wellkept.agent.without_model.assistant import Assistant, Sources
+    from wellkept.agent.without_model.dialogue import Actions
     from wellkept.app.caller import UserSpace
     from wellkept.context.engine import ContextEngine
     from wellkept.core.ids import SourceName
@@ -102,7 +102,7 @@ class AgentBuilder:
 
     def _name_session(self, opening: Opening, sessions: Sessions | None) -> Opening:
         """Choose the id of a new session now, because providers start with it; defer only what is configured."""
-        from wellkept.context.engines import BUILT_IN
+        from wellkept.context.plugins import BUILT_IN
         from wellkept.core.ids import new_session_id
 
         settings = self._app.settings
@@ -147,7 +147,7 @@ class AgentBuilder:
         providers: ProviderManager | None,
         events: AgentEvents,
     ) -> Parts:
-        from wellkept.agent.parts import Gauge, Parts
+        from wellkept.agent.dependencies import Gauge, Parts
         from wellkept.agent.toolbox import build_toolbox
         from wellkept.llm.tokens import cost_of
 
@@ -193,7 +193,7 @@ class AgentBuilder:
         return parts
 
     def _make_assistant(self, opening: Opening, sessions: Sessions | None) -> Assistant:
-        from wellkept.agent.assistant import Assistant
+        from wellkept.agent.without_model.assistant import Assistant
 
         return Assistant(
             self._space.memory,
@@ -225,7 +225,7 @@ class AgentBuilder:
 
     def _delegation(self, parts: Callable[[], Parts], opening: Opening, sink: EventSink) -> list[Tool]:
         from wellkept.agent.delegate import Delegation
-        from wellkept.agent.parts import Gauge
+        from wellkept.agent.dependencies import Gauge
 
         def build_child_parts(box: Toolbox) -> Parts:
             mine, gauge = parts(), Gauge()
@@ -252,9 +252,9 @@ class AgentBuilder:
     ) -> ContextEngine:
         """Return the configured context engine; warn if it cannot be used and another one replaces it."""
         from wellkept.agent.offload import is_cancelled
+        from wellkept.context.boundaries import Window
         from wellkept.context.engine import Setup
-        from wellkept.context.engines import choose_engine
-        from wellkept.context.window import Window
+        from wellkept.context.plugins import choose_engine
         from wellkept.security.secrets import redact
 
         sink = sink or self._space.listeners
@@ -286,7 +286,7 @@ class AgentBuilder:
         given = self._app.given.provider
         if not self._app.settings.memory.provider and given is None:
             return None
-        from wellkept.agent.parts import PageLedger
+        from wellkept.agent.dependencies import PageLedger
         from wellkept.agent.toolbox import CORE
         from wellkept.providers.active import ManagerContext
         from wellkept.providers.base import StartContext
@@ -359,7 +359,7 @@ class AgentBuilder:
 
     def _skill_hint(self, question: str) -> str:
         """Return one line that suggests a skill that clearly matches the question; empty if none does."""
-        from wellkept.agent.passages import count_shared_words, relevances
+        from wellkept.agent.without_model.passages import count_shared_words, relevances
 
         if not self._app.settings.skills.enabled:
             return ""
@@ -374,15 +374,15 @@ class AgentBuilder:
         return f"A skill fits: /{best.name} — {best.description}"
 
     def _choose_actions(self, opening: Opening) -> Actions | None:
-        from wellkept.agent.dialogue import PageActions
+        from wellkept.agent.without_model.dialogue import PageActions
 
         if opening.incognito:
             return None
         return opening.actions or PageActions(self._space.memory, self._space.approvals, self._app.why_no_person)
 
     def _make_sources(self, sessions: Sessions | None) -> Sources:
-        from wellkept.agent.assistant import Sources
-        from wellkept.agent.passages import list_said, look_up
+        from wellkept.agent.without_model.assistant import Sources
+        from wellkept.agent.without_model.passages import list_said, look_up
 
         if sessions is None:
             return Sources(suggest=self._skill_hint, is_readable=False)

@@ -270,11 +270,10 @@ class App:
     def models(self) -> Models:
         """The models available through settings, keys and local servers."""
         from wellkept.llm.models import Configured, Models
-        from wellkept.prompt.tiers import apply_cache_markers
 
         settings = self.settings
         configured = Configured(settings.model, settings.auxiliary, settings.prompt_caching)
-        return Models(configured, self.environ, mark=apply_cache_markers, sink=self.report, given=self.given.model)
+        return Models(configured, self.environ, sink=self.report, given=self.given.model)
 
     def mcp_tools(self) -> list[Tool]:
         """Connect the configured MCP servers and return their tools."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.curation.consolidate import Plan
+    from wellkept.skills.curator.consolidate import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Archive unused skills.", rich_markup_mode=None)
 

@@ -299,7 +299,7 @@ def context_use(
 ) -> None:
     """Choose the engine; it takes effect when a conversation is next started."""
     from wellkept.config.settings import set_value
-    from wellkept.context.engines import choose_engine
+    from wellkept.context.plugins import choose_engine
 
     home = chosen_home()
     found = choose_engine(name, home=home.path)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wellkept.operations.skill_hub import Offers
     from wellkept.skills.changes import Changed
     from wellkept.skills.hub.hub import Prepared
-    from wellkept.skills.view import View
+    from wellkept.skills.library import View
 
 app = typer.Typer(no_args_is_help=True, help="Procedures that were learned or installed.", rich_markup_mode=None)
 NameArgument = Annotated[str, typer.Argument(help="The skill's name.")]

@@ -135,7 +135,7 @@ def _append_exchange(
 
 
 def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message]) -> None:
-    from wellkept.agent.record import first_words
+    from wellkept.agent.titles import first_words
 
     session = caller.space.sessions.session(session_id)
     if session is None or session.title:
