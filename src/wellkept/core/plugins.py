@@ -13,7 +13,7 @@ from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from wellkept.core.digests import sha256
+from wellkept.core.ids import sha256
 from wellkept.core.regular_files import open_regular
 from wellkept.core.text import expression
 
