@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from wellkept.cli.chat.loop import Talk
-from wellkept.cli.chat.screen import Screen
-from wellkept.cli.chat.status_line import status_line
+from wellkept.cli.chat.screen import Screen, status_line
 from wellkept.cli.commands.memory import show_page
 from wellkept.cli.terminal import indent_lines, note, say
 from wellkept.core.errors import UsageError

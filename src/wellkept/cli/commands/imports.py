@@ -1,4 +1,4 @@
-"""`kept import`: find, preview, import, watch and undo what other programs have on this machine."""
+"""`kept import`: conversations of other agents; `kept claw`: the move from OpenClaw, and the cleanup after it."""
 
 import time
 from pathlib import Path
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from wellkept.app import Caller
     from wellkept.importers.import_record import ImportRun
+    from wellkept.importing.openclaw import Cleanup
     from wellkept.importing.report import ImportReport
     from wellkept.importing.sources import FoundSource, ImportChoices
     from wellkept.importing.undo import UndoneImport
@@ -43,8 +44,12 @@ _LIST, _UNDO = "list", "undo"
 
 
 def register(program: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command and the group."""
     program.command("import")(import_)
+    group = typer.Typer(no_args_is_help=True, help="Move from OpenClaw to kept.")
+    group.command("migrate")(migrate)
+    group.command("cleanup")(clean_up)
+    program.add_typer(group, name="claw")
 
 
 def _complete(incomplete: str) -> list[str]:
@@ -313,3 +318,82 @@ def _watch(caller: "Caller", names: list[str], place: Path | None) -> None:
         for client, path, added in watch.step():
             say(printable(f"{client}: {count_noun(added, 'message')} from {path}"))
         time.sleep(_WATCH_SECONDS)
+
+
+SourceOption = Annotated[
+    Path | None, typer.Option("--source", help="The folder of OpenClaw, instead of ~/.openclaw and its former names.")
+]
+
+
+def migrate(
+    place: SourceOption = None,
+    preset: Annotated[
+        str, typer.Option("--preset", help="user-data (memory, notes, skills, conversations, SOUL/AGENTS) or full.")
+    ] = "full",
+    skill_conflict: Annotated[
+        str, typer.Option("--skill-conflict", help="A skill whose name is taken: skip, overwrite or rename.")
+    ] = "skip",
+    workspace_target: Annotated[
+        str | None, typer.Option("--workspace-target", help="The folder that gets AGENTS.md.")
+    ] = None,
+    migrate_secrets: Annotated[
+        bool, typer.Option("--migrate-secrets", help="Also take the API keys that kept can use.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be stored.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace what was changed here and in OpenClaw.")
+    ] = False,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Do not back up the home first.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Import everything from OpenClaw; same as `kept import openclaw`."""
+    from wellkept.importing.sources import ImportChoices
+
+    options = {"preset": preset}
+    if workspace_target is not None:
+        options["workspace-target"] = workspace_target
+    if migrate_secrets:
+        options["migrate-secrets"] = "yes"
+    choices = ImportChoices(overwrite=overwrite, skill_conflict=skill_conflict, with_backup=not no_backup)
+    with open_caller() as caller:
+        wanted = Wanted("openclaw", place, None, options, choices, dry_run=dry_run, yes=yes, as_json=as_json)
+        import_sources(caller, wanted)
+
+
+def clean_up(
+    place: SourceOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be renamed.")] = False,
+    yes: YesFlag = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
+    with open_caller() as caller:
+        plan = importing.openclaw.preview_cleanup(caller, place)
+        if isinstance(plan, Refused):
+            refuse(plan, as_json=as_json, code=1)
+        if not as_json:
+            _show_cleanup(plan)
+        done = plan
+        if not dry_run:
+            if not confirm(f"rename {count_noun(len(plan.renamings), 'folder')}?", yes=yes):
+                fail("nothing was renamed")
+            done = importing.openclaw.run_cleanup(caller, plan)
+            if not as_json:
+                _show_cleanup(done)
+        if as_json:
+            print_json(done.as_json())
+        if done.problems:
+            raise typer.Exit(1)
+
+
+def _show_cleanup(cleanup: "Cleanup") -> None:
+    verb = "would be renamed" if cleanup.is_preview else "renamed"
+    for one in cleanup.renamings:
+        say(printable(f"{verb}: {one.old} → {one.new} ({one.total_bytes / 1e6:,.1f} MB)"))
+        if not cleanup.is_preview:
+            say(printable(f"  undo: {one.undo}"))
+    for text in cleanup.warnings if cleanup.is_preview else ():
+        note(printable(f"warning: {text}"))
+    for where, what in cleanup.problems:
+        note(printable(f"{where}: {what}"))

@@ -1,4 +1,4 @@
-"""`kept serve`: this memory as a server, the tokens of its clients, and the people of chat platforms."""
+"""`kept serve`: this memory as a server, its tokens and the people of chat platforms; `kept mcp`: for one agent."""
 
 import os
 import sys
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 def register(program: typer.Typer) -> None:
     """Add the commands of this module."""
     program.add_typer(serve_app, name="serve")
+    program.command("mcp")(mcp)
 
 
 serve_app = typer.Typer(
@@ -336,3 +337,12 @@ def pair_remove(
         print_json(gone.as_json())
         return
     say(f"{gone.name or gone.person} on {gone.platform} is no longer paired")
+
+
+def mcp() -> None:
+    """Serve this memory to an agent over standard input and output (MCP); `kept connect` sets it up."""
+    from wellkept.mcp_server.server import serve
+
+    if sys.stdin.isatty():
+        note("waiting for an MCP client on standard input; `kept connect` connects agents, Ctrl-C ends this")
+    serve(open_caller)
