@@ -355,7 +355,6 @@ OPENS_FILES = {
     "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
     "languages/language.py": "resources of the package",
-    "gateway/web/rendering.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",
 }
 """Who opens files by other means than `core/regular_files.py`: none of them reads a file that somebody else names."""

@@ -22,9 +22,9 @@ from starlette.responses import Response
 from wellkept.core.errors import ConfigError
 from wellkept.core.text import JSON, dumps
 from wellkept.core.values import hide
-from wellkept.gateway.answers import json_response
 from wellkept.gateway.identity import Unauthorized
 from wellkept.gateway.platforms import HookAnswer, HookRequest, Undelivered, check_fields, read_secret
+from wellkept.gateway.requests import json_response
 from wellkept.gateway.state.conversation_keys import Chat
 from wellkept.gateway.state.platform_messages import PlatformMessage
 

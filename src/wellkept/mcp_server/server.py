@@ -18,7 +18,7 @@ from wellkept import __version__
 from wellkept.core.errors import KeptError
 from wellkept.core.text import JSON, resource_text
 from wellkept.core.threads import start_thread
-from wellkept.mcp_server import protocol, resources, tools
+from wellkept.mcp_server import protocol, tools
 from wellkept.mcp_server.protocol import Identity, Message, ProtocolError
 
 if TYPE_CHECKING:
@@ -209,13 +209,13 @@ _METHODS: Final[Mapping[str, Method]] = {
     "tools/call": lambda home, message, client: tools.call(
         home, message.text("name"), message.arguments(), client=client
     ),
-    "resources/list": lambda home, _message, _client: {"resources": resources.list_resources(home())},
-    "resources/templates/list": lambda _home, _message, _client: {"resourceTemplates": resources.TEMPLATES},
+    "resources/list": lambda home, _message, _client: {"resources": tools.list_resources(home())},
+    "resources/templates/list": lambda _home, _message, _client: {"resourceTemplates": tools.TEMPLATES},
     "resources/read": lambda home, message, client: {
-        "contents": [resources.read(home(), message.text("uri"), client=client)]
+        "contents": [tools.read(home(), message.text("uri"), client=client)]
     },
-    "prompts/list": lambda _home, _message, _client: {"prompts": resources.list_prompts()},
-    "prompts/get": lambda home, message, client: resources.fill_prompt(
+    "prompts/list": lambda _home, _message, _client: {"prompts": tools.list_prompts()},
+    "prompts/get": lambda home, message, client: tools.fill_prompt(
         home(), message.text("name"), message.arguments(), client=client
     ),
 }

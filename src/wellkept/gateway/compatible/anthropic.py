@@ -14,6 +14,7 @@ from wellkept.core.tools import ToolSchema
 from wellkept.gateway.compatible.clients import (
     ClientRequest,
     InvalidRequest,
+    Result,
     check_messages,
     make_content,
     take_bool,
@@ -24,7 +25,6 @@ from wellkept.gateway.compatible.clients import (
     take_text,
     take_tool,
 )
-from wellkept.gateway.compatible.results import Result
 from wellkept.gateway.streams import sse
 
 _SKIPPED = frozenset({"thinking", "redacted_thinking", "server_tool_use", "web_search_tool_result"})

@@ -16,8 +16,7 @@ from wellkept.core.ids import random_hex
 from wellkept.core.provenance import UNSTATED
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
-from wellkept.gateway.answers import json_response
-from wellkept.gateway.requests import Writer, get_turns
+from wellkept.gateway.requests import Writer, get_turns, json_response
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
 from wellkept.gateway.turns import Turns, Wanted
 from wellkept.operations import conversations

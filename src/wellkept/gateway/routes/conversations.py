@@ -9,8 +9,7 @@ from starlette.responses import Response, StreamingResponse
 
 from wellkept.connect import preview
 from wellkept.core.text import dumps
-from wellkept.gateway.answers import answer
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
+from wellkept.gateway.requests import Limit, Moment, Reader, Writer, answer, offer, read_moment
 from wellkept.operations import receipts, search, sessions
 from wellkept.sessions.receipts import Mark
 

@@ -10,8 +10,7 @@ from wellkept.connect import status as connect_status
 from wellkept.core.errors import Refused
 from wellkept.core.values import asdict
 from wellkept.forgetting import requests as forget_requests
-from wellkept.gateway.answers import answer, answer_list, json_response, refusal
-from wellkept.gateway.requests import Admin, Reader, Writer, offer
+from wellkept.gateway.requests import Admin, Reader, Writer, answer, answer_list, json_response, offer, refusal
 from wellkept.gateway.state import pairing, tokens
 from wellkept.importing import sources as import_sources
 from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users

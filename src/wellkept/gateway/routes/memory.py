@@ -8,8 +8,20 @@ from starlette.responses import Response
 
 from wellkept.core.errors import Reason, Refused
 from wellkept.forgetting import requests as forget_requests
-from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
-from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
+from wellkept.gateway.requests import (
+    Limit,
+    Moment,
+    Reader,
+    Writer,
+    answer,
+    answer_list,
+    json_response,
+    make_etag,
+    matches_etag,
+    offer,
+    problem,
+    read_moment,
+)
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
 from wellkept.operations import entries, news, pages
 

@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from wellkept.core.errors import Refused
-from wellkept.gateway.answers import answer, json_response, make_etag, refusal
-from wellkept.gateway.requests import Reader, Writer, offer
+from wellkept.gateway.requests import Reader, Writer, answer, json_response, make_etag, offer, refusal
 from wellkept.operations import curator, skills
 
 router = APIRouter(prefix="/api", tags=["skills"])

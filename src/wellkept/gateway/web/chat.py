@@ -14,8 +14,7 @@ from wellkept.core.text import one_line, printable
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.routes.chat import choose, event_json
 from wellkept.gateway.streams import StreamedAnswer, Write, finish_or_abandon, sse
-from wellkept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form
-from wellkept.gateway.web.rendering import templates
+from wellkept.gateway.web.frame import Checked, Toast, go, mask_token, show, sign_form, templates
 from wellkept.gateway.web.sessions import describe_message
 from wellkept.operations import models, sessions
 
