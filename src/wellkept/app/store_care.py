@@ -172,14 +172,9 @@ def repair_store(app: App) -> Repaired | None:
     path = app.home.database
     if not (path.exists() or is_misplaced(path)):
         return None
-    _close_database(app)
-    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
-
-
-def _close_database(app: App) -> None:
-    """Close the connections of this process, whose locks look like those of another; the next use opens them again."""
     if "state_file" in vars(app):
         app.state_file.close()
+    return Repair(path, app.settings.sessions, clock=app.clock, sink=app.sink).run()
 
 
 @contextmanager

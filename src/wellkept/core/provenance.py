@@ -232,19 +232,17 @@ FROM = "from"
 def find_client_source(tool: str, arguments: Mapping[str, JSON], *, folder: str = "") -> SourceName | None:
     """Return the source of what a tool of another agent printed, read from its transcript."""
     name = _CLIENT_NAMES.get(tool.lower()) or tool.removeprefix(_CLIENT_PREFIX)
+    command = arguments.get("command") or arguments.get("cmd")
+
     known = {
         "path": arguments.get("file_path") or arguments.get("path") or arguments.get("notebook_path"),
-        "command": _join(arguments.get("command") or arguments.get("cmd")),
+        "command": " ".join(map(str, command)) if isinstance(command, list) else str(command or ""),
     }
     if name in _RELAYS:  # what it found is stored here, and each of its messages has its own source
         return Source(Kind.TOOL, name).stored
     is_known = name in OWN_TOOLS or name in _FILE_TOOLS or name == _TERMINAL
     found = find_call_sources(name, {**arguments, **known} if is_known else arguments, folder=folder)
     return found[0].stored if found else None
-
-
-def _join(command: JSON) -> str:
-    return " ".join(map(str, command)) if isinstance(command, list) else str(command or "")
 
 
 def find_call_sources(

@@ -265,13 +265,9 @@ class Gate:
         user = users.check_user_id(named)
         if user == OWNER:  # a user of the front end may have chosen this name
             raise Forbidden("nobody can act for the owner", "use a token of the owner")
-        self._ensure_user(user)
-        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE, Scope.SPEAK}, base.token_id)
-
-    def _ensure_user(self, user: UserId) -> None:
-        """Create a user of a front end at their first request."""
         if not self._exists(user):
             users.create_user(self._app.caller(), user)
+        return Principal(user, base.scopes & {Scope.READ, Scope.WRITE, Scope.SPEAK}, base.token_id)
 
     def caller(self, principal: Principal) -> Caller:
         """Return the caller of operations for a principal."""

@@ -243,21 +243,17 @@ def serve(open_caller: OpenCaller) -> None:
     Other output of plugins, libraries and child processes is redirected to standard error.
     """
     source, target = (os.fdopen(os.dup(number), mode) for number, mode in ((0, "rb"), (1, "wb")))
-    _replace_standard_streams()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _leave)
-    _end_after_signal()
-    with suppress(SystemExit):
-        Server(open_caller, source, target).run()  # type: ignore[arg-type] # binary by their modes
-
-
-def _replace_standard_streams() -> None:
     sys.stdout.flush()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
+    _end_after_signal()
+    with suppress(SystemExit):
+        Server(open_caller, source, target).run()  # type: ignore[arg-type] # binary by their modes
 
 
 def _end_after_signal() -> None:

@@ -76,14 +76,10 @@ def _read(caller: Caller, path: str, client: str) -> str | None:
         case ["sessions", name] if name:
             return _recent_text(caller, client) if name == "recent" else _session_text(caller, unquote(name), client)
         case ["skills", name] if name:
-            return _skill_text(caller, unquote(name))
+            shown = operations.skills.show_skill(caller, unquote(name))
+            return None if isinstance(shown, Refused) else str(shown.answer["content"])
         case _:
             return None
-
-
-def _skill_text(caller: Caller, name: str) -> str | None:
-    shown = operations.skills.show_skill(caller, name)
-    return None if isinstance(shown, Refused) else str(shown.answer["content"])
 
 
 def page_text(caller: Caller, target: str | None, *, client: str) -> str:

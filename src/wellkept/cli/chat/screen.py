@@ -67,7 +67,12 @@ class StreamingMarkdown:
         self._block += text.replace("\r", "")
         while (end := self._block.find("\n", self._read)) >= 0:
             line, self._read = self._block[self._read : end], end + 1
-            if self._is_end(line):
+            fence = _FENCE.match(line)
+            if fence is not None and not self._fence:
+                self._fence = line
+            elif fence is not None and _closes(fence, self._fence):
+                self._fence = ""
+            if not self._fence and not line.strip() and bool(self._block[: self._read].strip()):
                 self._leave(self._block[: self._read])
                 self._block, self._read = self._block[self._read :], 0
         if self._block.strip():
@@ -78,21 +83,14 @@ class StreamingMarkdown:
         self._leave(self._block)
         self._block, self._read, self._fence, self._follows = "", 0, "", False
 
-    def _is_end(self, line: str) -> bool:
-        """Whether the block ends with this line: it is blank and outside of code."""
-        fence = _FENCE.match(line)
-        if fence is not None and not self._fence:
-            self._fence = line
-        elif fence is not None and _closes(fence, self._fence):
-            self._fence = ""
-        return not self._fence and not line.strip() and bool(self._block[: self._read].strip())
-
     def _shown(self) -> "Live":
         """Return the area of the screen that shows the current block."""
         if self._live is None:
+            from rich.console import Console
             from rich.live import Live
 
-            console = _console()
+            # keep the last column free: a ^C echoed there would start a line that is never cleared
+            console = Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
             if self._follows:
                 console.print()
             self._live = Live(console=console, refresh_per_second=10, transient=True, vertical_overflow="crop")
@@ -112,13 +110,6 @@ class StreamingMarkdown:
 def _closes(fence: re.Match[str], opening: str) -> bool:
     opened = _FENCE.match(opening)
     return opened is not None and fence[1].startswith(opened[1]) and not fence[2].strip()
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    # keep the last column free: a ^C echoed there would start a line that is never cleared
-    return Console(width=max(_LEAST_COLUMNS, shutil.get_terminal_size().columns - 1))
 
 
 class _Whole(Struct, frozen=True):
@@ -206,7 +197,9 @@ class Screen(Struct):
             case TextStreamed(text):
                 self._stream(text)
             case ModelCalled():
-                self._count(event)
+                self.usage += event.usage
+                cost = self.cost_of(event.model, event.usage) if self.cost_of is not None else None
+                self.cost += cost or 0.0
             case ToolFinished():
                 self._tools.append((event.name, event.answer))
                 self._tell(event)
@@ -223,11 +216,6 @@ class Screen(Struct):
             self._warned = line
         if line:
             self._line(line)
-
-    def _count(self, event: ModelCalled) -> None:
-        self.usage += event.usage
-        cost = self.cost_of(event.model, event.usage) if self.cost_of is not None else None
-        self.cost += cost or 0.0
 
     def begin(self) -> None:
         """Begin a turn; `tool_answers` returns those of this turn only."""

@@ -31,7 +31,7 @@ from wellkept.core.text import JSON
 from wellkept.core.tools import ToolSchema
 
 if TYPE_CHECKING:
-    from wellkept.operations.evaluation import Evaluation, Figures
+    from wellkept.operations.evaluation import Evaluation
     from wellkept.security.scan import Finding, Verdict
 
 
@@ -96,7 +96,10 @@ def _show_evaluation(done: "Evaluation") -> None:
     _show_figures("current settings", done.current.as_json())
     if done.compared is not None:
         _show_figures(done.compared_with or "", done.compared.as_json())
-        _show_difference(done.current, done.compared)
+        pairs = [(one.rank, done.compared.outcomes[key].rank) for key, one in done.current.outcomes.items()]
+        gained = sum(other == 1 != own for own, other in pairs)
+        lost = sum(own == 1 != other for own, other in pairs)
+        say(f"with it: {gained} questions gain the first place, {lost} lose it")
     if done.last is not None:
         _show_figures(f"last run, {from_epoch(done.last.when).astimezone():%Y-%m-%d %H:%M}", done.last.figures)
         say(
@@ -119,13 +122,6 @@ def _show_figures(title: str, figures: Mapping[str, Any]) -> None:
         say(f"  {said:<32} {counts['abstained']:>4,} of {counts['cases']:,}")
     latency = figures["latency_ms"]
     say(f"  {'latency':<32} {latency['median']:>6.1f} ms median, {latency['p95']:.1f} ms p95")
-
-
-def _show_difference(current: "Figures", compared: "Figures") -> None:
-    pairs = [(one.rank, compared.outcomes[key].rank) for key, one in current.outcomes.items()]
-    gained = sum(other == 1 != own for own, other in pairs)
-    lost = sum(own == 1 != other for own, other in pairs)
-    say(f"with it: {gained} questions gain the first place, {lost} lose it")
 
 
 _UNREADABLE_LINE = 2
@@ -230,21 +226,17 @@ def tool(
             _list(operations.tools.list_tools(caller), as_json=as_json)
             return
         chosen = replace(caller, session_id=SessionId(session) if session else None)
-        answer = operations.tools.run_tool(chosen, name, _parse(name, read_input() if arguments == "-" else arguments))
+        example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
+        try:
+            given = json.loads(read_input() if arguments == "-" else arguments)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the arguments are not JSON: {error}", example) from None
+        if not isinstance(given, dict):
+            raise UsageError("the arguments must be a JSON object", example)
+        answer = operations.tools.run_tool(chosen, name, given)
         print_json(answer)
     if answer.get("success") is False or (answer.get("error") and "success" not in answer):
         raise typer.Exit(1)
-
-
-def _parse(name: str, text: str) -> dict[str, JSON]:
-    example = f'write them like: kept tool {name} \'{{"key": "value"}}\''
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"the arguments are not JSON: {error}", example) from None
-    if not isinstance(given, dict):
-        raise UsageError("the arguments must be a JSON object", example)
-    return given
 
 
 def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:

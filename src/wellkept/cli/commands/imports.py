@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.importers.import_record import ImportRun
     from wellkept.importing.openclaw import Cleanup
     from wellkept.importing.report import ImportReport
     from wellkept.importing.sources import FoundSource, ImportChoices
@@ -260,18 +259,14 @@ def _list_imports(caller: "Caller", *, as_json: bool) -> None:
         say("no imports")
         return
     for run in found.runs:
-        say(printable(_describe_run(run)))
-
-
-def _describe_run(run: "ImportRun") -> str:
-    state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
-    parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
-    sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
-    if isinstance(sessions, dict) and isinstance(entries, dict):
-        parts.append(
-            f"{sessions['new']:,} new conversations, {sessions['updated']:,} updated, {entries['added']:,} entries"
-        )
-    return "  ".join([*parts, state]).rstrip()
+        state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
+        parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
+        sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
+        if isinstance(sessions, dict) and isinstance(entries, dict):
+            parts.append(
+                f"{sessions['new']:,} new conversations, {sessions['updated']:,} updated, {entries['added']:,} entries"
+            )
+        say(printable("  ".join([*parts, state]).rstrip()))
 
 
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:

@@ -23,7 +23,6 @@ from wellkept.cli.terminal import (
     say,
 )
 from wellkept.core.errors import Refused
-from wellkept.core.text import JSON
 
 if TYPE_CHECKING:
     from wellkept.sessions.reports import Repaired, Salvaged
@@ -61,7 +60,10 @@ def prune(
         plan = operations.upkeep.plan_prune(caller, days=days, source=source, max_megabytes=max_mb)
         chosen = plan.sessions.sessions
         if not as_json:
-            _show_plan(plan)
+            for session in plan.sessions.sessions:
+                active = local_time(session.last_active or session.started)
+                messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
+                say(f"{session.id}  {active}  {messages}  {session.title or '(no title)'}")
         if dry_run:
             if as_json:
                 print_json(plan.as_json())
@@ -77,13 +79,6 @@ def prune(
     else:
         moved = count_noun(len(chosen), "session")
         say(f"{moved} moved to the trash; {report.removed.sessions:,} permanently removed from it")
-
-
-def _show_plan(plan: "operations.upkeep.PrunePlan") -> None:
-    for session in plan.sessions.sessions:
-        active = local_time(session.last_active or session.started)
-        messages = f"{session.message_count:>5} {'message ' if session.message_count == 1 else 'messages'}"
-        say(f"{session.id}  {active}  {messages}  {session.title or '(no title)'}")
 
 
 @app.command()
@@ -107,13 +102,10 @@ def stats(as_json: JsonFlag = False) -> None:
         for row in rows:
             values = row.values() if isinstance(row, dict) else row
             assert not isinstance(values, (str, int, float, type(None)))
-            say("  " + "  ".join(_cell(one) for one in values))
-
-
-def _cell(value: JSON) -> str:
-    if isinstance(value, int):
-        return f"{value:,}"
-    return "(no title)" if value is None else str(value)
+            cells = (
+                f"{one:,}" if isinstance(one, int) else "(no title)" if one is None else str(one) for one in values
+            )
+            say(f"  {'  '.join(cells)}")
 
 
 def _describe(vectors: "operations.vectors.Vectors") -> str:

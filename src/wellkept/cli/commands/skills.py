@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from wellkept.operations.skill_hub import Offers
     from wellkept.skills.changes import Changed
     from wellkept.skills.hub.hub import Prepared
-    from wellkept.skills.view import View
 
 app = typer.Typer(no_args_is_help=True, help="Procedures that were learned or installed.", rich_markup_mode=None)
 NameArgument = Annotated[str, typer.Argument(help="The skill's name.")]
@@ -92,18 +91,14 @@ def show(
     if as_json:
         print_json(shown.as_json())
     else:
-        _show_text(shown)
-
-
-def _show_text(shown: "View") -> None:
-    answer = shown.answer
-    say(str(answer["content"] if answer["content"] is not None else answer["note"]))
-    linked = answer.get("linked_files")
-    for group in linked.values() if isinstance(linked, dict) else ():
-        note("\n".join(f"  {path}" for path in group))
-    warnings = answer.get("warnings")
-    for warning in warnings if isinstance(warnings, list) else ():
-        note(f"kept: {warning}")
+        answer = shown.answer
+        say(str(answer["content"] if answer["content"] is not None else answer["note"]))
+        linked = answer.get("linked_files")
+        for group in linked.values() if isinstance(linked, dict) else ():
+            note("\n".join(f"  {path}" for path in group))
+        warnings = answer.get("warnings")
+        for warning in warnings if isinstance(warnings, list) else ():
+            note(f"kept: {warning}")
 
 
 @app.command()
@@ -402,20 +397,6 @@ def install(
 
 def _install(caller: "Caller", prepared: "Prepared", *, category: str, force: bool, yes: bool, as_json: bool) -> None:
     """Show what a skill may do, ask, and install it."""
-    _describe(prepared)
-    agreed = yes and not prepared.needs_an_answer(force=force)
-    blocked = prepared.is_blocked(force=force)
-    # with --yes already given, suggesting it would not help
-    remedy = "read the findings above; --force accepts this skill, --yes alone does not" if yes else "give --yes"
-    if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed, remedy=remedy):
-        raise typer.Exit(1)
-    show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
-
-
-_NOTHING_FOUND = "do nothing that the scan detects (network, programs, files, variables, packages, rights)"
-
-
-def _describe(prepared: "Prepared") -> None:
     # one line each, so that a line break in untrusted text cannot imitate a verdict
     package = prepared.package
     note(on_one_line(f"{package.name}: {package.description}"))
@@ -427,6 +408,16 @@ def _describe(prepared: "Prepared") -> None:
     note("  " + on_one_line(f"its scripts may: {', '.join(prepared.abilities) or _NOTHING_FOUND}"))
     for warning in package.warnings:
         note("  " + on_one_line(f"note: {warning}"))
+    agreed = yes and not prepared.needs_an_answer(force=force)
+    blocked = prepared.is_blocked(force=force)
+    # with --yes already given, suggesting it would not help
+    remedy = "read the findings above; --force accepts this skill, --yes alone does not" if yes else "give --yes"
+    if not blocked and not confirm(f"install {prepared.package.name!r}?", yes=agreed, remedy=remedy):
+        raise typer.Exit(1)
+    show_change(operations.skill_hub.install(caller, prepared, category=category, force=force), as_json=as_json)
+
+
+_NOTHING_FOUND = "do nothing that the scan detects (network, programs, files, variables, packages, rights)"
 
 
 @app.command()

@@ -68,7 +68,11 @@ def migrate(
     """
     with open_caller() as caller:
         if to is None or owner_url_env is not None:
-            _update_tables(caller, owner_url_env, as_json=as_json and to is None)
+            done = operations.storage.update_tables(caller, _find_owner_url(caller, owner_url_env))
+            if as_json and to is None:
+                print_json({"migrations": list(done)})
+            else:
+                note(f"migrations: {', '.join(map(str, done)) or 'none was due'}")
         if to is None:
             return
         if not confirm(f"Move this home to {operations.profiles.hide_password(to)}?", yes=yes):
@@ -88,14 +92,6 @@ def _show_move(moved: "MoveReport", *, as_json: bool) -> None:
         told = ", ".join(f"{counts.get(table, 0):,} {table}" for table in ("sessions", "messages", "pages", "edits"))
         say(f"{user}: {told}")
     say(f"moved to {moved.to}: {moved.rows:,} rows, verified by count and checksum; {moved.setting}")
-
-
-def _update_tables(caller: "Caller", owner_url_env: str | None, *, as_json: bool) -> None:
-    done = operations.storage.update_tables(caller, _find_owner_url(caller, owner_url_env))
-    if as_json:
-        print_json({"migrations": list(done)})
-    else:
-        note(f"migrations: {', '.join(map(str, done)) or 'none was due'}")
 
 
 def _find_owner_url(caller: "Caller", variable: str | None) -> str:

@@ -103,18 +103,14 @@ def issue_code(caller: Caller, platform: str, person: str, name: str = "") -> st
         waiting = list(unit.execute("SELECT COUNT(*) FROM pairing_codes WHERE platform = ?", (platform,)))
         if int(str(waiting[0][0])) >= _MOST_WAITING:
             return None
-        made = _make_code()
+        import secrets
+
+        made = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
         unit.execute(
             "INSERT INTO pairing_codes (platform, person, name, code, created, told) VALUES (?, ?, ?, ?, ?, ?)",
             (platform, person, name.strip()[:_MOST_NAME], made, now, now),
         )
     return made
-
-
-def _make_code() -> str:
-    import secrets
-
-    return "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
 
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:

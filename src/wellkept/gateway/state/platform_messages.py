@@ -109,7 +109,15 @@ def accept_message(caller: Caller, message: PlatformMessage) -> tuple[Entry, boo
         found = _find(unit, message.chat.platform, message.delivery)
         if found is not None and message.is_album and not _has_part(found, message.number):
             if found.state is State.RECEIVED:
-                joined = replace(found, message=_join_parts(found.message, message))
+                earlier, later = sorted((found.message, message), key=lambda one: one.number)
+                joined = replace(
+                    found,
+                    message=replace(
+                        earlier,
+                        text="\n".join(text for text in (earlier.text, later.text) if text),
+                        files=tuple(sorted((*found.message.files, *message.files), key=lambda file: file.number)),
+                    ),
+                )
                 _update(unit, joined)
                 return (joined, False)
             message = replace(message, delivery=f"{message.delivery}:{message.number}")
@@ -123,15 +131,6 @@ def _has_part(entry: Entry, number: int) -> bool:
     if not entry.message.number:  # its text is removed already, and with it the numbers of its parts
         return True
     return number == entry.message.number or any(file.number == number for file in entry.message.files)
-
-
-def _join_parts(first: PlatformMessage, second: PlatformMessage) -> PlatformMessage:
-    earlier, later = sorted((first, second), key=lambda one: one.number)
-    return replace(
-        earlier,
-        text="\n".join(text for text in (earlier.text, later.text) if text),
-        files=tuple(sorted((*first.files, *second.files), key=lambda file: file.number)),
-    )
 
 
 def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:

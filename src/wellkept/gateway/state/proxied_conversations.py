@@ -120,7 +120,16 @@ def find_additions(caller: Caller, said: ProxiedConversation, *, recall: str, de
     if recall == "sure" and said.messages[-1].role is Role.USER and places[-1] not in rows:
         _recall(caller, said, places[-1], found)
     if found.new:
-        _write_down(caller, said, found, deadline)
+        receipts = caller.space.sessions.receipts
+        wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
+        with caller.database.limit_wait(wait), caller.database.writing() as unit:
+            for receipt in found.receipts:
+                is_stored = receipts.add(receipt, wait_seconds=wait) is not None
+                if not is_stored and caller.app.settings.sessions.receipt_days:
+                    raise Busy("no receipt of the additions could be stored", "the request is forwarded without them")
+            _insert(caller, unit, _row_key(said), found.session_id, found.new)
+            if time.monotonic() >= deadline:
+                raise Busy("the additions were not ready in time", "the request is forwarded without them")
     return Additions(found.session_id, found.block, found.passages, found.recalled)
 
 
@@ -274,20 +283,6 @@ def _read_rows(caller: Caller, key: str, place: bytes | None = None) -> dict[byt
             for found, session_id, text, created in unit.execute(sql, (caller.user, key, place))
             if isinstance(found, bytes)
         }
-
-
-def _write_down(caller: Caller, said: ProxiedConversation, found: _Found, deadline: float) -> None:
-    """Store new additions and their receipts in one transaction; raises Busy if that takes too long."""
-    receipts = caller.space.sessions.receipts
-    wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
-    with caller.database.limit_wait(wait), caller.database.writing() as unit:
-        for receipt in found.receipts:
-            is_stored = receipts.add(receipt, wait_seconds=wait) is not None
-            if not is_stored and caller.app.settings.sessions.receipt_days:
-                raise Busy("no receipt of the additions could be stored", "the request is forwarded without them")
-        _insert(caller, unit, _row_key(said), found.session_id, found.new)
-        if time.monotonic() >= deadline:
-            raise Busy("the additions were not ready in time", "the request is forwarded without them")
 
 
 def _insert(caller: Caller, unit: UnitOfWork, key: str, session_id: SessionId, texts: Mapping[bytes, str]) -> None:

@@ -174,14 +174,11 @@ class Replies(Struct):
 
     # growing answers
 
-    def _can_draft(self, reply: Reply) -> bool:
-        return self._has_drafts and reply.message.chat.chat_type == "dm"
-
     async def show_draft(self, reply: Reply) -> None:
         """Show the answer so far; skipped if it would exceed Telegram's limits. Raises Undelivered."""
         drafted = self._drafts.setdefault(_draft_id(reply.message), _Drafted(reply.message.delivery))
         try:
-            if self._can_draft(reply):
+            if self._has_drafts and reply.message.chat.chat_type == "dm":
                 await self._show_in_private(reply, drafted)
             else:
                 await self._show_by_edits(reply, drafted)

@@ -304,15 +304,10 @@ def _style(found: re.Match[str], codes: list[str], *, bold: bool, depth: int) ->
         return f'<a href="{html.escape(found["url"])}">{label}</a>'
     tag = _TAGS.get(kind or "")
     if depth >= _MOST_DEPTH or tag is None:
-        return _put_codes(found[0], codes)
+        pieces = found[0].split("\0")
+        for place in range(1, len(pieces), 2):
+            pieces[place] = f"<code>{html.escape(codes[int(pieces[place])], quote=False)}</code>"
+        pieces[::2] = (html.escape(piece, quote=False) for piece in pieces[::2])
+        return "".join(pieces)
     inner = _put_styles(found[kind or 0], codes, bold=bold or tag == "b", depth=deeper)
     return inner if tag == "b" and bold else f"<{tag}>{inner}</{tag}>"
-
-
-def _put_codes(text: str, codes: list[str]) -> str:
-    """Return a text without styles but with its code spans."""
-    pieces = text.split("\0")
-    for place in range(1, len(pieces), 2):
-        pieces[place] = f"<code>{html.escape(codes[int(pieces[place])], quote=False)}</code>"
-    pieces[::2] = (html.escape(piece, quote=False) for piece in pieces[::2])
-    return "".join(pieces)

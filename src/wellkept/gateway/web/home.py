@@ -25,7 +25,6 @@ from wellkept.operations import news, pages, receipts, sessions
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.gateway.turns import Turns
     from wellkept.importing.sources import FoundSource
     from wellkept.operations.news import Pulse
     from wellkept.sessions.receipts import Receipt
@@ -174,14 +173,9 @@ async def stream_news(request: Request, caller: Reader) -> Response:
             elif silent >= _SILENCE_SECONDS:
                 await write(":\n\n")
                 silent = 0.0
-            await _wait_for_news(turns)
+            for _ in range(4):
+                if not turns.is_stopping:
+                    await anyio.sleep(_LOOK_SECONDS / 4)
             silent += _LOOK_SECONDS
 
     return StreamedAnswer(produce)
-
-
-async def _wait_for_news(turns: Turns) -> None:
-    """Wait until the next check; a stopping server ends the wait early."""
-    for _ in range(4):
-        if not turns.is_stopping:
-            await anyio.sleep(_LOOK_SECONDS / 4)

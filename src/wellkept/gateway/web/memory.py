@@ -215,10 +215,6 @@ async def archive_stale(request: Request, caller: Writer) -> Response:
     """Move the chosen entries from their pages to the archive."""
     form = await request.form()
     chosen = [str(value) for value in form.getlist("entry")]
-    return await _archive(caller, chosen)
-
-
-async def _archive(caller: Caller, chosen: list[str]) -> Response:
     from wellkept.agent.offload import offload
 
     wanted = [(Target(page), text) for page, _, text in (each.partition(":") for each in chosen) if text]

@@ -20,7 +20,6 @@ from wellkept.operations import pages, receipts, search, sessions
 from wellkept.sessions.search.occurrences import Marker
 
 if TYPE_CHECKING:
-    from wellkept.app import Caller
     from wellkept.core.messages import StoredMessage
     from wellkept.operations.search import SearchAnswer
 
@@ -205,7 +204,13 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
     stored = sessions.count_stored(caller)
     if asked.q and stored.messages:
         try:
-            filters = _read_filters(caller, asked)
+            filters = search.Filters(
+                limit=12,
+                after=read_moment(caller, asked.after or None),
+                before=read_moment(caller, asked.before or None),
+                sources=(asked.source,) if asked.source else (),
+                project=asked.project or None,
+            )
             answer = search.search(caller, asked.q, filters)
             if why.strip().isdigit():
                 why_not = search.explain_message(caller, int(why), asked.q, filters)
@@ -228,16 +233,6 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
         titles=sessions.read_titles(caller, [one.message.session_id for one in passages]),
         why_not=why_not,
         why_parts=split_score(why_not.parts) if why_not else (),
-    )
-
-
-def _read_filters(caller: Caller, asked: Asked) -> search.Filters:
-    return search.Filters(
-        limit=12,
-        after=read_moment(caller, asked.after or None),
-        before=read_moment(caller, asked.before or None),
-        sources=(asked.source,) if asked.source else (),
-        project=asked.project or None,
     )
 
 
