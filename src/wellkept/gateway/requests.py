@@ -10,6 +10,7 @@ from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 from fastapi import Depends, Query, Request
+from pydantic import BaseModel
 from starlette.responses import Response
 
 from wellkept.app import Caller, Scope
@@ -83,19 +84,19 @@ def json_response(value: JSON, status: int = 200, headers: Mapping[str, str] | N
 
 
 def answer(
-    result: Answers | Refused | None, *, status: int = 200, headers: Mapping[str, str] | None = None
+    result: Answers | Sequence[Answers] | Refused | None,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
 ) -> Response:
     """Return the answer to an operation; a refusal becomes a problem, and no result an empty answer."""
     if isinstance(result, Refused):
         return refusal(result)
+    if isinstance(result, Sequence):
+        return json_response([each.as_json() for each in result], status, headers)
     if result is None:
         return Response(status_code=204, headers=dict(headers or {}))
     return json_response(result.as_json(), status, headers)
-
-
-def answer_list(results: Sequence[Answers]) -> Response:
-    """Return the answers of a list."""
-    return json_response([each.as_json() for each in results])
 
 
 def problem(
@@ -198,27 +199,34 @@ def read_moment(caller: Caller, text: str | None) -> float | None:
 
 
 def offer(
-    method: Callable[[str], Callable[[Callable[..., Response]], object]],
+    method: Callable[..., Callable[[Callable[..., Response]], object]],
     path: str,
     operation: Callable[..., Any],
     caller: object = Reader,
     /,
+    *,
+    status: int = 200,
+    body: type[BaseModel] | None = None,
     **arguments: object,
 ) -> None:
     """Serve an operation at a path: its result is the answer, its name and its first sentence describe the route.
 
     `arguments` are the arguments that a request can give, with their types; their defaults are those of the operation.
+    The fields of `body` are arguments too.
     """
     declared = signature(operation).parameters
     parameters = [Parameter("caller", Parameter.KEYWORD_ONLY, annotation=caller)]
     for name, hint in arguments.items():
         default = declared[name].default
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, annotation=hint, default=default))
+    if body is not None:
+        parameters.append(Parameter("body", Parameter.KEYWORD_ONLY, annotation=body))
 
-    def serve(*, caller: Caller, **given: object) -> Response:
-        return answer(operation(caller, **given))
+    def serve(*, caller: Caller, body: BaseModel | None = None, **given: object) -> Response:
+        fields = {} if body is None else {name: getattr(body, name) for name in type(body).model_fields}
+        return answer(operation(caller, **given, **fields), status=status)
 
     serve.__name__ = operation.__name__
     serve.__doc__ = (operation.__doc__ or "").partition("\n\n")[0]
     serve.__signature__ = Signature(parameters, return_annotation=Response)  # type: ignore[attr-defined] # FastAPI reads it
-    method(path)(serve)
+    method(path, status_code=status)(serve)

@@ -167,14 +167,7 @@ offer(
     session=Short,
 )
 offer(router.get, "/receipts/{receipt}", receipts.show_receipt, receipt=MessageNumber)
-
-
-@router.put("/receipts/{receipt}/mark")
-def mark_receipt(caller: Writer, receipt: MessageNumber, body: MarkRequest) -> Response:
-    """Mark a receipt, or one message of it, as useful, wrong or never to be shown again."""
-    return answer(receipts.mark_receipt(caller, receipt, body.mark, message_id=body.message_id))
-
-
+offer(router.put, "/receipts/{receipt}/mark", receipts.mark_receipt, Writer, receipt=MessageNumber, body=MarkRequest)
 offer(
     router.delete,
     "/receipts/{receipt}/mark",

@@ -14,7 +14,6 @@ from wellkept.gateway.requests import (
     Reader,
     Writer,
     answer,
-    answer_list,
     json_response,
     make_etag,
     matches_etag,
@@ -75,10 +74,7 @@ def read_log(caller: Reader, since: Moment = None, target: Target | None = None,
     return json_response(log.as_json()[:limit])
 
 
-@router.post("/undo")
-def undo(caller: Writer, body: UndoRequest) -> Response:
-    """Undo one edit, one group, or the newest group that is not undone yet."""
-    return answer(pages.undo(caller, ledger_id=body.ledger_id, group_id=body.group_id))
+offer(router.post, "/undo", pages.undo, Writer, body=UndoRequest)
 
 
 @router.get("/at")
@@ -99,7 +95,7 @@ offer(router.post, "/archive/{ledger_id}/restore", pages.restore, Writer, ledger
 @router.get("/pending")
 def list_pending(caller: Reader) -> Response:
     """Return the writes that wait for approval."""
-    return answer_list([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
+    return answer([*pages.list_pending(caller), *forget_requests.list_requests(caller)])
 
 
 offer(router.post, "/pending/{pending_id}/approve", pages.approve, Writer, pending_id=PendingId)

@@ -38,8 +38,6 @@ def show_agents(request: Request, caller: Admin) -> Response:
     return show(
         request,
         "agents.html",
-        here="agents",
-        title="Agents",
         connected=connected,
         others=[one for one in found.clients if not one.connected],
         is_paused=found.is_paused,
@@ -98,7 +96,6 @@ def _show_plan(request: Request, client: str, plan: connect.ConnectPlan | Refuse
         request,
         "agents_plan.html",
         status=422 if refused else 200,
-        here="agents",
         title=f"{verb.capitalize()} {client}",
         client=client,
         verb=verb,
@@ -133,8 +130,6 @@ def show_preview(  # noqa: PLR0913, PLR0917 - the fields of the form
     return show(
         request,
         "preview.html",
-        here="preview",
-        title="Preview",
         clients=clients,
         client=chosen,
         project=project,
@@ -196,8 +191,6 @@ def list_receipts(
     return show(
         request,
         "receipts.html",
-        here="receipts",
-        title="Receipts",
         receipts=found[:_PAGE],
         older=found[_PAGE - 1].id if len(found) > _PAGE else None,
         kind=kind,
@@ -224,7 +217,6 @@ def show_receipt(request: Request, caller: Reader, number: Number) -> Response:
     return show(
         request,
         "receipt.html",
-        here="receipts",
         title=f"Receipt {found.receipt.id}",
         receipt=found.receipt,
         messages=messages,

@@ -40,7 +40,6 @@ def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(ma
     return show(
         request,
         "chat.html",
-        here="chat",
         title=found.title if found else "Chat",
         session=found.session if found else None,
         messages=[describe_message(one) for one in found.messages] if found else [],

@@ -241,6 +241,7 @@ _SCREENS = (
               ("settings", "/settings", "Settings", ","))),
 )  # fmt: skip
 """The screens by group: name, address, title, and the key after `g`."""
+_TITLES = {name: title for _, screens in _SCREENS for name, _, title, _ in screens}
 
 router = APIRouter(include_in_schema=False)
 
@@ -298,9 +299,10 @@ def get_app(request: Request) -> App:
 
 
 def show(request: Request, template: str, /, *, status: int = 200, **values: Any) -> Response:
-    """Return a screen; `values` are what its template shows."""
+    """Return a screen; `values` are what its template shows, and a title where it is not that of the whole screen."""
     caller = get_caller(request)
     toast = values.pop("toast", None) or _read_toast(request)
+    here = request.url.path.split("/")[1] or "home"
     context = {
         "screens": _SCREENS,
         "form_token": mask_token(sign_form(request)),
@@ -316,7 +318,8 @@ def show(request: Request, template: str, /, *, status: int = 200, **values: Any
         "waiting": news.count_waiting(caller),
         "version": __version__,
         "query": "",
-        "here": "",
+        "here": here,
+        "title": _TITLES.get(here, ""),
         **values,
     }
     text = templates().get_template(template).render(context)
@@ -402,7 +405,7 @@ def safe_address(text: str, default: str = "/") -> str:
 @router.get("/more")
 def show_more(request: Request) -> Response:
     """Show links to all screens, for narrow displays."""
-    return show(request, "more.html", here="more", title="All screens")
+    return show(request, "more.html", title="All screens")
 
 
 # signing in
@@ -475,7 +478,7 @@ def show_problem(request: Request, told: Mapping[str, Any], status: int) -> Resp
     if caller is None or Scope.READ not in caller.scopes:
         return show_plain_problem(told, status)
     title = str(told.get("title", "Error"))
-    return show(request, "problem.html", status=status, title=title, problem={"next": "", **told})
+    return show(request, "problem.html", status=status, here="", title=title, problem={"next": "", **told})
 
 
 def show_plain_problem(told: Mapping[str, Any], status: int, retry_after: str | None = None) -> Response:

@@ -62,8 +62,6 @@ def show_home(request: Request, caller: Reader) -> Response:
     return show(
         request,
         "home.html",
-        here="home",
-        title="Home",
         needs=news.list_needs(caller, agents.clients if agents else ()),
         changes=found,
         titles=sessions.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),

@@ -44,8 +44,6 @@ def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any)
         request,
         "memory.html",
         status=status,
-        here="memory",
-        title="Memory",
         pages=found.pages,
         titles=sessions.read_titles(caller, known),
         pending=pages.list_pending(caller),
@@ -59,7 +57,7 @@ def show_archive(request: Request, caller: Reader, old: Annotated[str, Query(max
     """Show removed and replaced texts, which can be restored."""
     found = pages.search_archive(caller, old).records
     return show(
-        request, "memory_archive.html", here="memory", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
+        request, "memory_archive.html", title="Archive", archive=found[:_ARCHIVED], archived=len(found),
         archive_query=old,
     )  # fmt: skip
 
@@ -100,7 +98,6 @@ def _show_conflict(
         request,
         "memory_conflict.html",
         status=409 if refused.reason is Reason.MOVED_ON else 422,
-        here="memory",
         title="Edit an entry",
         target=target,
         before=before,
@@ -146,7 +143,6 @@ def show_entry(
     return show(
         request,
         "memory_entry.html",
-        here="memory",
         title="History of an entry",
         history=found,
         entry=next((one for one in listed if one.text == found.current), None),
@@ -165,7 +161,6 @@ def show_time_machine(
     return show(
         request,
         "memory_time.html",
-        here="memory",
         title="Time machine",
         step=found,
         chart=stack_days(found.days, origins, last=today, count=_STRIP_DAYS, height=72),
@@ -197,7 +192,7 @@ def show_stale(request: Request, caller: Reader) -> Response:
     ages = sorted((_measure(one, origins) for one in found), key=lambda each: -(each[1] + each[2]))
     points = [(age, idle, tone, one_line(one.text, width=80), one.text) for one, age, idle, tone in ages]
     return show(
-        request, "memory_stale.html", here="memory", title="Staleness",
+        request, "memory_stale.html", title="Staleness",
         chart=scatter_days(points), rows=ages, origins=origins,
     )  # fmt: skip
 

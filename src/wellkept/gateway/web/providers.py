@@ -31,8 +31,6 @@ def show_providers(request: Request, caller: Admin) -> Response:
     return show(
         request,
         "providers.html",
-        here="providers",
-        title="Providers",
         installed=sorted(found.values(), key=lambda one: one.name),
         chosen=[chosen] if isinstance(chosen, str) else list(chosen),
         stats=providers.measure_providers(caller, days=_DAYS) if caller.app.has_database else [],
@@ -82,7 +80,6 @@ def _show_form(
         request,
         "provider_setup.html",
         status=422 if problem and given is not None else 200,
-        here="providers",
         title=name,
         name=name,
         check=check,

@@ -56,15 +56,13 @@ def list_sessions(
     """Show one page of the list, and the calendar above it."""
     stored = sessions.count_stored(caller)
     if not stored.sessions:
-        return show(request, "sessions.html", here="sessions", title="Sessions", stored=stored, found=None)
+        return show(request, "sessions.html", stored=stored, found=None)
     activity = sessions.count_activity(caller)
     counts = {one: sum(count for count, _ in found.values()) for one, found in activity.days.items()}
     today = caller.app.clock.now().astimezone().date()
     return show(
         request,
         "sessions.html",
-        here="sessions",
-        title="Sessions",
         stored=stored,
         found=sessions.browse_sessions(caller, page=page, source=source or None, day=day or None, archived=archived),
         source=source,
@@ -85,7 +83,6 @@ def show_session(request: Request, caller: Reader, name: Name, begin: Number = N
     return show(
         request,
         "session.html",
-        here="sessions",
         title=found.title,
         found=found,
         session=session,
@@ -220,7 +217,6 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
     return show(
         request,
         "search.html",
-        here="search",
         title=f"Search: {asked.q}" if asked.q else "Search",
         query=asked.q,
         asked=asked,

@@ -29,8 +29,6 @@ def list_skills(request: Request, caller: Reader, q: Annotated[str, Query(max_le
     return show(
         request,
         "skills.html",
-        here="skills",
-        title="Skills",
         skills=found.skills,
         most=max((one.use.use_count for one in found.skills), default=0),
         stats=stats,
@@ -48,7 +46,7 @@ def draft_skill(request: Request, caller: Reader) -> Response:
 
 def _show_editor(request: Request, name: str, text: str, *, refused: Refused | None = None) -> Response:
     return show(
-        request, "skill_edit.html", status=422 if refused else 200, here="skills", title=name or "New skill",
+        request, "skill_edit.html", status=422 if refused else 200, title=name or "New skill",
         name=name, text=text, refused=refused,
     )  # fmt: skip
 
@@ -89,7 +87,6 @@ def show_skill(
     return show(
         request,
         "skill.html",
-        here="skills",
         title=name,
         name=name,
         view=found.as_json(),

@@ -38,7 +38,7 @@ def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7
     """Show the tokens of the last days."""
     has_store = bool(sessions.count_stored(caller).sessions)
     if not has_store:
-        return show(request, "usage.html", here="usage", title="Usage", days=days, report=None)
+        return show(request, "usage.html", days=days, report=None)
     by_day = usage.report_usage(caller, by="day", days=days)
     today = caller.app.clock.now().astimezone().date()
     sums = {one.key: _split(one) for one in by_day.rows}
@@ -51,8 +51,6 @@ def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7
     return show(
         request,
         "usage.html",
-        here="usage",
-        title="Usage",
         days=days,
         report=by_day,
         chart=stack_days(sums, SERIES, last=today, count=days, height=180),
