@@ -5,10 +5,10 @@ import re
 import shlex
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol, TypeVar
 
 import typer
 from msgspec import Struct
@@ -43,6 +43,17 @@ class Invocation(Struct):
 
 invocation = Invocation()
 """Set once per process by `main`, before any command runs."""
+
+
+T = TypeVar("T")
+
+
+class Result(Protocol):
+    """The result of an operation."""
+
+    def as_json(self) -> Any:
+        """Return the JSON form."""
+        ...
 
 
 @contextmanager
@@ -278,6 +289,20 @@ def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
     if as_json:
         print_json({**refused.as_json(), "next": refused.remedy})
     fail(refused.error, refused.remedy, code=code)
+
+
+def expect(result: T | Refused, *, as_json: bool, code: int = 1) -> T:
+    """Return the result of an operation; print a refusal and exit."""
+    if isinstance(result, Refused):
+        refuse(result, as_json=as_json, code=code)
+    return result
+
+
+def show_json(result: Result | Sequence[Result], *, as_json: bool) -> None:
+    """With `as_json`, print the result of a command as JSON and end it; outside of `open_caller`, which may fail."""
+    if as_json:
+        print_json([one.as_json() for one in result] if isinstance(result, Sequence) else result.as_json())
+        raise typer.Exit
 
 
 def confirm(question: str, *, yes: bool, remedy: str = "give --yes to agree") -> bool:

@@ -47,7 +47,6 @@ HOOKS = "/hooks/"
 """Below this path requests are signed and need no token."""
 _PROXY_SECONDS = 0.1
 """How long the proxy waits for the database to identify a caller who is cached."""
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _MOST_HEADERS = 100
 _MOST_HEADER_BYTES = 32_768
 _SECURITY_HEADERS = {

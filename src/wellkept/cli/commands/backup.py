@@ -16,11 +16,11 @@ from wellkept.cli.terminal import (
     ask,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
-    refuse,
     say,
 )
 from wellkept.core.errors import Refused, UsageError
@@ -82,8 +82,7 @@ def backup(
 
 
 def _show_made(made: "BackupReport | Refused | None", *, verified: bool, as_json: bool) -> None:
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
+    made = expect(made, as_json=as_json)
     if made is None:
         print_json({"success": True, "file": None}) if as_json else say("no backup is due")
     elif as_json:
@@ -150,9 +149,8 @@ def restore(
             _show_verified(found, as_json=as_json)
             return
         options = restores.RestoreOptions(settings, include_forgotten)
-        with restores.open_restore(caller, file, options, passphrase=passphrase) as opened:
-            if isinstance(opened, Refused):
-                refuse(opened, as_json=as_json)
+        with restores.open_restore(caller, file, options, passphrase=passphrase) as prepared:
+            opened = expect(prepared, as_json=as_json)
             assert opened.preview is not None
             if not as_json or dry_run:
                 _show_restore(opened.preview, as_json=as_json)
@@ -164,8 +162,7 @@ def restore(
 
 
 def _show_done(done: "RestoreReport | Refused", *, as_json: bool) -> None:
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+    done = expect(done, as_json=as_json)
     if as_json:
         print_json({"success": True, **done.as_json()})
     elif done.changes_nothing:

@@ -6,8 +6,18 @@ import typer
 
 from wellkept import operations
 from wellkept.cli.commands.skills import NameArgument, show_change
-from wellkept.cli.terminal import JsonFlag, YesFlag, confirm, note, open_caller, print_json, refuse, say
-from wellkept.core.errors import Refused
+from wellkept.cli.terminal import (
+    JsonFlag,
+    YesFlag,
+    confirm,
+    expect,
+    note,
+    open_caller,
+    print_json,
+    refuse,
+    say,
+    show_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,9 +38,7 @@ def status(as_json: JsonFlag = False) -> None:
     """Show the last run, what a run would do now, and exclusions."""
     with open_caller() as caller:
         found = operations.curator.report_status(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say(f"last run: {found.state.last_run_at or 'never'}{' (paused)' if found.state.paused else ''}")
     _say_list("would move", [f"{one.name} → {one.becomes}" for one in found.moves], "nothing")
     _say_list("left alone", [f"{name} ({why})" for name, why in sorted(found.protected.items())])
@@ -55,9 +63,7 @@ def run(
     """Archive unused skills after a backup; with --consolidate, propose merges and apply them after confirmation."""
     with open_caller() as caller:
         if plan is not None:
-            stored = operations.curator.read_plan(caller, plan)
-            if isinstance(stored, Refused):
-                refuse(stored, as_json=as_json)
+            stored = expect(operations.curator.read_plan(caller, plan), as_json=as_json)
             _carry_out(caller, stored, yes=yes, as_json=as_json)
             return
         report = operations.curator.run(caller, dry_run=dry_run)
@@ -70,9 +76,7 @@ def run(
 
 
 def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
-    made = operations.curator.propose_merges(caller)
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
+    made = expect(operations.curator.propose_merges(caller), as_json=as_json)
     if as_json:
         print_json(made.as_json())
         return
@@ -86,9 +90,7 @@ def _propose(caller: "Caller", *, ask: bool, yes: bool, as_json: bool) -> None:
 def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> None:
     if not confirm(f"apply plan {plan.id} ({len(plan.merges)} merges)?", yes=yes):
         raise typer.Exit(1)
-    done = operations.curator.carry_out_plan(caller, plan)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+    done = expect(operations.curator.carry_out_plan(caller, plan), as_json=as_json)
     if as_json:
         print_json(done.as_json())
         return
@@ -178,20 +180,14 @@ def rollback(
         if not confirm(f"restore all skills from {name or 'the newest backup'}?", yes=yes):
             raise typer.Exit(1)
         done = operations.curator.roll_back(caller, name)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        say(f"{done.backup}: {', '.join(done.restored) or 'nothing differed'}")
+    show_json(done, as_json=as_json)
+    say(f"{done.backup}: {', '.join(done.restored) or 'nothing differed'}")
 
 
 @app.command()
 def report(as_json: JsonFlag = False) -> None:
     """Show the report of the last run."""
     with open_caller() as caller:
-        found = operations.curator.read_report(caller)
-    if isinstance(found, Refused):
-        refuse(found, as_json=as_json)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        say(found.as_text())
+        found = expect(operations.curator.read_report(caller), as_json=as_json)
+    show_json(found, as_json=as_json)
+    say(found.as_text())

@@ -15,16 +15,17 @@ from wellkept.cli.terminal import (
     JsonFlag,
     complete_hint,
     count_noun,
+    expect,
     note,
     open_caller,
     print_json,
     print_json_line,
     read_input,
-    refuse,
     say,
+    show_json,
 )
 from wellkept.core.clock import from_epoch
-from wellkept.core.errors import Refused, UsageError
+from wellkept.core.errors import UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import JSON
@@ -82,13 +83,9 @@ def evaluate(
 ) -> None:
     """Measure the search with questions from your own history; nothing leaves the machine."""
     with open_caller() as caller:
-        done = operations.evaluation.evaluate(caller, compare=compare, cases=cases)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-    else:
-        _show_evaluation(done)
+        done = expect(operations.evaluation.evaluate(caller, compare=compare, cases=cases), as_json=as_json)
+    show_json(done, as_json=as_json)
+    _show_evaluation(done)
 
 
 def _show_evaluation(done: "Evaluation") -> None:
@@ -262,9 +259,7 @@ def usage(
     """Show tokens sent, cached and received, and the cost."""
     with open_caller() as caller:
         report = operations.usage.report_usage(caller, by=by, days=days, session=session)
-    if as_json:
-        print_json(report.as_json())
-        return
+    show_json(report, as_json=as_json)
     if report.total is None:
         note("no model calls yet")
         return

@@ -11,6 +11,7 @@ from wellkept.cli.terminal import (
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
@@ -69,8 +70,7 @@ def ask_and_forget(
     caller: Caller, proposal: "ForgetProposal | Refused", *, dry_run: bool, yes: bool, as_json: bool
 ) -> None:
     """Show a proposal, ask, carry it out and show the report."""
-    if isinstance(proposal, Refused):
-        refuse(proposal, as_json=as_json, code=2)
+    proposal = expect(proposal, as_json=as_json, code=2)
     if not as_json or dry_run:
         _show_proposal(proposal, as_json=as_json)
     if dry_run:

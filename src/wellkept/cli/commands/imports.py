@@ -13,6 +13,7 @@ from wellkept.cli.terminal import (
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     moment,
     note,
@@ -213,9 +214,7 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
 
 
 def _apply(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
-    report = importing.run.run_import(caller, found, wanted.choices)
-    if isinstance(report, Refused):
-        refuse(report, as_json=wanted.as_json)
+    report = expect(importing.run.run_import(caller, found, wanted.choices), as_json=wanted.as_json)
     if not wanted.as_json:
         show_report(report)
     return report
@@ -272,9 +271,7 @@ def _list_imports(caller: "Caller", *, as_json: bool) -> None:
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if import_id is None:
         refuse(Refused(Reason.INVALID, "no import named", "`kept import list` shows the ids"), as_json=as_json, code=2)
-    preview = importing.undo.undo_import(caller, import_id, is_preview=True)
-    if isinstance(preview, Refused):
-        refuse(preview, as_json=as_json)
+    preview = expect(importing.undo.undo_import(caller, import_id, is_preview=True), as_json=as_json)
     if not as_json:
         _show_undo(preview)
     done = preview
@@ -287,9 +284,7 @@ def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, 
 
 
 def _carry_out_undo(caller: "Caller", import_id: str, *, as_json: bool) -> "UndoneImport":
-    done = importing.undo.undo_import(caller, import_id)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+    done = expect(importing.undo.undo_import(caller, import_id), as_json=as_json)
     if not as_json:
         _show_undo(done)
     return done
@@ -364,9 +359,7 @@ def clean_up(
 ) -> None:
     """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
     with open_caller() as caller:
-        plan = importing.openclaw.preview_cleanup(caller, place)
-        if isinstance(plan, Refused):
-            refuse(plan, as_json=as_json, code=1)
+        plan = expect(importing.openclaw.preview_cleanup(caller, place), as_json=as_json, code=1)
         if not as_json:
             _show_cleanup(plan)
         done = plan

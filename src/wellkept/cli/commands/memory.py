@@ -18,6 +18,7 @@ from wellkept.cli.terminal import (
     complete_hint,
     confirm,
     count_noun,
+    expect,
     fail,
     join_groups,
     moment,
@@ -29,6 +30,7 @@ from wellkept.cli.terminal import (
     refuse,
     say,
     say_exactly,
+    show_json,
 )
 from wellkept.config.settings import nearest
 from wellkept.core.clock import from_epoch
@@ -216,9 +218,7 @@ def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
         found = pages.render_snapshot(caller, target)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     blocks = [block for block in found.blocks.values() if block is not None]
     if blocks:
         say_exactly("\n\n".join(blocks))
@@ -287,12 +287,8 @@ def propose(
 
     with open_caller() as caller:
         since = None if after is None else moment(after, now=caller.app.clock.now().timestamp())
-        done = proposals.propose_facts(caller, limit=limit, after=since, dry_run=dry_run)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-        return
+        done = expect(proposals.propose_facts(caller, limit=limit, after=since, dry_run=dry_run), as_json=as_json)
+    show_json(done, as_json=as_json)
     for fact in done.facts:
         day = f"{from_epoch(fact.moment).astimezone():%Y-%m-%d}"
         often = f", said in {fact.times} conversations" if fact.times > 1 else ""
@@ -319,12 +315,8 @@ def confirm_(
     if (text is None) is (origin is None):
         raise UsageError("no entries are named", "give a part of one entry, or --origin SOURCE")
     with open_caller() as caller:
-        done = pages.confirm_entries(caller, text, origin=origin, target=target)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-        return
+        done = expect(pages.confirm_entries(caller, text, origin=origin, target=target), as_json=as_json)
+    show_json(done, as_json=as_json)
     for page, entry in done.entries:
         say(f"Confirmed on {page.value}: {entry}")
 
@@ -423,9 +415,7 @@ def log(
     with open_caller() as caller:
         after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
         found = pages.read_log(caller, target=target, since=after, group_id=review)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     if not found.records:
         note("no matching edits" if found.is_filtered else "no edits yet")
     for row in found.records:
@@ -447,9 +437,7 @@ def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag
     """Show what one edit changed."""
     with open_caller() as caller:
         row = pages.read_edit(caller, ledger_id, target)
-    if as_json:
-        print_json(row.as_json())
-        return
+    show_json(row, as_json=as_json)
     when = f"{from_epoch(row.time).astimezone():%Y-%m-%d %H:%M:%S}"
     say(f"edit {row.id} on {row.target.value}, {when}, by {row.origin}{_tell_source(row.source)}")
     for sign, text in (("-", row.step.before), ("+", row.step.after)):
@@ -486,9 +474,7 @@ def at(
     """Print the pages as they were at a moment."""
     with open_caller() as caller:
         past = pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
-    if as_json:
-        print_json(past.as_json())
-        return
+    show_json(past, as_json=as_json)
     for page, entries in past.pages.items():
         say(page.value)
         for entry in entries:
@@ -504,9 +490,7 @@ def search(
     """Search the archive: what was removed, replaced or displaced."""
     with open_caller() as caller:
         hits = pages.search_archive(caller, " ".join(words), target)
-    if as_json:
-        print_json(hits.as_json())
-        return
+    show_json(hits, as_json=as_json)
     found = hits.records
     for row in found:
         say(_line(row, text=row.step.before or ""))
@@ -553,9 +537,7 @@ def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[s
     tell(_diff(page, proposal))
     if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    done = pages.repair_page(caller, page, proposal)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+    done = expect(pages.repair_page(caller, page, proposal), as_json=as_json)
     assert done.outcome is not None
     entries = count_noun(done.outcome.entry_count, "entry", "entries")
     tell(f"{page.value}: repaired, {entries}, {len(done.archived)} archived")
@@ -601,12 +583,8 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
         count = pages.count_entries(caller, target)
         if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        done = pages.reset_pages(caller, target)
-        if isinstance(done, Refused):
-            refuse(done, as_json=as_json)
-    if as_json:
-        print_json(done.as_json())
-        return
+        done = expect(pages.reset_pages(caller, target), as_json=as_json)
+    show_json(done, as_json=as_json)
     for page, outcome in done.outcomes.items():
         removed = len(outcome.change.steps)
         undo_hint = complete_hint(" (undo: kept memory undo)") if removed else ""

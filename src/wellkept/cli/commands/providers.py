@@ -16,6 +16,7 @@ from wellkept.cli.terminal import (
     ask_number,
     complete_hint,
     confirm,
+    expect,
     fail,
     join_groups,
     note,
@@ -23,9 +24,9 @@ from wellkept.cli.terminal import (
     print_json,
     refuse,
     say,
+    show_json,
 )
 from wellkept.core.clock import iso_moment
-from wellkept.core.errors import Refused
 from wellkept.core.text import JSON
 from wellkept.core.values import asdict
 
@@ -230,9 +231,7 @@ def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, its needs, its health and queued writes."""
     with open_caller() as caller:
         found = operations.providers.report_status(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for page, (on, entries) in found.pages.items():
         say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
     if not found.status.chosen:
@@ -364,9 +363,7 @@ def do(
         _list_commands(as_json=as_json)
         return
     with open_caller() as caller:
-        answer = operations.providers.run_command(caller, name, words or [])
-    if isinstance(answer, Refused):
-        refuse(answer, as_json=False)
+        answer = expect(operations.providers.run_command(caller, name, words or []), as_json=False)
     if as_json:
         print_json(answer.value)
     else:
@@ -375,9 +372,7 @@ def do(
 
 def _list_commands(*, as_json: bool) -> None:
     with open_caller() as caller:
-        found = operations.providers.list_commands(caller)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False)
+        found = expect(operations.providers.list_commands(caller), as_json=False)
     if as_json:
         print_json(
             [
@@ -402,9 +397,7 @@ def list_plugins(as_json: JsonFlag = False) -> None:
     """List providers, context engines and packages of skills; nothing is imported."""
     with open_caller() as caller:
         found = operations.plugins.list_plugins(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     kind = ""
     for each in found.plugins:
         if each.kind != kind:
@@ -419,9 +412,7 @@ def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
     """Show where a plugin comes from, where it runs, what it may do and what it needs."""
     with open_caller() as caller:
         found = operations.plugins.show_plugin(caller, name)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     plugin = found.plugin
     version = f" {plugin.version}" if plugin.version else ""
     say(f"{plugin.name}{version}: {plugin.kind}, {plugin.state}")
@@ -446,9 +437,7 @@ def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
 def disable(name: PluginArgument, as_json: JsonFlag = False) -> None:
     """Never load a plugin until it is enabled again; its data stays."""
     with open_caller() as caller:
-        done = operations.plugins.disable_plugin(caller, name)
-    if isinstance(done, Refused):
-        refuse(done, as_json=as_json)
+        done = expect(operations.plugins.disable_plugin(caller, name), as_json=as_json)
     _show_switch(done, as_json=as_json)
 
 

@@ -16,16 +16,17 @@ from wellkept import operations
 from wellkept.cli.terminal import (
     MOST_DAYS,
     JsonFlag,
+    expect,
     fail,
     invocation,
     note,
     open_caller,
     print_json,
     print_json_line,
-    refuse,
     say,
+    show_json,
 )
-from wellkept.core.errors import KeptError, Refused
+from wellkept.core.errors import KeptError
 from wellkept.core.installation import name_install
 from wellkept.gateway import state
 
@@ -197,11 +198,8 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
     with open_caller() as caller:
         made = operations.systemd.install_service(caller, is_system=not is_user, dry_run=dry_run)
         env = caller.app.home.path / ".env"
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
-    if as_json:
-        print_json(made.as_json())
-        return
+    made = expect(made, as_json=as_json)
+    show_json(made, as_json=as_json)
     if dry_run:
         say(made.unit)
         return
@@ -215,12 +213,8 @@ def install_service(is_user: UserUnitFlag = True, dry_run: DryRunFlag = False, a
 def uninstall_service(is_user: UserUnitFlag = True, as_json: JsonFlag = False) -> None:
     """Remove the systemd unit, and print the commands that stop the running server."""
     with open_caller() as caller:
-        gone = operations.systemd.uninstall_service(caller, is_system=not is_user)
-    if isinstance(gone, Refused):
-        refuse(gone, as_json=as_json)
-    if as_json:
-        print_json(gone.as_json())
-        return
+        gone = expect(operations.systemd.uninstall_service(caller, is_system=not is_user), as_json=as_json)
+    show_json(gone, as_json=as_json)
     say(f"removed: {gone.path}", "\nstop the server with:")
     for command in gone.commands:
         say(f"  {command}")
@@ -243,9 +237,7 @@ def token_create(
     """Create a token; it is shown once and stored only as a hash."""
     with open_caller() as caller:
         made = state.tokens.create_token(caller, user or caller.user, name=name, scopes=scope or (), days=days)
-    if as_json:
-        print_json(made.as_json())
-        return
+    show_json(made, as_json=as_json)
     say(made.secret)
     note(f"for {made.token.user}: {', '.join(sorted(made.token.scopes))}. It is not shown again.")
 
@@ -266,9 +258,7 @@ def token_list(as_json: JsonFlag = False) -> None:
     """List the tokens."""
     with open_caller() as caller:
         found = state.tokens.list_tokens(caller)
-    if as_json:
-        print_json([token.as_json() for token in found])
-        return
+    show_json(found, as_json=as_json)
     for token in found:
         shown = token.as_json()
         scopes = ",".join(sorted(token.scopes))
@@ -285,9 +275,7 @@ def token_revoke(
     """Revoke a token; requests with it fail from now on."""
     with open_caller() as caller:
         gone = state.tokens.revoke_token(caller, token)
-    if as_json:
-        print_json(gone.as_json())
-        return
+    show_json(gone, as_json=as_json)
     say(f"revoked {gone.id} ({gone.name or gone.user})")
 
 
@@ -300,9 +288,7 @@ def pair_accept(
     """Pair a person on a chat platform; same as: kept serve pair CODE."""
     with open_caller() as caller:
         found = state.pairing.accept_code(caller, code, user)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say(f"{found.name or found.person} on {found.platform} now uses the memory of {found.user}")
     if user is None:
         note("this is a separate memory; for your own account use --user owner")
@@ -313,9 +299,7 @@ def pair_list(as_json: JsonFlag = False) -> None:
     """List paired people, and those with a code."""
     with open_caller() as caller:
         found = state.pairing.list_pairings(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for person in found.people:
         say(f"{person.platform:<12} {person.person:<20} {person.name:<20} uses the memory of {person.user}")
     for stranger in found.waiting:
@@ -333,9 +317,7 @@ def pair_remove(
     """Remove a pairing; the conversations stay."""
     with open_caller() as caller:
         gone = state.pairing.remove_person(caller, platform, person)
-    if as_json:
-        print_json(gone.as_json())
-        return
+    show_json(gone, as_json=as_json)
     say(f"{gone.name or gone.person} on {gone.platform} is no longer paired")
 
 

@@ -28,6 +28,7 @@ from wellkept.cli.terminal import (
     print_json,
     print_json_line,
     say,
+    show_json,
     write_lines,
 )
 from wellkept.core.clock import from_epoch
@@ -192,9 +193,7 @@ def search(
                 print_json_line(answer.as_line())
             return
         found = search_conversations(caller, " ".join(query or ()), filters)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for hits in found.profiles:
         show_hits(hits)
 
@@ -277,10 +276,8 @@ def why(
     with open_caller() as caller:
         narrowing = _Narrowing(limit, after, before, role, source, project, session)
         found = explain_message(caller, message, query, narrowing.filters(caller))
-    if as_json:
-        print_json(found.as_json())
-    else:
-        _show_explanation(found)
+    show_json(found, as_json=as_json)
+    _show_explanation(found)
 
 
 def _show_explanation(found: "Explanation") -> None:
@@ -325,9 +322,7 @@ def list_(
             first, last = time_span(after, before, on, now=caller.app.clock.now().timestamp())
             wanted = operations.sessions.Listed(limit, source, archived, first, last)
             found = operations.sessions.list_sessions(caller, wanted)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for session in found.sessions:
         say_session(session, preview=found.previews.get(session.id, ""))
     if found.sessions:
@@ -354,9 +349,7 @@ def show(
         return
     with open_caller() as caller:
         found = operations.sessions.show_session(caller, name, first=first, last=last)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say_session(found.session)
     for message in found.messages:
         say_message(message)
@@ -387,9 +380,7 @@ def scroll(
     """Print the messages around one; continue with the first or last id shown."""
     with open_caller() as caller:
         found = operations.sessions.scroll(caller, message, window=window)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say(f"session {found.session_id}")
     for one in found.messages:
         say_message(one, mark=">" if one.id == message else " ")
@@ -400,10 +391,8 @@ def rename(name: Name, title: Annotated[str, typer.Argument(help="The new title.
     """Give a session a title; a taken one gets ` #N`."""
     with open_caller() as caller:
         renamed = operations.sessions.rename_session(caller, name, title)
-    if as_json:
-        print_json(renamed.as_json())
-    else:
-        say(f"{renamed.session_id}  {renamed.title}")
+    show_json(renamed, as_json=as_json)
+    say(f"{renamed.session_id}  {renamed.title}")
 
 
 @app.command()
@@ -415,10 +404,8 @@ def archive(
     """Hide a conversation from lists; search still finds it."""
     with open_caller() as caller:
         changed = operations.sessions.archive_session(caller, name, archived=not undo)
-    if as_json:
-        print_json(changed.as_json())
-    else:
-        say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
+    show_json(changed, as_json=as_json)
+    say(f"{'shown again' if undo else 'archived'}: {', '.join(changed.sessions)}")
 
 
 @app.command()
@@ -433,10 +420,8 @@ def delete(
         if not confirm(f"move {', '.join(ids)} to the trash?", yes=yes):
             fail("nothing was deleted")
         deleted = operations.sessions.delete_sessions(caller, ids)
-    if as_json:
-        print_json(deleted.as_json())
-    else:
-        say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
+    show_json(deleted, as_json=as_json)
+    say(f"in the trash for {deleted.restorable_days} days: {', '.join(deleted.sessions)}")
 
 
 @app.command()
@@ -444,10 +429,8 @@ def restore(name: Name, as_json: JsonFlag = False) -> None:
     """Restore a deleted conversation."""
     with open_caller() as caller:
         restored = operations.sessions.restore_session(caller, name)
-    if as_json:
-        print_json(restored.as_json())
-    else:
-        say(f"restored: {', '.join(restored.sessions)}")
+    show_json(restored, as_json=as_json)
+    say(f"restored: {', '.join(restored.sessions)}")
 
 
 def say_message(message: StoredMessage, *, terms: Sequence[str] = (), mark: str = " ") -> None:

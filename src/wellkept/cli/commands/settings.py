@@ -16,18 +16,18 @@ from wellkept.cli.terminal import (
     chosen_home,
     complete_hint,
     confirm,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
     read_input,
-    refuse,
     require_person,
     say,
+    show_json,
     why_no_person,
 )
 from wellkept.config.home import DEFAULT_PROFILE, find_home
-from wellkept.core.errors import Refused
 
 
 def _complete_settings(incomplete: str) -> list[str]:
@@ -63,9 +63,7 @@ def config_show(
     """Print every setting with its value and where it came from."""
     with open_caller() as caller:
         found = operations.profiles.show_settings(caller, key)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for name, (value, origin) in found.rows.items():
         say(f"{name} = {value!r}  ({origin})")
 
@@ -226,9 +224,7 @@ def model_list(as_json: JsonFlag = False) -> None:
     """List model sources: which is used, which could be, and what the others need."""
     with open_caller() as caller:
         found = operations.models.list_models(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say(f"in use: {found.choice.name}  ({found.choice.reason})")
     for fallback in found.fallbacks:
         say(f"  then: {fallback}")
@@ -248,11 +244,9 @@ def model_set(
     """Choose the model to talk with, for this home."""
     with open_caller() as caller:
         chosen = operations.models.choose_model(caller, name)
-    if as_json:
-        print_json(chosen.as_json())
-    else:
-        hint = "`kept model list` shows what it resolves to, `kept model test` tests it"
-        say(f"model.default is now {chosen.model}; {hint}")
+    show_json(chosen, as_json=as_json)
+    hint = "`kept model list` shows what it resolves to, `kept model test` tests it"
+    say(f"model.default is now {chosen.model}; {hint}")
 
 
 @model_app.command("test")
@@ -263,9 +257,7 @@ def model_try(
     """Send one short message; show how long the answer took and what it used."""
     with open_caller() as caller:
         tried = operations.models.try_model(caller, name)
-    if as_json:
-        print_json(tried.as_json())
-        return
+    show_json(tried, as_json=as_json)
     response, usage = tried.response, tried.response.usage
     money = "price unknown" if tried.cost is None else f"${tried.cost:.6f}"
     answer = response.message.text.strip() or "(nothing)"
@@ -284,9 +276,7 @@ def context_list(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
     with open_caller() as caller:
         found = operations.conversations.list_engines(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for name, source, description in found.engines:
         say(f"{'*' if name == found.used else ' '} {name:14} {source:12} {description}".rstrip())
     if found.used not in {name for name, _, _ in found.engines}:
@@ -319,12 +309,8 @@ def context_status(
 ) -> None:
     """Print the limits of the window; for a session also how full it is and whether compaction is paused."""
     with open_caller() as caller:
-        found = operations.conversations.report_window(caller, session)
-    if isinstance(found, Refused):
-        refuse(found, as_json=False, code=2)
-    if as_json:
-        print_json(found.as_json())
-        return
+        found = expect(operations.conversations.report_window(caller, session), as_json=False, code=2)
+    show_json(found, as_json=as_json)
     for key, value in found.as_json().items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         say(f"{key.replace('_', ' '):20} {shown}")

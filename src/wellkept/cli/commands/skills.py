@@ -13,6 +13,7 @@ from wellkept.cli.terminal import (
     YesFlag,
     complete_hint,
     confirm,
+    expect,
     fail,
     note,
     on_one_line,
@@ -21,6 +22,7 @@ from wellkept.cli.terminal import (
     read_input,
     refuse,
     say,
+    show_json,
 )
 from wellkept.core.errors import Refused, UsageError
 from wellkept.core.regular_files import load_text
@@ -42,8 +44,7 @@ def register(program: typer.Typer) -> None:
 
 def show_change(result: "Changed | Refused", *, as_json: bool) -> None:
     """Print the outcome of a change; exit with 1 when it was refused."""
-    if isinstance(result, Refused):
-        refuse(result, as_json=as_json)
+    result = expect(result, as_json=as_json)
     if as_json:
         print_json(result.as_json())
         return
@@ -61,9 +62,7 @@ def list_(
     """List the skills, by name or by how well they match a query."""
     with open_caller() as caller:
         found = operations.skills.list_skills(caller, query, category=category)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for one in found.skills:
         marks = f"  [{one.skill.root.kind}]" + ("  [pinned]" if one.use.pinned else "")
         say(f"{on_one_line(one.skill.name)}{marks}\n    {on_one_line(one.skill.description)}")
@@ -88,26 +87,22 @@ def show(
             hint = f"; did you mean {near[0]!r}?" if near else ""
             fail(f"{shown.error}{hint}", "`kept skills list` shows the names", code=2)
         refuse(shown, as_json=as_json)
-    if as_json:
-        print_json(shown.as_json())
-    else:
-        answer = shown.answer
-        say(str(answer["content"] if answer["content"] is not None else answer["note"]))
-        linked = answer.get("linked_files")
-        for group in linked.values() if isinstance(linked, dict) else ():
-            note("\n".join(f"  {path}" for path in group))
-        warnings = answer.get("warnings")
-        for warning in warnings if isinstance(warnings, list) else ():
-            note(f"kept: {warning}")
+    show_json(shown, as_json=as_json)
+    answer = shown.answer
+    say(str(answer["content"] if answer["content"] is not None else answer["note"]))
+    linked = answer.get("linked_files")
+    for group in linked.values() if isinstance(linked, dict) else ():
+        note("\n".join(f"  {path}" for path in group))
+    warnings = answer.get("warnings")
+    for warning in warnings if isinstance(warnings, list) else ():
+        note(f"kept: {warning}")
 
 
 @app.command()
 def accept(name: NameArgument, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Let the model use a skill that the guard rates as dangerous, until its files change."""
     with open_caller() as caller:
-        shown = operations.skills.show_skill(caller, name)
-        if isinstance(shown, Refused):
-            refuse(shown, as_json=as_json)
+        shown = expect(operations.skills.show_skill(caller, name), as_json=as_json)
         warnings = shown.answer.get("warnings")
         for warning in warnings if isinstance(warnings, list) else ():
             note(f"  {warning}")
@@ -152,8 +147,7 @@ def edit(
     """Open a skill in $EDITOR; the result is checked before it is saved."""
     with open_caller() as caller:
         before = operations.skills.read_skill_text(caller, name) if file is None else _read(file)
-        if isinstance(before, Refused):
-            refuse(before, as_json=as_json)
+        before = expect(before, as_json=as_json)
         with nullcontext(before) if file is not None else _edit(before) as text:
             show_change(operations.skills.edit_skill(caller, name, text), as_json=as_json)
 
@@ -217,12 +211,8 @@ def trust(
 def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     """List the changes of a skill, newest first."""
     with open_caller() as caller:
-        found = operations.skills.read_log(caller, name)
-    if isinstance(found, Refused):
-        refuse(found, as_json=as_json)
-    if as_json:
-        print_json(found.as_json())
-        return
+        found = expect(operations.skills.read_log(caller, name), as_json=as_json)
+    show_json(found, as_json=as_json)
     for version in found.versions:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
@@ -239,13 +229,9 @@ def diff(
 ) -> None:
     """Show what a change did."""
     with open_caller() as caller:
-        found = operations.skills.diff_skill(caller, name, number)
-    if isinstance(found, Refused):
-        refuse(found, as_json=as_json)
-    if as_json:
-        print_json(found.as_json())
-    else:
-        say(found.text)
+        found = expect(operations.skills.diff_skill(caller, name, number), as_json=as_json)
+    show_json(found, as_json=as_json)
+    say(found.text)
 
 
 @app.command()
@@ -265,9 +251,7 @@ def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None,
     """Show how often turns with each version of a skill failed."""
     with open_caller() as caller:
         found = operations.skills.measure_skills(caller, name)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     for one in found.stats:
         use, skill = found.usage.get(one.skill), one.skill
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
@@ -284,9 +268,7 @@ def pending(as_json: JsonFlag = False) -> None:
     """List pending changes."""
     with open_caller() as caller:
         waiting = operations.skills.list_pending(caller)
-    if as_json:
-        print_json(waiting.as_json())
-        return
+    show_json(waiting, as_json=as_json)
     for one in waiting.changes:
         say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
         for finding in (*one.findings, *([f"from {one.source}"] if one.source else [])):
@@ -310,13 +292,9 @@ def approve(pending_id: PendingId, as_json: JsonFlag = False) -> None:
 def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
     """Discard a pending change."""
     with open_caller() as caller:
-        rejected = operations.skills.reject(caller, pending_id)
-    if isinstance(rejected, Refused):
-        refuse(rejected, as_json=as_json)
-    if as_json:
-        print_json(rejected.as_json())
-    else:
-        say(f"{rejected.change.action} {rejected.change.change.name} discarded")
+        rejected = expect(operations.skills.reject(caller, pending_id), as_json=as_json)
+    show_json(rejected, as_json=as_json)
+    say(f"{rejected.change.action} {rejected.change.change.name} discarded")
 
 
 @app.command()
@@ -365,8 +343,7 @@ def search(
 
 
 def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
-    if isinstance(found, Refused):
-        refuse(found, as_json=False)
+    found = expect(found, as_json=False)
     if not found.sources:
         note("no source: give one, or list some in skills.hub_sources")
     for source, refused in found.failures:
@@ -389,9 +366,7 @@ def install(
 ) -> None:
     """Install a skill after confirmation; it is fetched to quarantine, checked, and what it may do is shown first."""
     with open_caller() as caller:
-        prepared = operations.skill_hub.prepare(caller, source, skill=skill)
-        if isinstance(prepared, Refused):
-            refuse(prepared, as_json=as_json)
+        prepared = expect(operations.skill_hub.prepare(caller, source, skill=skill), as_json=as_json)
         _install(caller, prepared, category=category, force=force, yes=yes, as_json=as_json)
 
 

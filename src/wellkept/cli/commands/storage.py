@@ -11,15 +11,16 @@ from wellkept.cli.terminal import (
     YesFlag,
     confirm,
     count_noun,
+    expect,
     fail,
     note,
     open_caller,
     print_json,
-    refuse,
     say,
     say_exactly,
+    show_json,
 )
-from wellkept.core.errors import Refused, UsageError
+from wellkept.core.errors import UsageError
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
@@ -44,9 +45,7 @@ def status(as_json: JsonFlag = False) -> None:
     """Print where the home is stored and its size; for a server, also version and role."""
     with open_caller() as caller:
         found = operations.storage.show_storage(caller)
-    if as_json:
-        print_json(found.as_json())
-        return
+    show_json(found, as_json=as_json)
     say(f"{found.kind}: {found.place}")
     for name, value in found.facts.items():
         say(f"{name:12} {value:,}" if isinstance(value, int) else f"{name:12} {value}")
@@ -77,9 +76,7 @@ def migrate(
             return
         if not confirm(f"Move this home to {operations.profiles.hide_password(to)}?", yes=yes):
             fail("nothing was moved", code=1)
-        moved = operations.storage.move_storage(caller, to)
-    if isinstance(moved, Refused):
-        refuse(moved, as_json=as_json)
+        moved = expect(operations.storage.move_storage(caller, to), as_json=as_json)
     _show_move(moved, as_json=as_json)
 
 

@@ -12,12 +12,14 @@ from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
     count_noun,
+    expect,
     note,
     open_caller,
     print_json,
     print_json_line,
     refuse,
     say,
+    show_json,
     write_lines,
 )
 from wellkept.core.errors import Reason, Refused
@@ -43,9 +45,7 @@ def user_list(as_json: JsonFlag = False) -> None:
     """List the users and the number of their sessions."""
     with open_caller() as caller:
         found = operations.users.list_users(caller)
-    if as_json:
-        print_json([user.as_json() for user in found])
-        return
+    show_json(found, as_json=as_json)
     for user in found:
         say(f"{user.id:<24} {count_noun(user.sessions, 'session')}")
 
@@ -54,9 +54,7 @@ def user_list(as_json: JsonFlag = False) -> None:
 def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
     """Create a user with separate pages, skills and conversations."""
     with open_caller() as caller:
-        made = operations.users.create_user(caller, user)
-    if isinstance(made, Refused):
-        refuse(made, as_json=as_json)
+        made = expect(operations.users.create_user(caller, user), as_json=as_json)
     if as_json:
         print_json({"success": True, **made.as_json()})
     else:
