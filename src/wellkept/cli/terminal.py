@@ -298,10 +298,13 @@ def expect(result: T | Refused, *, as_json: bool, code: int = 1) -> T:
     return result
 
 
-def show_json(result: Result | Sequence[Result], *, as_json: bool) -> None:
+def show_json(result: Result | Sequence[Result] | dict[str, JSON], *, as_json: bool) -> None:
     """With `as_json`, print the result of a command as JSON and end it; outside of `open_caller`, which may fail."""
     if as_json:
-        print_json([one.as_json() for one in result] if isinstance(result, Sequence) else result.as_json())
+        if isinstance(result, Sequence):
+            print_json([one.as_json() for one in result])
+        else:
+            print_json(result if isinstance(result, dict) else result.as_json())
         raise typer.Exit
 
 

@@ -25,6 +25,7 @@ from wellkept.cli.terminal import (
     print_json,
     refuse,
     say,
+    show_json,
 )
 from wellkept.connect import connect as connections
 from wellkept.connect import status as connection_status
@@ -145,9 +146,7 @@ def disconnect(
             plan = connections.disconnect(caller, names, project=place)
     if isinstance(plan, Refused):
         _refuse(plan, as_json=as_json, code=2)
-    if as_json:
-        print_json({**plan.as_json(), "dry_run": dry_run})
-        return
+    show_json({**plan.as_json(), "dry_run": dry_run}, as_json=as_json)
     if not plan.clients:
         say("nothing was connected")
     _show(plan, done=not dry_run)

@@ -163,10 +163,8 @@ def backup(as_json: JsonFlag = False) -> None:
     """Back up all skills of the home."""
     with open_caller() as caller:
         name = operations.curator.back_up(caller)
-    if as_json:
-        print_json({"backup": name})
-    else:
-        say(name)
+    show_json({"backup": name}, as_json=as_json)
+    say(name)
 
 
 @app.command()

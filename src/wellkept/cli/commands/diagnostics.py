@@ -275,7 +275,7 @@ def usage(
 
 def version(as_json: JsonFlag = False) -> None:
     """Print the version."""
-    if as_json:
-        print_json({"kept": __version__, "python": platform.python_version(), "system": platform.platform()})
-    else:
-        say(f"kept {__version__} (Python {platform.python_version()})")
+    show_json(
+        {"kept": __version__, "python": platform.python_version(), "system": platform.platform()}, as_json=as_json
+    )
+    say(f"kept {__version__} (Python {platform.python_version()})")

@@ -86,10 +86,8 @@ def setup(
                 refuse(problem, as_json=as_json)
             note(f"{provider.name} answers")
         operations.providers.switch_on(caller, provider.name)
-    if as_json:
-        print_json({"provider": provider.name, "tested": test, "enabled": True})
-    else:
-        say(f"memory.provider = {provider.name!r}: conversations use it from their next start on")
+    show_json({"provider": provider.name, "tested": test, "enabled": True}, as_json=as_json)
+    say(f"memory.provider = {provider.name!r}: conversations use it from their next start on")
 
 
 @app.command("test")
@@ -450,8 +448,6 @@ def enable(name: PluginArgument, as_json: JsonFlag = False) -> None:
 
 
 def _show_switch(done: "operations.plugins.PluginSwitch", *, as_json: bool) -> None:
-    if as_json:
-        print_json(done.as_json())
-        return
+    show_json(done, as_json=as_json)
     state = "enabled" if done.enabled else "disabled"
     say(f"{done.name} is {state}" if done.changed else f"{done.name} was already {state}")

@@ -21,7 +21,6 @@ from wellkept.cli.terminal import (
     invocation,
     note,
     open_caller,
-    print_json,
     print_json_line,
     say,
     show_json,
@@ -185,9 +184,7 @@ def link(
         settings = caller.app.settings.serve
     address = Address(settings.host, settings.port if port is None else port)
     url = f"{address.url}/sign-in?link={code}"
-    if as_json:
-        print_json({"url": url})
-        return
+    show_json({"url": url}, as_json=as_json)
     say(url)
     note("it works once, for 15 minutes")
 
@@ -247,9 +244,7 @@ def token_show(as_json: JsonFlag = False) -> None:
     """Print the start-up token of this home: the owner's, for programs on this machine."""
     with open_caller() as caller:
         secret = state.tokens.show_start_token(caller)
-    if as_json:
-        print_json({"token": secret})
-        return
+    show_json({"token": secret}, as_json=as_json)
     say(secret)
 
 

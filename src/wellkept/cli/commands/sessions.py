@@ -527,7 +527,5 @@ def export(
                 print_json_line(line)
             return
         count = write_lines(out, map(dumps, lines), caller.app.home.root)
-    if as_json:
-        print_json({"file": str(out), "lines": count})
-    else:
-        note(f"{count_noun(count, 'line')} in {out}")
+    show_json({"file": str(out), "lines": count}, as_json=as_json)
+    note(f"{count_noun(count, 'line')} in {out}")

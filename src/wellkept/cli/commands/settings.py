@@ -83,9 +83,7 @@ def config_set(
         file = operations.storage.write_address(home, value, why_no_person=why)
     else:
         written = operations.profiles.hide_password(set_value(home, key, value, why_no_person=why))
-    if as_json:
-        print_json({"key": key, "value": written, "file": str(file)})
-        return
+    show_json({"key": key, "value": written, "file": str(file)}, as_json=as_json)
     say(f"{key} = {written!r} in {file}")
     if file != home.config_file:
         note(f"it has a password, so it is stored with the secrets and not in {home.config_file}")
@@ -102,20 +100,16 @@ def config_unset(key: KeyArgument, as_json: JsonFlag = False) -> None:
         file = operations.storage.drop_address(home, why_no_person=why)
     else:
         file = home.config_file if unset_value(home, key, why_no_person=why) else None
-    if as_json:
-        print_json({"key": key, "removed": file is not None})
-    else:
-        say(f"{key} was {'not set' if file is None else 'removed'} in {file or home.config_file}")
+    show_json({"key": key, "removed": file is not None}, as_json=as_json)
+    say(f"{key} was {'not set' if file is None else 'removed'} in {file or home.config_file}")
 
 
 @config_app.command("path")
 def config_path(as_json: JsonFlag = False) -> None:
     """Print where the settings file is."""
     file = chosen_home().config_file
-    if as_json:
-        print_json({"file": str(file), "exists": file.exists()})
-    else:
-        say(str(file))
+    show_json({"file": str(file), "exists": file.exists()}, as_json=as_json)
+    say(str(file))
 
 
 @config_app.command("secret")
@@ -210,10 +204,8 @@ def profile_show(as_json: JsonFlag = False) -> None:
 
 
 def _show(profile: "operations.profiles.Profile", *, as_json: bool) -> None:
-    if as_json:
-        print_json(profile.as_json())
-    else:
-        say(f"{profile.name}: {profile.state} ({profile.path})")
+    show_json(profile, as_json=as_json)
+    say(f"{profile.name}: {profile.state} ({profile.path})")
 
 
 model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", rich_markup_mode=None)
@@ -296,10 +288,8 @@ def context_use(
     if found.warning:
         fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
     set_value(home, "context.engine", name, why_no_person=why_no_person(home))
-    if as_json:
-        print_json({"engine": name})
-    else:
-        say(f"context.engine = {name!r} in {home.config_file}")
+    show_json({"engine": name}, as_json=as_json)
+    say(f"context.engine = {name!r} in {home.config_file}")
 
 
 @context_app.command("status")

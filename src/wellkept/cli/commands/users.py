@@ -55,10 +55,8 @@ def user_create(user: UserArgument, as_json: JsonFlag = False) -> None:
     """Create a user with separate pages, skills and conversations."""
     with open_caller() as caller:
         made = expect(operations.users.create_user(caller, user), as_json=as_json)
-    if as_json:
-        print_json({"success": True, **made.as_json()})
-    else:
-        say(f"created {made.id}; use it with: kept --as {made.id} COMMAND")
+    show_json({"success": True, **made.as_json()}, as_json=as_json)
+    say(f"created {made.id}; use it with: kept --as {made.id} COMMAND")
 
 
 @user_app.command("export")
