@@ -257,10 +257,10 @@ class AgentBuilder:
 
         sink = sink or self._space.listeners
         settings = self._app.settings
-        found = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
-        if found.warning:
-            sink(Warned(found.warning, "`kept context list` shows the engines"))
-        found.engine.prepare(
+        engine = choose_engine(settings.context.engine, home=self._app.home.path, disabled=settings.disabled_plugins)
+        if engine.warning:
+            sink(Warned(engine.warning, "`kept context list` shows the engines"))
+        engine.engine.prepare(
             Setup(
                 window=Window(model.context_length),
                 count=count,
@@ -274,7 +274,7 @@ class AgentBuilder:
                 given_up=is_cancelled,
             )
         )
-        return found.engine
+        return engine.engine
 
     def providers(self, opening: Opening, resumed: Session | None = None) -> ProviderManager | None:
         """Return the manager of the external memories that are configured, None for the built-in pages only.

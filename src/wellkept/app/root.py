@@ -314,7 +314,7 @@ class App:
         model = self.models.auxiliary("search_summary", self.models.chat())
         if model is None:
             raise UsageError("there is no model", "`kept model list` shows what can be used")
-        rules = [str(each.get("content", "")) for each in messages if each.get("role") == "system"]
+        rules = [str(message.get("content", "")) for message in messages if message.get("role") == "system"]
         rest = [str(each.get("content", "")) for each in messages if each.get("role") != "system"]
         return model.complete("\n\n".join(rules), "\n\n".join(rest), max_output_tokens=max_tokens or PLUGIN_TOKENS)
 

@@ -137,7 +137,7 @@ def _find_emptied(path: Path) -> list[Finding]:
 def _find_traces(path: Path) -> list[str]:
     home = path.parent
     patterns = (*_TRACES, f"{path.name}.*")
-    return [min(there).relative_to(home).as_posix() for one in patterns if (there := list(home.glob(one)))]
+    return [min(there).relative_to(home).as_posix() for pattern in patterns if (there := list(home.glob(pattern)))]
 
 
 def set_aside_emptied(app: App) -> None:

@@ -112,7 +112,7 @@ def join_groups(group: typer.Typer, *parts: typer.Typer) -> None:
     """Add the commands of each part to a group; repeated calls add nothing."""
     for part in parts:
         group.registered_commands += [
-            each for each in part.registered_commands if each not in group.registered_commands
+            command for command in part.registered_commands if command not in group.registered_commands
         ]
 
 

@@ -83,8 +83,8 @@ def read_name(package: Path) -> str | None:
 
 def newer_port(package: Path) -> int | None:
     """Return the port version that a plugin needs if it is newer than ours, else None."""
-    found = _MANIFEST_PORT.search(read_source(package / "plugin.yaml"))
-    return int(found[1]) if found is not None and int(found[1]) > PORT else None
+    match = _MANIFEST_PORT.search(read_source(package / "plugin.yaml"))
+    return int(match[1]) if match is not None and int(match[1]) > PORT else None
 
 
 def entry_points(group: str) -> list[EntryPoint]:

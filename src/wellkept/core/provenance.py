@@ -158,8 +158,8 @@ def mark_unverified(stored: SourceName, text: str) -> str:
 
 def host_of(address: str) -> str:
     """Return the host of an address, empty for anything else."""
-    found = re.match(r"(?i)[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s?#]+)", address)
-    return found[1].lower() if found is not None else ""
+    match = re.match(r"(?i)[a-z][a-z0-9+.-]*://(?:[^/\s@]*@)?([^/\s?#]+)", address)
+    return match[1].lower() if match is not None else ""
 
 
 def covers(wanted: str, stored: SourceName) -> bool:
@@ -327,8 +327,8 @@ def label_recalled(text: str, providers: Iterable[str]) -> str:
 
 def find_recalling_provider(text: str) -> SourceName | None:
     """Return the provider that recalled a text, None if none did."""
-    found = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
-    return None if found is None else Source(Kind.PROVIDER, found[1]).stored
+    match = re.search(_RECALLED.format(name=r"the provider ([\w./:@~+, -]+)"), text)
+    return None if match is None else Source(Kind.PROVIDER, match[1]).stored
 
 
 # skills that the person loads with a message
@@ -345,10 +345,10 @@ def label_skill(name: str, source: SourceName | None, text: str) -> str:
 def find_loaded_skill(text: str) -> SourceName | None:
     """Return the source of a skill that was loaded with a message: others, or the person's own; None without one."""
     pattern = re.escape(_LOADED).replace(r"\{name\}", r"([^\"\n]+)").replace(r"\{source\}", r"(?: \(from (\S.*?)\))?")
-    found = re.search(pattern, text)
-    if found is None:
+    match = re.search(pattern, text)
+    if match is None:
         return None
-    return SourceName(found[2]) if found[2] else Source(Kind.MESSAGE, f"skill {found[1]}").stored
+    return SourceName(match[2]) if match[2] else Source(Kind.MESSAGE, f"skill {match[1]}").stored
 
 
 # Every process loads this module, so expressions that few of them use are strings here: `re` compiles and caches them.
@@ -369,8 +369,8 @@ def message_source(who: str, when: str, session_id: SessionId, message_id: Messa
 
 def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
     """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
-    found = re.finditer(_MESSAGE_SOURCE, text)
-    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in found]
+    match = re.finditer(_MESSAGE_SOURCE, text)
+    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in match]
 
 
 def quotes_a_page(text: str) -> bool:

@@ -315,7 +315,7 @@ class Connections(Struct):
         self._open.pop(gone, None)
 
     def _make_room(self, candidates: Iterable[LimitedProtocol]) -> bool:
-        idle = [each for each in candidates if each.is_waiting or each.is_unread]
+        idle = [candidate for candidate in candidates if candidate.is_waiting or candidate.is_unread]
         if not idle:
             return False
         longest = min(idle, key=lambda each: (not each.is_waiting, each.since))

@@ -192,10 +192,10 @@ def read_moment(caller: Caller, text: str | None) -> float | None:
     """Return a time in epoch seconds; raises UsageError if the text is not a date."""
     if text is None:
         return None
-    found = parse_moment(text, now=caller.app.clock.now().timestamp())
-    if found is None:
+    moment = parse_moment(text, now=caller.app.clock.now().timestamp())
+    if moment is None:
         raise UsageError(f"{text!r} is not a date that kept understands", "write it like 2026-11-15T18:30 or yesterday")
-    return found
+    return moment
 
 
 def offer(

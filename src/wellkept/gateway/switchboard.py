@@ -329,11 +329,11 @@ class Switchboard:
         await job.wait_for_parts()
         job.entry = await offload(platform_messages.begin_message, caller, job.entry)
         key = conversation_keys.build_key(job.entry.message.chat)
-        found = await offload(conversation_keys.find_session, caller, key)
-        resume, chat = None if found is None else found.session_id, describe_chat(job.entry.message, key)
+        session = await offload(conversation_keys.find_session, caller, key)
+        resume, chat = None if session is None else session.session_id, describe_chat(job.entry.message, key)
         wanted = Wanted(key, resume=resume, platform=job.platform.name, chat=chat)
         async with self._turns.slot(caller, wanted, fence=fence) as slot:
-            is_due = found is not None and self._is_due(found.last_used)
+            is_due = session is not None and self._is_due(session.last_used)
             text = await self._respond(caller, job, slot, is_due=is_due)
             session_id = slot.agent.session.id
         await offload(conversation_keys.set_session, caller, key, session_id)

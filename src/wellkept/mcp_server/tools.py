@@ -46,7 +46,7 @@ def list_resources(caller: Caller) -> list[JSON]:
         for path, (name, about, kind) in _FIXED.items()
     ]
     skills = operations.skills.list_skills(caller, usable=True).skills[:_MOST_SKILLS]
-    return [*found, *(_describe_skill(one.skill.name, one.skill.description) for one in skills)]
+    return [*found, *(_describe_skill(skill.skill.name, skill.skill.description) for skill in skills)]
 
 
 def _describe_skill(name: str, description: str) -> dict[str, JSON]:
@@ -89,15 +89,15 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
     from wellkept.sessions.receipts import ShownPage
 
     began = perf_counter()
-    found = operations.pages.show_pages(caller, None if target is None else Target(target))
+    pages = operations.pages.show_pages(caller, None if target is None else Target(target))
     parts = []
-    for view in found.views:
+    for view in pages.views:
         title = f"{view.target.value.upper()}.md"
         if view.page is None:
             assert view.error is not None
             parts.append(f"# {title}\n\n(cannot be read: {view.error.message})")
             continue
-        entries = found.masked[view.target]
+        entries = pages.masked[view.target]
         used = f"{len(entries)} entries, {len(view.page.text)} of {view.page.limit} characters"
         parts.append("\n\n".join([f"# {title} ({used})", *entries]) if entries else f"# {title} (empty)")
     text = "\n\n".join(parts)
@@ -105,7 +105,7 @@ def page_text(caller: Caller, target: str | None, *, client: str) -> str:
         caller,
         kind="tool",
         client=client,
-        shown=[ShownPage(view.target.value) for view in found.views],
+        shown=[ShownPage(view.target.value) for view in pages.views],
         tokens=tokens(text),
         milliseconds=(perf_counter() - began) * 1_000,
     )
@@ -117,24 +117,24 @@ def _recent_text(caller: Caller, client: str) -> str:
     from wellkept.sessions.receipts import ShownSession
 
     began = perf_counter()
-    found = operations.sessions.list_sessions(caller, operations.sessions.Listed(limit=_RECENT))
+    sessions = operations.sessions.list_sessions(caller, operations.sessions.Listed(limit=_RECENT))
     rows: list[JSON] = [
         {
-            "session_id": one.id,
-            "title": one.title or one_line(found.previews.get(one.id, ""), width=60),
-            "source": one.source,
-            "project": one.project,
-            "last_active": when(one.last_active or one.started),
-            "messages": one.message_count,
+            "session_id": session.id,
+            "title": session.title or one_line(sessions.previews.get(session.id, ""), width=60),
+            "source": session.source,
+            "project": session.project,
+            "last_active": when(session.last_active or session.started),
+            "messages": session.message_count,
         }
-        for one in found.sessions
+        for session in sessions.sessions
     ]
     text = dumps(rows, indent=1)
     operations.receipts.record_receipt(
         caller,
         kind="tool",
         client=client,
-        shown=[ShownSession(one.id) for one in found.sessions],
+        shown=[ShownSession(one.id) for one in sessions.sessions],
         tokens=tokens(text),
         milliseconds=(perf_counter() - began) * 1_000,
     )
@@ -341,7 +341,7 @@ def _notes(found: Mapping[str, JSON]) -> str:
         "folder": found.get("path"),
         "files": ", ".join(str(name) for name in files),
         "missing here": missing,
-        "warnings": "; ".join(str(one) for one in warnings) if isinstance(warnings, list) else "",
+        "warnings": "; ".join(str(warning) for warning in warnings) if isinstance(warnings, list) else "",
     }
     return "\n\n---\n" + "\n".join(f"{name}: {value}" for name, value in lines.items() if value)
 

@@ -166,10 +166,10 @@ def _options(*, project: bool, recall: str | None, capture: bool | None, as_json
 
 def _find(caller: Caller, *, as_json: bool) -> list[str]:
     """Return the clients that are installed; exit when there is none."""
-    found = connections.find_clients(caller)
-    names = [one.client.name for one in found if one.is_installed]
+    clients = connections.find_clients(caller)
+    names = [client.client.name for client in clients if client.is_installed]
     if not names:
-        looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in found)
+        looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in clients)
         _refuse(
             Refused(Reason.NO_MATCH, f"no client was found; looked for {looked}", "name one: kept connect CLIENT"),
             as_json=as_json,
@@ -203,9 +203,9 @@ def _write(
     if how.as_json:
         print_json({**plan.as_json(), "dry_run": how.dry_run, **past})
         return
-    for one in plan.clients:
-        if one.next_step and one.is_changed and not how.dry_run:
-            note(f"{one.connection.client}: {one.next_step}")
+    for client in plan.clients:
+        if client.next_step and client.is_changed and not how.dry_run:
+            note(f"{client.connection.client}: {client.next_step}")
 
 
 def _write_files(
@@ -231,7 +231,7 @@ class _History(Struct, frozen=True):
 
     def offer(self, caller: Caller, plan: "ConnectPlan", *, as_json: bool) -> dict[str, JSON]:
         """Import them if the person wants that; else say how. Return what was found and the reports."""
-        names = [one.connection.client for one in plan.clients if one.is_changed or self.wanted]
+        names = [client.connection.client for client in plan.clients if client.is_changed or self.wanted]
         found = connections.find_history(caller, names) if self.wanted is not False else []
         reports = [report for one in found if self._is_wanted(one, as_json=as_json) for report in _import(caller, one)]
         if not as_json:
@@ -274,7 +274,7 @@ def _explain(caller: Caller, plan: "ConnectPlan", options: "ConnectOptions") -> 
     settings = caller.app.settings.connect
     recall = options.recall or settings.recall
     stores = settings.capture if options.capture is None else options.capture
-    has_hooks = connections.any_sends_events([one.connection.client for one in plan.clients])
+    has_hooks = connections.any_sends_events([client.connection.client for client in plan.clients])
     stored = (
         f"What you and these agents say, and their tool calls and results, is stored in {caller.app.home.path} "
         "on this machine; credentials are redacted, and <private>…</private> is left out."
@@ -309,10 +309,10 @@ _DONE = {"create": "wrote", "change": "changed", "remove": "removed", "none": "u
 def _show(plan: "ConnectPlan", *, done: bool, to_stderr: bool = False) -> None:
     """Print each file with what happens to it; before it is changed, with the lines that change."""
     put = note if to_stderr else say
-    for one in plan.clients:
-        where = f" (project {one.connection.project})" if one.connection.project else ""
-        put(f"{one.connection.client}{where}")
-        for change in one.changes:
+    for client in plan.clients:
+        where = f" (project {client.connection.project})" if client.connection.project else ""
+        put(f"{client.connection.client}{where}")
+        for change in client.changes:
             put(f"  {_DONE[change.action] if done else change.action:<9} {change.path}")
             # a new file is shown by --print
             for line in change.diff() if not done and change.action == "change" else ():
@@ -363,12 +363,12 @@ def _show_status(caller: Caller, *, as_json: bool) -> None:
         say("paused: connected agents are given nothing, and nothing of theirs is stored")
     if status.note:
         say(status.note)
-    for one in status.clients:
-        say(f"{one.client:<15} {_describe(one)}")
-        for error in one.errors:
+    for client in status.clients:
+        say(f"{client.client:<15} {_describe(client)}")
+        for error in client.errors:
             say(f"{'':<15} error: {on_one_line(error)}")
-        if one.next_step:
-            say(f"{'':<15} next: {complete_hint(one.next_step)}")
+        if client.next_step:
+            say(f"{'':<15} next: {complete_hint(client.next_step)}")
 
 
 def _describe(one: "ClientStatus") -> str:

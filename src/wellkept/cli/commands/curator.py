@@ -40,7 +40,7 @@ def status(as_json: JsonFlag = False) -> None:
         found = operations.curator.report_status(caller)
     show_json(found, as_json=as_json)
     say(f"last run: {found.state.last_run_at or 'never'}{' (paused)' if found.state.paused else ''}")
-    _say_list("would move", [f"{one.name} → {one.becomes}" for one in found.moves], "nothing")
+    _say_list("would move", [f"{move.name} → {move.becomes}" for move in found.moves], "nothing")
     _say_list("left alone", [f"{name} ({why})" for name, why in sorted(found.protected.items())])
     _say_list("archived", found.archived)
     _say_list("backups", found.backups)
@@ -94,8 +94,8 @@ def _carry_out(caller: "Caller", plan: "Plan", *, yes: bool, as_json: bool) -> N
     if as_json:
         print_json(done.as_json())
         return
-    for one in done.changes:
-        say(one.message)
+    for change in done.changes:
+        say(change.message)
 
 
 @app.command()

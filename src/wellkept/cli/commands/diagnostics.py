@@ -246,8 +246,8 @@ def _list(schemas: Sequence[ToolSchema], *, as_json: bool) -> None:
             ]
         )
         return
-    for one in schemas:
-        say(f"{one.name}  [{one.toolset}]  {one.description.splitlines()[0]}")
+    for schema in schemas:
+        say(f"{schema.name}  [{schema.toolset}]  {schema.description.splitlines()[0]}")
 
 
 def usage(

@@ -144,23 +144,23 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
-    found = importing.sources.find_sources(
+    sources = importing.sources.find_sources(
         caller, name, wanted.place, since=start, options=wanted.options, choices=wanted.choices
     )
-    if isinstance(found, Refused):
-        refuse(found, as_json=wanted.as_json, code=1 if found.reason is Reason.NO_MATCH else 2)
+    if isinstance(sources, Refused):
+        refuse(sources, as_json=wanted.as_json, code=1 if sources.reason is Reason.NO_MATCH else 2)
     if wanted.source is None and not wanted.watch:
-        _list_sources(found.sources, as_json=wanted.as_json)
+        _list_sources(sources.sources, as_json=wanted.as_json)
         return
-    chosen = [one for one in found.sources if not one.is_empty]
+    chosen = [source for source in sources.sources if not source.is_empty]
     if not chosen and not wanted.watch:
-        _refuse_empty(found.sources, as_json=wanted.as_json)
+        _refuse_empty(sources.sources, as_json=wanted.as_json)
     reports = [_import(caller, one, wanted) for one in chosen]
     if wanted.as_json:
         values = [report.as_json() for report in reports]
         print_json(values[0] if len(values) == 1 and wanted.source != everything else values)
     if wanted.watch and not wanted.dry_run:
-        _watch(caller, [one.source for one in found.sources], wanted.place)
+        _watch(caller, [one.source for one in sources.sources], wanted.place)
     _end(reports)
 
 
@@ -181,17 +181,21 @@ def _list_sources(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
         print_json([one.as_json() for one in sources])
         return
     say(f"{'source':<12} {'transcripts':>11} {'new':>7} {'MB':>9} {'memory':>7} {'new':>5} {'skills':>7}  place")
-    for one in sources:
-        size = f"{one.total_bytes / 1e6:,.1f}"
-        places = ", ".join(str(place) for place in one.places)
-        memory = f"{one.memory_files:>7,} {one.new_memory_files:>5,} {one.skills:>7,}"
-        say(printable(f"{one.source:<12} {len(one.transcripts):>11,} {one.new:>7,} {size:>9} {memory}  {places}"))
+    for source in sources:
+        size = f"{source.total_bytes / 1e6:,.1f}"
+        places = ", ".join(str(place) for place in source.places)
+        memory = f"{source.memory_files:>7,} {source.new_memory_files:>5,} {source.skills:>7,}"
+        say(
+            printable(
+                f"{source.source:<12} {len(source.transcripts):>11,} {source.new:>7,} {size:>9} {memory}  {places}"
+            )
+        )
     if any(one.new or one.new_memory_files for one in sources):
         note("preview: kept import NAME --dry-run; store all: kept import all")
 
 
 def _refuse_empty(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
-    looked = ", ".join(str(place) for one in sources for place in one.places)
+    looked = ", ".join(str(place) for source in sources for place in source.places)
     remedy = "give the place with --source"
     refuse(Refused(Reason.NO_MATCH, f"nothing to import was found in {looked}", remedy), as_json=as_json, code=1)
 
@@ -250,14 +254,14 @@ def _show_pairs(name: str, pairs: "Sequence[tuple[str, str]]") -> None:
 
 
 def _list_imports(caller: "Caller", *, as_json: bool) -> None:
-    found = importing.undo.list_imports(caller)
+    imports = importing.undo.list_imports(caller)
     if as_json:
-        print_json(found.as_json())
+        print_json(imports.as_json())
         return
-    if not found.runs:
+    if not imports.runs:
         say("no imports")
         return
-    for run in found.runs:
+    for run in imports.runs:
         state = "undone" if run.undone is not None else "" if run.finished is not None else "interrupted"
         parts = [f"{run.id}  {from_epoch(run.started):%Y-%m-%d %H:%M}  {run.source:<12}"]
         sessions, entries = run.counts.get("sessions"), run.counts.get("entries")
@@ -377,10 +381,10 @@ def clean_up(
 
 def _show_cleanup(cleanup: "Cleanup") -> None:
     verb = "would be renamed" if cleanup.is_preview else "renamed"
-    for one in cleanup.renamings:
-        say(printable(f"{verb}: {one.old} → {one.new} ({one.total_bytes / 1e6:,.1f} MB)"))
+    for renaming in cleanup.renamings:
+        say(printable(f"{verb}: {renaming.old} → {renaming.new} ({renaming.total_bytes / 1e6:,.1f} MB)"))
         if not cleanup.is_preview:
-            say(printable(f"  undo: {one.undo}"))
+            say(printable(f"  undo: {renaming.undo}"))
     for text in cleanup.warnings if cleanup.is_preview else ():
         note(printable(f"warning: {text}"))
     for where, what in cleanup.problems:

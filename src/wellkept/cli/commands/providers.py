@@ -71,8 +71,8 @@ def setup(
     answers = _parse_pairs(given or [], "--set KEY=VALUE")
     keys = _parse_pairs(secrets or [], "--secret KEY=env:VAR")
     with open_caller() as caller:
-        found = operations.providers.find_providers(caller)
-        chosen = name or _pick(found, caller)
+        providers = operations.providers.find_providers(caller)
+        chosen = name or _pick(providers, caller)
         if chosen in {operations.providers.BUILT_IN, "none", "off"}:
             _switch_off(caller, as_json=as_json)
             return
@@ -228,15 +228,15 @@ def _load(caller: Caller, name: str, *, yes: bool) -> "MemoryProvider":
 def status(as_json: JsonFlag = False) -> None:
     """Show what is in use, its needs, its health and queued writes."""
     with open_caller() as caller:
-        found = operations.providers.report_status(caller)
-    show_json(found, as_json=as_json)
-    for page, (on, entries) in found.pages.items():
+        report = operations.providers.report_status(caller)
+    show_json(report, as_json=as_json)
+    for page, (on, entries) in report.pages.items():
         say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
-    if not found.status.chosen:
+    if not report.status.chosen:
         say(complete_hint("provider: none, built-in memory only  (`kept providers setup` adds one)"))
-    for one in found.status.chosen:
+    for one in report.status.chosen:
         _show_chosen(one)
-    for other in found.status.installed:
+    for other in report.status.installed:
         say(f"  installed: {other.name:14} {other.kind}")
 
 
@@ -370,18 +370,18 @@ def do(
 
 def _list_commands(*, as_json: bool) -> None:
     with open_caller() as caller:
-        found = expect(operations.providers.list_commands(caller), as_json=False)
+        commands = expect(operations.providers.list_commands(caller), as_json=False)
     if as_json:
         print_json(
             [
                 {"provider": each.provider.name, "command": each.command.name, "summary": each.command.summary}
-                for each in found
+                for each in commands
             ]
         )
         return
-    for each in found:
-        say(f"{each.full_name:<28} {each.command.summary}")
-    if not found:
+    for command in commands:
+        say(f"{command.full_name:<28} {command.command.summary}")
+    if not commands:
         say("the provider in use has no commands")
 
 
@@ -394,15 +394,15 @@ PluginArgument = Annotated[str, typer.Argument(help="The plugin, by its folder, 
 def list_plugins(as_json: JsonFlag = False) -> None:
     """List providers, context engines and packages of skills; nothing is imported."""
     with open_caller() as caller:
-        found = operations.plugins.list_plugins(caller)
-    show_json(found, as_json=as_json)
+        plugins = operations.plugins.list_plugins(caller)
+    show_json(plugins, as_json=as_json)
     kind = ""
-    for each in found.plugins:
-        if each.kind != kind:
-            kind = each.kind
+    for plugin in plugins.plugins:
+        if plugin.kind != kind:
+            kind = plugin.kind
             say(f"{kind}s" if kind != "skills" else kind)
-        words = "; ".join(part for part in (each.note, each.description) if part)
-        say(f"  {each.name:22} {each.state:10} {each.origin:12} {words}".rstrip())
+        words = "; ".join(part for part in (plugin.note, plugin.description) if part)
+        say(f"  {plugin.name:22} {plugin.state:10} {plugin.origin:12} {words}".rstrip())
 
 
 @plugins_app.command()
@@ -421,10 +421,10 @@ def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
         ("origin", plugin.origin),
         ("path", plugin.path),
         ("runs", found.runs),
-        *(("may", each) for each in found.abilities),
+        *(("may", ability) for ability in found.abilities),
         *(("package missing", each) for each in found.missing),
-        *(("variable", each) for each in found.variables),
-        *(("program", each) for each in found.hints),
+        *(("variable", variable) for variable in found.variables),
+        *(("program", hint) for hint in found.hints),
     ]
     for label, words in rows:
         if words:

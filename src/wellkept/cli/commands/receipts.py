@@ -46,13 +46,13 @@ def list_(
 ) -> None:
     """List the answers and blocks that models were given, newest first."""
     with open_caller() as caller:
-        found = operations.receipts.list_receipts(
+        receipts = operations.receipts.list_receipts(
             caller, limit=limit, before=before, kind=kind, client=client, session=session
         )
-    show_json(found, as_json=as_json)
-    for receipt in found.receipts:
+    show_json(receipts, as_json=as_json)
+    for receipt in receipts.receipts:
         say(_line(receipt))
-    if not found.receipts:
+    if not receipts.receipts:
         note("no receipts: one is written whenever a model is shown part of the memory")
 
 

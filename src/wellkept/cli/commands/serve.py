@@ -252,13 +252,13 @@ def token_show(as_json: JsonFlag = False) -> None:
 def token_list(as_json: JsonFlag = False) -> None:
     """List the tokens."""
     with open_caller() as caller:
-        found = state.tokens.list_tokens(caller)
-    show_json(found, as_json=as_json)
-    for token in found:
+        tokens = state.tokens.list_tokens(caller)
+    show_json(tokens, as_json=as_json)
+    for token in tokens:
         shown = token.as_json()
         scopes = ",".join(sorted(token.scopes))
         say(f"{token.id}  {token.user:<16} {scopes:<18} {token.name:<16} last used {shown['last_used'] or 'never'}")
-    if not found:
+    if not tokens:
         note("there is no token; create one with: kept serve token create")
 
 
@@ -293,13 +293,13 @@ def pair_accept(
 def pair_list(as_json: JsonFlag = False) -> None:
     """List paired people, and those with a code."""
     with open_caller() as caller:
-        found = state.pairing.list_pairings(caller)
-    show_json(found, as_json=as_json)
-    for person in found.people:
+        pairings = state.pairing.list_pairings(caller)
+    show_json(pairings, as_json=as_json)
+    for person in pairings.people:
         say(f"{person.platform:<12} {person.person:<20} {person.name:<20} uses the memory of {person.user}")
-    for stranger in found.waiting:
+    for stranger in pairings.waiting:
         say(f"{stranger.platform:<12} {stranger.person:<20} {stranger.name:<20} not paired, code {stranger.code}")
-    if not found.people and not found.waiting:
+    if not pairings.people and not pairings.waiting:
         note("nobody is paired, and nobody has a code")
 
 

@@ -348,26 +348,26 @@ def show(
         _show_calls(name, as_json=as_json)
         return
     with open_caller() as caller:
-        found = operations.sessions.show_session(caller, name, first=first, last=last)
-    show_json(found, as_json=as_json)
-    say_session(found.session)
-    for message in found.messages:
+        session = operations.sessions.show_session(caller, name, first=first, last=last)
+    show_json(session, as_json=as_json)
+    say_session(session.session)
+    for message in session.messages:
         say_message(message)
 
 
 def _show_calls(name: str, *, as_json: bool) -> None:
     """Print one line per call: provider, call, time, duration, outcome and bytes, never any text."""
     with open_caller() as caller:
-        found = operations.sessions.list_provider_calls(caller, name)
+        provider_calls = operations.sessions.list_provider_calls(caller, name)
     if as_json:
-        print_json(found.as_json())
+        print_json(provider_calls.as_json())
         return
-    for call in found.calls:
+    for call in provider_calls.calls:
         what = f"{call.provider} {call.call}"
         took = f"{call.seconds * 1000:.0f} ms"
         size = f"{call.bytes_out:,} out, {call.bytes_in:,} in"
         say(f"{local_time(call.started)}  {what:32} {took:>9}  {call.outcome}  {size}")
-    if not found.calls:
+    if not provider_calls.calls:
         note("no external memory was called in this session")
 
 

@@ -62,9 +62,9 @@ def config_show(
 ) -> None:
     """Print every setting with its value and where it came from."""
     with open_caller() as caller:
-        found = operations.profiles.show_settings(caller, key)
-    show_json(found, as_json=as_json)
-    for name, (value, origin) in found.rows.items():
+        settings = operations.profiles.show_settings(caller, key)
+    show_json(settings, as_json=as_json)
+    for name, (value, origin) in settings.rows.items():
         say(f"{name} = {value!r}  ({origin})")
 
 
@@ -143,12 +143,12 @@ def _root() -> Path:
 @profile_app.command("list")
 def profile_list(as_json: JsonFlag = False) -> None:
     """List the profiles; the active one is marked."""
-    found = operations.profiles.list_profiles(_root())
+    profiles = operations.profiles.list_profiles(_root())
     if as_json:
-        print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in found])
+        print_json([{"name": one.name, "active": one.is_active, "path": str(one.path)} for one in profiles])
         return
-    for one in found:
-        say(f"{'*' if one.is_active else ' '} {one.name}  {one.path}")
+    for profile in profiles:
+        say(f"{'*' if profile.is_active else ' '} {profile.name}  {profile.path}")
 
 
 @profile_app.command("create")
@@ -215,17 +215,17 @@ model_app = typer.Typer(no_args_is_help=True, help="Choose and test models.", ri
 def model_list(as_json: JsonFlag = False) -> None:
     """List model sources: which is used, which could be, and what the others need."""
     with open_caller() as caller:
-        found = operations.models.list_models(caller)
-    show_json(found, as_json=as_json)
-    say(f"in use: {found.choice.name}  ({found.choice.reason})")
-    for fallback in found.fallbacks:
+        models = operations.models.list_models(caller)
+    show_json(models, as_json=as_json)
+    say(f"in use: {models.choice.name}  ({models.choice.reason})")
+    for fallback in models.fallbacks:
         say(f"  then: {fallback}")
-    for one in found.offers:
-        say(f"  {'yes' if one.is_available else ' no'}  {one.name}  ({one.reason})")
-        for model in one.models[1:]:
-            say(f"         {one.name.partition('/')[0]}/{model}")
+    for offer in models.offers:
+        say(f"  {'yes' if offer.is_available else ' no'}  {offer.name}  ({offer.reason})")
+        for model in offer.models[1:]:
+            say(f"         {offer.name.partition('/')[0]}/{model}")
     say(complete_hint("choose one with `kept model set NAME`, test it with `kept model test`"))
-    say(f"prices were last checked on {found.prices_checked}; `model.prices` sets your own")
+    say(f"prices were last checked on {models.prices_checked}; `model.prices` sets your own")
 
 
 @model_app.command("set")
@@ -267,12 +267,12 @@ context_app = typer.Typer(
 def context_list(as_json: JsonFlag = False) -> None:
     """List the engines that can be used."""
     with open_caller() as caller:
-        found = operations.conversations.list_engines(caller)
-    show_json(found, as_json=as_json)
-    for name, source, description in found.engines:
-        say(f"{'*' if name == found.used else ' '} {name:14} {source:12} {description}".rstrip())
-    if found.used not in {name for name, _, _ in found.engines}:
-        note(f"{found.used!r} is configured but does not exist; choose one with `kept context use NAME`")
+        engines = operations.conversations.list_engines(caller)
+    show_json(engines, as_json=as_json)
+    for name, source, description in engines.engines:
+        say(f"{'*' if name == engines.used else ' '} {name:14} {source:12} {description}".rstrip())
+    if engines.used not in {name for name, _, _ in engines.engines}:
+        note(f"{engines.used!r} is configured but does not exist; choose one with `kept context use NAME`")
 
 
 @context_app.command("use")
@@ -284,9 +284,9 @@ def context_use(
     from wellkept.context.engines import choose_engine
 
     home = chosen_home()
-    found = choose_engine(name, home=home.path)
-    if found.warning:
-        fail(found.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
+    engine = choose_engine(name, home=home.path)
+    if engine.warning:
+        fail(engine.warning.partition(";")[0], "`kept context list` shows the engines", code=2)
     set_value(home, "context.engine", name, why_no_person=why_no_person(home))
     show_json({"engine": name}, as_json=as_json)
     say(f"context.engine = {name!r} in {home.config_file}")
@@ -299,8 +299,8 @@ def context_status(
 ) -> None:
     """Print the limits of the window; for a session also how full it is and whether compaction is paused."""
     with open_caller() as caller:
-        found = expect(operations.conversations.report_window(caller, session), as_json=False, code=2)
-    show_json(found, as_json=as_json)
-    for key, value in found.as_json().items():
+        report = expect(operations.conversations.report_window(caller, session), as_json=False, code=2)
+    show_json(report, as_json=as_json)
+    for key, value in report.as_json().items():
         shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
         say(f"{key.replace('_', ' '):20} {shown}")

@@ -61,15 +61,15 @@ def list_(
 ) -> None:
     """List the skills, by name or by how well they match a query."""
     with open_caller() as caller:
-        found = operations.skills.list_skills(caller, query, category=category)
-    show_json(found, as_json=as_json)
-    for one in found.skills:
-        marks = f"  [{one.skill.root.kind}]" + ("  [pinned]" if one.use.pinned else "")
-        say(f"{on_one_line(one.skill.name)}{marks}\n    {on_one_line(one.skill.description)}")
-    if not found.skills:
+        skills = operations.skills.list_skills(caller, query, category=category)
+    show_json(skills, as_json=as_json)
+    for skill in skills.skills:
+        marks = f"  [{skill.skill.root.kind}]" + ("  [pinned]" if skill.use.pinned else "")
+        say(f"{on_one_line(skill.skill.name)}{marks}\n    {on_one_line(skill.skill.description)}")
+    if not skills.skills:
         note("no matching skills" if query or category else "no skills yet: `kept skills create NAME` writes one")
-    if found.waiting:
-        note(f"{found.waiting} waiting for approval: `kept skills pending`")
+    if skills.waiting:
+        note(f"{skills.waiting} waiting for approval: `kept skills pending`")
 
 
 @app.command()
@@ -269,9 +269,9 @@ def pending(as_json: JsonFlag = False) -> None:
     with open_caller() as caller:
         waiting = operations.skills.list_pending(caller)
     show_json(waiting, as_json=as_json)
-    for one in waiting.changes:
-        say(f"{one.id}  {one.created_at[:16]}Z  {one.action} {one.change.name}  [{one.origin}]")
-        for finding in (*one.findings, *([f"from {one.source}"] if one.source else [])):
+    for change in waiting.changes:
+        say(f"{change.id}  {change.created_at[:16]}Z  {change.action} {change.change.name}  [{change.origin}]")
+        for finding in (*change.findings, *([f"from {change.source}"] if change.source else [])):
             say(f"          {finding}")
     if not waiting.changes:
         note("no pending changes")
@@ -305,9 +305,9 @@ def doctor(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        for one in found.problems:
-            kind = "warning" if one.loaded else "not loaded"
-            say(f"{kind}: {one.path}\n    {one.problem}\n    fix: {one.fix}")
+        for problem in found.problems:
+            kind = "warning" if problem.loaded else "not loaded"
+            say(f"{kind}: {problem.path}\n    {problem.problem}\n    fix: {problem.fix}")
         if not found.problems:
             say("every skill is in order")
     if found.has_unloaded:
@@ -432,9 +432,9 @@ def audit(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found.as_json())
     else:
-        for one in found.results:
-            say(f"{one.name}: {'as installed' if one.clean else 'differs'} ({one.verdict})")
-            for kind, paths in (("changed", one.changed), ("missing", one.missing), ("added", one.added)):
+        for result in found.results:
+            say(f"{result.name}: {'as installed' if result.clean else 'differs'} ({result.verdict})")
+            for kind, paths in (("changed", result.changed), ("missing", result.missing), ("added", result.added)):
                 if paths:
                     say(f"    {kind}: {', '.join(paths)}")
         if not found.results:

@@ -44,10 +44,10 @@ def register(program: typer.Typer) -> None:
 def status(as_json: JsonFlag = False) -> None:
     """Print where the home is stored and its size; for a server, also version and role."""
     with open_caller() as caller:
-        found = operations.storage.show_storage(caller)
-    show_json(found, as_json=as_json)
-    say(f"{found.kind}: {found.place}")
-    for name, value in found.facts.items():
+        storage = operations.storage.show_storage(caller)
+    show_json(storage, as_json=as_json)
+    say(f"{storage.kind}: {storage.place}")
+    for name, value in storage.facts.items():
         say(f"{name:12} {value:,}" if isinstance(value, int) else f"{name:12} {value}")
 
 

@@ -44,9 +44,9 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's id
 def user_list(as_json: JsonFlag = False) -> None:
     """List the users and the number of their sessions."""
     with open_caller() as caller:
-        found = operations.users.list_users(caller)
-    show_json(found, as_json=as_json)
-    for user in found:
+        users = operations.users.list_users(caller)
+    show_json(users, as_json=as_json)
+    for user in users:
         say(f"{user.id:<24} {count_noun(user.sessions, 'session')}")
 
 

@@ -213,7 +213,7 @@ def make_content(parts: Sequence[Part]) -> str | tuple[Part, ...]:
 
 def check_messages(request: ClientRequest, field: str = "messages") -> ClientRequest:
     """Return a request without empty messages; refuse one that does not end with something to answer."""
-    said = [place for place, one in enumerate(request.messages) if one.content or one.tool_calls]
+    said = [place for place, message in enumerate(request.messages) if message.content or message.tool_calls]
     messages = tuple(request.messages[place] for place in said)
     if not messages:
         raise InvalidRequest(field, "must contain at least one message")

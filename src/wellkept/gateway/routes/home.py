@@ -70,7 +70,7 @@ def report_providers(caller: Reader) -> Response:
 @router.get("/providers/stats")
 def measure_providers(caller: Reader, days: Days = 30) -> Response:
     """Return hit rate, latency and cost of each provider."""
-    return json_response([asdict(one) for one in providers.measure_providers(caller, days=days)])
+    return json_response([asdict(provider) for provider in providers.measure_providers(caller, days=days)])
 
 
 offer(router.get, "/providers/outbox", providers.list_outbox, provider=ProviderName)
@@ -112,7 +112,10 @@ def list_tools(caller: Reader) -> Response:
     """Return the tools over the memory that other agents are given."""
     schemas = tools.list_shared_tools(has_project=tools.has_project(caller))
     return json_response(
-        [{"name": one.name, "description": one.description, "parameters": dict(one.parameters)} for one in schemas]
+        [
+            {"name": schema.name, "description": schema.description, "parameters": dict(schema.parameters)}
+            for schema in schemas
+        ]
     )
 
 

@@ -78,7 +78,7 @@ def hash_message(message: Message) -> bytes:
     """Return a hash that is the same for equal messages of a client; surrounding spaces do not count."""
     calls = [[call.id, call.name, call.arguments] for call in message.tool_calls]
     text = "" if message.tool_calls else message.text.strip()  # clients change the text beside a call
-    images = [[one.media_type, hashlib.sha256(one.data.encode()).hexdigest()] for one in message.images]
+    images = [[image.media_type, hashlib.sha256(image.data.encode()).hexdigest()] for image in message.images]
     value = dumps([message.role.value, text, message.tool_call_id, calls, *images])
     return hashlib.sha256(value.encode("utf-8", "surrogatepass")).digest()[:_HASH_BYTES]
 
@@ -144,18 +144,18 @@ class Match(Struct, frozen=True):
 
 def _match_beginning(caller: Caller, key: str, history: Sequence[Message], new: Sequence[Message]) -> Match | None:
     """Return the conversation of a key, if the history begins as it does."""
-    found = find_session(caller, key)
-    if found is None:
+    session = find_session(caller, key)
+    if session is None:
         return None
     recorded = _read_history(caller, key)
-    stored = [*recorded, *_read_unrecorded(caller, found.session_id, recorded, [*history, *new])]
+    stored = [*recorded, *_read_unrecorded(caller, session.session_id, recorded, [*history, *new])]
     hashes = [hash_message(message) for message in history]
     common = 0
     while common < min(len(stored), len(hashes)) and stored[common].hash == hashes[common]:
         common += 1
     if common == 0 and stored and hashes:
         return None
-    return Match(key, found.session_id, stored, len(recorded), common, common)
+    return Match(key, session.session_id, stored, len(recorded), common, common)
 
 
 def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:

@@ -112,25 +112,25 @@ def find_additions(caller: Caller, said: ProxiedConversation, *, recall: str, de
     """
     caller.require(Scope.READ)
     rows = _read_rows(caller, _row_key(said))
-    found = _find_block(caller, said, rows, recall)
+    block = _find_block(caller, said, rows, recall)
     places = list_places(said.messages)
     for position, place in enumerate(places):
         if place in rows and said.messages[position].role is Role.USER:
-            found.passages[position] = rows[place].text
+            block.passages[position] = rows[place].text
     if recall == "sure" and said.messages[-1].role is Role.USER and places[-1] not in rows:
-        _recall(caller, said, places[-1], found)
-    if found.new:
+        _recall(caller, said, places[-1], block)
+    if block.new:
         receipts = caller.space.sessions.receipts
         wait = max(_LEAST_WAIT_SECONDS, deadline - time.monotonic())
         with caller.database.limit_wait(wait), caller.database.writing() as unit:
-            for receipt in found.receipts:
+            for receipt in block.receipts:
                 is_stored = receipts.add(receipt, wait_seconds=wait) is not None
                 if not is_stored and caller.app.settings.sessions.receipt_days:
                     raise Busy("no receipt of the additions could be stored", "the request is forwarded without them")
-            _insert(caller, unit, _row_key(said), found.session_id, found.new)
+            _insert(caller, unit, _row_key(said), block.session_id, block.new)
             if time.monotonic() >= deadline:
                 raise Busy("the additions were not ready in time", "the request is forwarded without them")
-    return Additions(found.session_id, found.block, found.passages, found.recalled)
+    return Additions(block.session_id, block.block, block.passages, block.recalled)
 
 
 def _row_key(said: ProxiedConversation) -> str:

@@ -51,10 +51,10 @@ class _Fence(Struct, frozen=True):
 
 
 def _read_fence(line: str) -> _Fence | None:
-    found = _FENCE.fullmatch(line)
-    if found is None or len(line) > _MOST_FENCE_UNITS or "`" in found[3]:
+    match = _FENCE.fullmatch(line)
+    if match is None or len(line) > _MOST_FENCE_UNITS or "`" in match[3]:
         return None
-    return _Fence(found[1], found[2], found[3].rstrip())
+    return _Fence(match[1], match[2], match[3].rstrip())
 
 
 def _follow(fence: _Fence | None, line: str) -> _Fence | None:

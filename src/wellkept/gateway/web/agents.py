@@ -31,17 +31,17 @@ Name = Annotated[str, Path(max_length=40)]
 @router.get("/agents")
 def show_agents(request: Request, caller: Admin) -> Response:
     """Show the state of every client."""
-    found = connect_status.read_status(caller)
-    connected = [(one, find_condition(one)) for one in found.clients if one.connected]
+    status = connect_status.read_status(caller)
+    connected = [(client, find_condition(client)) for client in status.clients if client.connected]
     has_store = caller.app.has_database
     captured = capture.report_captures(caller) if has_store else None
     return show(
         request,
         "agents.html",
         connected=connected,
-        others=[one for one in found.clients if not one.connected],
-        is_paused=found.is_paused,
-        note=found.note,
+        others=[one for one in status.clients if not one.connected],
+        is_paused=status.is_paused,
+        note=status.note,
         captured={one.client: one for one in captured.clients} if captured else {},
         spooled=captured.spooled if captured else 0,
         settings=preview.read_choices(caller),
@@ -205,20 +205,20 @@ def list_receipts(
 @router.get("/receipts/{number}")
 def show_receipt(request: Request, caller: Reader, number: Number) -> Response:
     """Show what was given, with the parts of each score."""
-    found = receipts.show_receipt(caller, number)
+    receipt = receipts.show_receipt(caller, number)
     messages = [
-        (one, found.excerpts.get(one.message_id), split_score(one.parts), found.receipt.marks.get(one.message_id))
-        for one in found.receipt.content.shown
+        (one, receipt.excerpts.get(one.message_id), split_score(one.parts), receipt.receipt.marks.get(one.message_id))
+        for one in receipt.receipt.content.shown
         if isinstance(one, ShownMessage)
     ]
-    content = found.receipt.content
+    content = receipt.receipt.content
     named = [str(one.session_id) for one, *_ in messages] + ([content.session_id] if content.session_id else [])
     listed = [one.session_id for one in content.shown if not isinstance(one, ShownMessage | ShownPage)]
     return show(
         request,
         "receipt.html",
-        title=f"Receipt {found.receipt.id}",
-        receipt=found.receipt,
+        title=f"Receipt {receipt.receipt.id}",
+        receipt=receipt.receipt,
         messages=messages,
         pages=[one.page for one in content.shown if isinstance(one, ShownPage)],
         listed=listed,

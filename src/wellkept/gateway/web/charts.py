@@ -148,7 +148,7 @@ def draw_calendar(counts: Mapping[str, int], *, last: date, weeks: int = HEAT_WE
         )
         if day.day <= 7 and day.weekday() == 0:
             months.append((place // 7 * size, f"{day:%b}"))
-    empty = "".join(f"M{one.x} {one.y}h{_CELL}v{_CELL}h-{_CELL}z" for one in cells if not one.level)
+    empty = "".join(f"M{cell.x} {cell.y}h{_CELL}v{_CELL}h-{_CELL}z" for cell in cells if not cell.level)
     return HeatMap(weeks * size, 18 + 7 * size, _CELL, tuple(cells), tuple(months), empty)
 
 
@@ -177,11 +177,11 @@ def draw_lineage(found: LineageMap, sources: Sequence[str]) -> LineMap:
     """Return the map of a conversation: time from left to right, side lines below the main one."""
     across, down, margin = 84, 44, 22
     dots, places = [], {}
-    for one in found.stations:
-        x, y = margin + one.column * across, margin + one.lane * down
-        tone = min(sources.index(one.session.source), PALETTE - 1) if one.session.source in sources else 0
-        places[one.session.id] = (x, y)
-        dots.append(Dot(x, y, one, one.session.id == found.current, tone))
+    for station in found.stations:
+        x, y = margin + station.column * across, margin + station.lane * down
+        tone = min(sources.index(station.session.source), PALETTE - 1) if station.session.source in sources else 0
+        places[station.session.id] = (x, y)
+        dots.append(Dot(x, y, station, station.session.id == found.current, tone))
     lines = []
     for one in found.stations:
         if one.parent is not None and one.parent in places:
@@ -240,7 +240,7 @@ _MARKS = ((1, "1 day"), (7, "1 week"), (30, "1 month"), (90, "3 months"), (365, 
 def scatter_days(points: Sequence[tuple[float, float, int, str, str]], *, height: int = 240) -> Scatter:
     """Return points by two ages in days: each is x, y, tone, label and key."""
     width, left, low = 720, 64, 26
-    highest = max((max(one[0], one[1]) for one in points), default=1.0)
+    highest = max((max(point[0], point[1]) for point in points), default=1.0)
     most = math.log1p(max(highest, 7.0) * 1.15)
 
     def across(days: float) -> float:

@@ -42,7 +42,7 @@ def show_chat(request: Request, caller: Reader, session: Annotated[str, Query(ma
         "chat.html",
         title=found.title if found else "Chat",
         session=found.session if found else None,
-        messages=[describe_message(one) for one in found.messages] if found else [],
+        messages=[describe_message(message) for message in found.messages] if found else [],
         earlier=found.before if found else 0,
         recent=recent,
         model=models.name_model(caller),

@@ -55,16 +55,16 @@ def show_home(request: Request, caller: Reader) -> Response:
     """Show recent changes and pending decisions."""
     is_admin = Scope.ADMIN in caller.scopes
     agents = connect_status.read_status(caller) if is_admin else None
-    connected = [one for one in agents.clients if one.connected] if agents else []
+    connected = [client for client in agents.clients if client.connected] if agents else []
     stored = sessions.count_stored(caller)
     written = pages.count_entries(caller)
-    found = news.list_changes(caller)
+    changes = news.list_changes(caller)
     return show(
         request,
         "home.html",
         needs=news.list_needs(caller, agents.clients if agents else ()),
-        changes=found,
-        titles=sessions.read_titles(caller, [one.session_id for one in found.groups if one.session_id]),
+        changes=changes,
+        titles=sessions.read_titles(caller, [group.session_id for group in changes.groups if group.session_id]),
         today=sum_receipts(caller),
         agents=[(one, find_condition(one)) for one in connected],
         is_paused=agents.is_paused if agents else False,
@@ -72,20 +72,20 @@ def show_home(request: Request, caller: Reader) -> Response:
         sources=_find_sources(caller) if is_admin and not stored.messages else (),
         stored=stored,
         entries=written,
-        is_empty=not stored.messages and not written and not found.total,
+        is_empty=not stored.messages and not written and not changes.total,
     )
 
 
 def _find_sources(caller: Caller) -> tuple[FoundSource, ...]:
-    found = import_sources.find_sources(caller)
-    return () if isinstance(found, Refused) else found.sources
+    sources = import_sources.find_sources(caller)
+    return () if isinstance(sources, Refused) else sources.sources
 
 
 def sum_receipts(caller: Caller) -> ShownToday:
     """Return what agents were given in the last day."""
     since = time.time() - _DAY
     found = [
-        one for one in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if one.created >= since
+        receipt for receipt in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if receipt.created >= since
     ]  # fmt: skip
     clients: dict[str, int] = {}
     for one in found:

@@ -39,7 +39,7 @@ def show_memory(request: Request, caller: Reader) -> Response:
 
 def _show(request: Request, caller: Caller, *, status: int = 200, **values: Any) -> Response:
     found = entries.list_entries(caller)
-    known = [one.session_id for page in found.pages for one in page.entries if one.session_id]
+    known = [entry.session_id for page in found.pages for entry in page.entries if entry.session_id]
     return show(
         request,
         "memory.html",
@@ -138,8 +138,8 @@ def show_entry(
 ) -> Response:
     """Show the history of one entry."""
     found = entries.trace_entry(caller, page, text)
-    listed = [one for each in entries.list_entries(caller).pages if each.target is page for one in each.entries]
-    known = [one.record.session_id for one in found.versions if one.record.session_id]
+    listed = [entry for each in entries.list_entries(caller).pages if each.target is page for entry in each.entries]
+    known = [version.record.session_id for version in found.versions if version.record.session_id]
     return show(
         request,
         "memory_entry.html",
@@ -164,7 +164,7 @@ def show_time_machine(
         title="Time machine",
         step=found,
         chart=stack_days(found.days, origins, last=today, count=_STRIP_DAYS, height=72),
-        gone=[one for one in found.entries if one not in found.now],
+        gone=[entry for entry in found.entries if entry not in found.now],
         new=[one for one in found.now if one not in found.entries],
     )
 
@@ -187,7 +187,7 @@ def restore_text(caller: Writer, target: PageName, text: Text) -> Response:
 @router.get("/stale")
 def show_stale(request: Request, caller: Reader) -> Response:
     """Show which entries are old and have not been shown for a long time."""
-    found = [one for page in entries.list_entries(caller).pages for one in page.entries]
+    found = [entry for page in entries.list_entries(caller).pages for entry in page.entries]
     origins = list(dict.fromkeys(one.origin for one in found))
     ages = sorted((_measure(one, origins) for one in found), key=lambda each: -(each[1] + each[2]))
     points = [(age, idle, tone, one_line(one.text, width=80), one.text) for one, age, idle, tone in ages]

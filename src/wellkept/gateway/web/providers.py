@@ -102,9 +102,9 @@ def _save(request: Request, caller: Admin, name: str, given: dict[str, str]) -> 
         provider = providers.open_provider(caller, name)
         fields = providers.find_questions(caller, provider)
         answers: dict[str, JSON] = {}
-        for one in fields:
-            if one.key in given:
-                answers[one.key] = _convert(one, given[one.key])
+        for field in fields:
+            if field.key in given:
+                answers[field.key] = _convert(field, given[field.key])
         refused = providers.save_answers(caller, provider, answers) or providers.try_provider(caller, provider)
     except KeptError as error:
         return _show_form(request, caller, name, given=given, problem=f"{error.message} {error.remedy}")

@@ -79,14 +79,14 @@ def show_session(request: Request, caller: Reader, name: Name, begin: Number = N
     found = sessions.read_session(caller, name, begin=begin, around=around)
     session = found.session
     lineage = sessions.map_lineage(caller, session.id)
-    sources = list(dict.fromkeys(one.session.source for one in lineage.stations))
+    sources = list(dict.fromkeys(station.session.source for station in lineage.stations))
     return show(
         request,
         "session.html",
         title=found.title,
         found=found,
         session=session,
-        messages=[describe_message(one) for one in found.messages],
+        messages=[describe_message(message) for message in found.messages],
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,
@@ -226,7 +226,7 @@ def show_search(  # noqa: PLR0913, PLR0917 - the fields of the form
         sources=sessions.list_sources(caller),
         found=answer.profiles[0].conversations if answer and answer.profiles else None,
         passages=passages,
-        titles=sessions.read_titles(caller, [one.message.session_id for one in passages]),
+        titles=sessions.read_titles(caller, [passage.message.session_id for passage in passages]),
         why_not=why_not,
         why_parts=split_score(why_not.parts) if why_not else (),
     )
