@@ -281,7 +281,7 @@ def _complete_hints(value: JSON) -> JSON:
             name: complete_hint(one) if name in _HINTS and isinstance(one, str) else _complete_hints(one)
             for name, one in value.items()
         }
-    return [_complete_hints(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_complete_hints(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def refuse(refused: Refused, *, as_json: bool, code: int = 1) -> NoReturn:
@@ -302,7 +302,7 @@ def show_json(result: Result | Sequence[Result] | dict[str, JSON], *, as_json: b
     """With `as_json`, print the result of a command as JSON and end it; outside of `open_caller`, which may fail."""
     if as_json:
         if isinstance(result, Sequence):
-            print_json([one.as_json() for one in result])
+            print_json([item.as_json() for item in result])
         else:
             print_json(result if isinstance(result, dict) else result.as_json())
         raise typer.Exit
@@ -361,13 +361,13 @@ def moment(text: str, *, now: float) -> float:
     """Return the moment that `text` names; raise UsageError if it is not a date."""
     from wellkept.languages.dates import parse_moment  # lazy: few commands are given a date
 
-    found = parse_moment(text, now=now)
-    if found is None:
+    named = parse_moment(text, now=now)
+    if named is None:
         raise UsageError(
             f"{text!r} is not a date that kept understands",
             "write it like 2026-11-15, 2026-11-15T18:30, yesterday, last week, in March, 3 days ago, gestern, 上周",
         )
-    return found
+    return named
 
 
 _LEAST_CELLS = 20
@@ -403,7 +403,7 @@ def fold_line(line: str, cells: int) -> Iterator[str]:
             cut = space + 1 if space is not None else place
             yield line[start:cut].rstrip(" ")
             start, space = cut, None
-            used = sum(_cells(each) for each in line[start:place])
+            used = sum(_cells(letter) for letter in line[start:place])
         if character == " ":
             space = place
         used += width

@@ -147,8 +147,8 @@ def import_package(package: Path) -> ModuleType:
 
 
 def _remove_modules(name: str) -> None:
-    for each in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
-        del sys.modules[each]
+    for module in [known for known in list(sys.modules) if known == name or known.startswith(f"{name}.")]:
+        del sys.modules[module]
 
 
 @contextmanager

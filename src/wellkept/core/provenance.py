@@ -176,8 +176,8 @@ def covers(wanted: str, stored: SourceName) -> bool:
 
 def least_trusted(stored: Iterable[SourceName | None]) -> SourceName | None:
     """Return the least trusted of several sources, None if there is none."""
-    found = [one for one in stored if one is not None]
-    return max(found, key=lambda one: RANK[read_source(one).kind], default=None)
+    sources = [source for source in stored if source is not None]
+    return max(sources, key=lambda one: RANK[read_source(one).kind], default=None)
 
 
 def accept_claim(claimed: SourceName | None, imported: SourceName | None) -> SourceName | None:
@@ -282,9 +282,9 @@ def _find_named(answer: JSON) -> tuple[Source, ...]:
     def walk(value: JSON) -> None:
         if isinstance(value, Mapping):
             named = value.get(FROM)
-            for one in named if isinstance(named, list) else [named]:
-                if isinstance(one, str):
-                    found.setdefault(read_source(one))
+            for source in named if isinstance(named, list) else [named]:
+                if isinstance(source, str):
+                    found.setdefault(read_source(source))
             for inner in value.values():
                 walk(inner)
         elif isinstance(value, list | tuple):
@@ -370,7 +370,7 @@ def message_source(who: str, when: str, session_id: SessionId, message_id: Messa
 def find_quoted_messages(text: str) -> list[tuple[SessionId, MessageId]]:
     """Return the messages that `text` quotes, so that forgetting a message can find its quotations."""
     match = re.finditer(_MESSAGE_SOURCE, text)
-    return [(SessionId(one["session"]), MessageId(int(one["message"]))) for one in match]
+    return [(SessionId(quotation["session"]), MessageId(int(quotation["message"]))) for quotation in match]
 
 
 def quotes_a_page(text: str) -> bool:

@@ -197,11 +197,11 @@ class Gate:
             raise SentAsKey
         secret = headers.get(TOKEN_HEADER, "").strip() or None
         ways = f"`{TOKEN_HEADER}: …`, or in the path: /proxy/TOKEN/NAME/v1"
-        found = self._act_as(self._identify(secret, headers, address, ways), headers)
+        principal = self._act_as(self._identify(secret, headers, address, ways), headers)
         if len(self._proxied) >= _MOST_REMEMBERED:
             self._proxied.clear()
-        self._proxied[_mark_of(headers)] = (time.monotonic(), found)
-        return found
+        self._proxied[_mark_of(headers)] = (time.monotonic(), principal)
+        return principal
 
     def remember_proxied(self, headers: Mapping[str, str]) -> Principal | None:
         """Return the cached caller of these headers; None if it has expired. Does not read the database."""
@@ -283,10 +283,10 @@ class Gate:
     def accepts_origin(self, origin: str, host: str) -> bool:
         """Whether a page of this origin may call: the server's own pages only."""
         try:
-            found = urlsplit(origin)
+            address = urlsplit(origin)
         except ValueError:
             return False
-        return found.scheme in {"http", "https"} and found.netloc.lower() == host.lower()
+        return address.scheme in {"http", "https"} and address.netloc.lower() == host.lower()
 
 
 def read_jwt_secret(app: App) -> str:
@@ -327,13 +327,13 @@ def read_cookie(headers: Mapping[str, str]) -> str | None:
 def read_host(host: str) -> str | None:
     """Return the name in a Host header, without its port; None if it is invalid."""
     try:
-        found = urlsplit(f"//{host}")
-        _ = found.port  # raises if the port is not a number
+        address = urlsplit(f"//{host}")
+        _ = address.port  # raises if the port is not a number
     except ValueError:
         return None
-    if found.path or found.query or found.fragment or found.username is not None:
+    if address.path or address.query or address.fragment or address.username is not None:
         return None
-    return found.hostname
+    return address.hostname
 
 
 def _is_loopback(name: str) -> bool:

@@ -302,7 +302,7 @@ class Connections(Struct):
 
     def admit(self, new: LimitedProtocol) -> bool:
         """Add a connection, and close the longest waiting one if there are too many; False if all are in use."""
-        others = [each for each in self._open if each.address == new.address]
+        others = [connection for connection in self._open if connection.address == new.address]
         if len(others) >= self.per_address and not self._make_room(others):
             return False
         if len(self._open) >= self.most and not self._make_room(self._open):

@@ -93,7 +93,7 @@ def answer(
     if isinstance(result, Refused):
         return refusal(result)
     if isinstance(result, Sequence):
-        return json_response([each.as_json() for each in result], status, headers)
+        return json_response([entry.as_json() for entry in result], status, headers)
     if result is None:
         return Response(status_code=204, headers=dict(headers or {}))
     return json_response(result.as_json(), status, headers)
@@ -142,7 +142,8 @@ def failure(error: KeptError) -> Response:
 def invalid_request(error: RequestValidationError) -> Response:
     """Return the problem for a request with invalid fields, naming each of them."""
     fields: list[JSON] = [
-        {"field": ".".join(str(part) for part in one["loc"]), "problem": str(one["msg"])} for one in error.errors()[:20]
+        {"field": ".".join(str(part) for part in problem["loc"]), "problem": str(problem["msg"])}
+        for problem in error.errors()[:20]
     ]
     first = fields[0] if fields else {}
     named = f"{first['field']}: {first['problem']}" if isinstance(first, dict) and first else "the request is invalid"
@@ -158,7 +159,7 @@ def matches_etag(header: str | None, etag: str) -> bool:
     """Whether an If-Match header allows a change to content with this tag; without a header, always."""
     if header is None:
         return True
-    return any(one.strip().removeprefix("W/") in {"*", etag} for one in header.split(","))
+    return any(tag.strip().removeprefix("W/") in {"*", etag} for tag in header.split(","))
 
 
 def get_caller(request: Request) -> Caller:

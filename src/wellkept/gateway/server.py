@@ -267,12 +267,12 @@ def bind(host: str, port: int, *, is_exact: bool) -> tuple[socket.socket, Addres
     """Return a bound socket: on this port, or unless `is_exact` on the next free one; raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     last: OSError | None = None
-    for each in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
+    for candidate in [port] if is_exact or port == 0 else range(port, min(port + PORTS_TRIED, 65_536)):
         # with the protocol given, asyncio disables Nagle's algorithm, which would delay every answer by 40 ms
         listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((host, each))
+            listener.bind((host, candidate))
         except OSError as error:
             listener.close()
             last = error
@@ -373,7 +373,7 @@ class _Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at SIGINT and SIGTERM. uvicorn raises them again, which would end the process before it is closed."""
-        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:

@@ -230,8 +230,8 @@ class Switchboard:
             # the request that stored it has not begun to answer, or has ended since this entry was read
             await anyio.sleep(_LOOK_SECONDS)
             message = entry.message
-            found = await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery)
-            entry = entry if found is None else replace(found, message=message)
+            latest = await offload(platform_messages.find_entry, caller, message.chat.platform, message.delivery)
+            entry = entry if latest is None else replace(latest, message=message)
         await job.done.wait()
         if job.error is not None:
             raise job.error
@@ -370,7 +370,7 @@ class Switchboard:
                 return answered
         contents = await job.platform.read_files(job.entry.message)
         message = join_files(job.entry.message, contents)
-        text, images = name_speaker(message), [one.image for one in contents if one.image is not None]
+        text, images = name_speaker(message), [content.image for content in contents if content.image is not None]
         source = find_message_source(message, contents)
         # recorded before the turn begins: after a crash the message is looked up in this session
         key, session_id = conversation_keys.build_key(message.chat), slot.agent.session.id

@@ -170,8 +170,8 @@ def fill_prompt(caller: Caller, name: str, arguments: Mapping[str, Any], *, clie
         topic = arguments.get("topic")
         if not isinstance(topic, str) or not topic.strip():
             raise ProtocolError(INVALID_PARAMS, "recall needs the argument topic")
-        found = operations.tools.run_shared_tool(caller, "session_search", {"query": topic}, client=client)
-        shown = found.as_json() if isinstance(found, Refused) else found
+        answer = operations.tools.run_shared_tool(caller, "session_search", {"query": topic}, client=client)
+        shown = answer.as_json() if isinstance(answer, Refused) else answer
         # one pass: the passages may themselves contain braces
         head, tail = text.split("{found}")
         text = f"{head.replace('{topic}', topic.strip())}{dumps(shown)}{tail}"
@@ -300,14 +300,14 @@ def _list_skills(caller: Caller, arguments: Arguments, client: str) -> Answer:
     """Return as many skills as fit the budget."""
     from wellkept.sessions.recall import tokens
 
-    found = operations.tools.run_shared_tool(caller, "skills_list", arguments, client=client)
-    if isinstance(found, Refused) or found.get("success") is False:
-        return found
-    rows = list(cast("list[JSON]", found["skills"]))
-    value = dict(found)
+    answer = operations.tools.run_shared_tool(caller, "skills_list", arguments, client=client)
+    if isinstance(answer, Refused) or answer.get("success") is False:
+        return answer
+    rows = list(cast("list[JSON]", answer["skills"]))
+    value = dict(answer)
     while len(rows) > 1 and tokens(dumps(value)) > MOST_TOKENS:
         rows = rows[: len(rows) * 3 // 4]
-        hint = f"{found['total']} in all: narrow it with query or category. Load one with skill_view(name)."
+        hint = f"{answer['total']} in all: narrow it with query or category. Load one with skill_view(name)."
         value |= {"skills": rows, "count": len(rows), "hint": hint}
     return value
 
@@ -318,13 +318,13 @@ def _view_skill(caller: Caller, arguments: Arguments, client: str) -> Answer:
     offset = arguments.get("offset") or 0
     if not isinstance(offset, int) or offset < 0:
         return Refused(Reason.INVALID, "offset must be a whole number", "take it from the end of the part before")
-    found = operations.tools.run_shared_tool(caller, "skill_view", asked, client=client)
-    if isinstance(found, Refused) or found.get("success") is False or not isinstance(found.get("content"), str):
-        return found
-    text = str(found["content"])
+    answer = operations.tools.run_shared_tool(caller, "skill_view", asked, client=client)
+    if isinstance(answer, Refused) or answer.get("success") is False or not isinstance(answer.get("content"), str):
+        return answer
+    text = str(answer["content"])
     part, rest = text[offset : offset + MOST_TEXT_CHARS], max(0, len(text) - offset - MOST_TEXT_CHARS)
     more = f"\n\n[{rest} characters more: call again with offset {offset + MOST_TEXT_CHARS}]" if rest else ""
-    return f"{part}{more}{_notes(found) if not offset else ''}"
+    return f"{part}{more}{_notes(answer) if not offset else ''}"
 
 
 def _notes(found: Mapping[str, JSON]) -> str:

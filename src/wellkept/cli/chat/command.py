@@ -117,9 +117,9 @@ def exchange(slash: "Slash", line: str, *, loaded: str = "", source: "Stated" = 
 def _notices(slash: "Slash", saved: "tuple[SavedEntry, ...]") -> None:
     if slash.screen.notifications == "off":
         return
-    for each in saved:
-        undo = complete_hint(f" (undo: kept memory undo {each.ledger_id})") if each.ledger_id else ""
-        note(f"saved to {each.target}: {each.text}{undo}")
+    for entry in saved:
+        undo = complete_hint(f" (undo: kept memory undo {entry.ledger_id})") if entry.ledger_id else ""
+        note(f"saved to {entry.target}: {entry.text}{undo}")
 
 
 def _greet(caller: "Caller", model: str | None, *, incognito: bool) -> None:
@@ -262,7 +262,7 @@ def _as_json(answer: "Answer") -> dict[str, JSON]:
         "tool_calls": [
             {"name": call.name, "arguments": _arguments(call.arguments), "ok": call.ok} for call in answer.tool_calls
         ],
-        "saved": [{"ledger_id": each.ledger_id, "target": each.target, "text": each.text} for each in answer.saved],
+        "saved": [{"ledger_id": entry.ledger_id, "target": entry.target, "text": entry.text} for entry in answer.saved],
         **{name: value for name, value in unfinished.items() if value},
     }
 

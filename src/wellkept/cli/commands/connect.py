@@ -159,7 +159,7 @@ def _options(*, project: bool, recall: str | None, capture: bool | None, as_json
             as_json=as_json,
             code=2,
         )
-    mode: Recall | None = next((one for one in get_args(Recall) if one == recall), None)
+    mode: Recall | None = next((choice for choice in get_args(Recall) if choice == recall), None)
     place = connections.project_of(Path.cwd()) if project else None
     return connections.ConnectOptions(place, mode, capture)
 
@@ -169,7 +169,7 @@ def _find(caller: Caller, *, as_json: bool) -> list[str]:
     clients = connections.find_clients(caller)
     names = [client.client.name for client in clients if client.is_installed]
     if not names:
-        looked = "; ".join(f"{one.client.name}: {', '.join(one.looked)}" for one in clients)
+        looked = "; ".join(f"{client.client.name}: {', '.join(client.looked)}" for client in clients)
         _refuse(
             Refused(Reason.NO_MATCH, f"no client was found; looked for {looked}", "name one: kept connect CLIENT"),
             as_json=as_json,
@@ -232,17 +232,22 @@ class _History(Struct, frozen=True):
     def offer(self, caller: Caller, plan: "ConnectPlan", *, as_json: bool) -> dict[str, JSON]:
         """Import them if the person wants that; else say how. Return what was found and the reports."""
         names = [client.connection.client for client in plan.clients if client.is_changed or self.wanted]
-        found = connections.find_history(caller, names) if self.wanted is not False else []
-        reports = [report for one in found if self._is_wanted(one, as_json=as_json) for report in _import(caller, one)]
+        history = connections.find_history(caller, names) if self.wanted is not False else []
+        reports = [
+            report
+            for source in history
+            if self._is_wanted(source, as_json=as_json)
+            for report in _import(caller, source)
+        ]
         if not as_json:
             for report in reports:
                 show_report(report)
         imported = {report.source for report in reports}
-        for one in found:
-            if one.source not in imported and not as_json:
-                note(f"{one.source}: {_count(one)} from before can be imported: kept import {one.source}")
+        for source in history:
+            if source.source not in imported and not as_json:
+                note(f"{source.source}: {_count(source)} from before can be imported: kept import {source.source}")
         return {
-            "history": [one.as_json() for one in found],
+            "history": [source.as_json() for source in history],
             "imported": [report.as_json() for report in reports],
         }
 

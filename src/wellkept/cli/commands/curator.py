@@ -37,13 +37,13 @@ def register(program: typer.Typer) -> None:
 def status(as_json: JsonFlag = False) -> None:
     """Show the last run, what a run would do now, and exclusions."""
     with open_caller() as caller:
-        found = operations.curator.report_status(caller)
-    show_json(found, as_json=as_json)
-    say(f"last run: {found.state.last_run_at or 'never'}{' (paused)' if found.state.paused else ''}")
-    _say_list("would move", [f"{move.name} → {move.becomes}" for move in found.moves], "nothing")
-    _say_list("left alone", [f"{name} ({why})" for name, why in sorted(found.protected.items())])
-    _say_list("archived", found.archived)
-    _say_list("backups", found.backups)
+        status = operations.curator.report_status(caller)
+    show_json(status, as_json=as_json)
+    say(f"last run: {status.state.last_run_at or 'never'}{' (paused)' if status.state.paused else ''}")
+    _say_list("would move", [f"{move.name} → {move.becomes}" for move in status.moves], "nothing")
+    _say_list("left alone", [f"{name} ({why})" for name, why in sorted(status.protected.items())])
+    _say_list("archived", status.archived)
+    _say_list("backups", status.backups)
 
 
 def _say_list(title: str, items: "Sequence[str]", otherwise: str = "none") -> None:

@@ -207,8 +207,8 @@ def _finding(finding: "Finding") -> dict[str, JSON]:
 
 def _line(verdict: "Verdict") -> str:
     """Return the verdict as one line: the word, then each rule with what it found."""
-    found = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
-    return f"{verdict.verdict}: {'; '.join(found)}" if found else verdict.verdict
+    rules = [f"{item.rule}{f' ({item.detail})' if item.detail else ''}" for item in verdict.findings]
+    return f"{verdict.verdict}: {'; '.join(rules)}" if rules else verdict.verdict
 
 
 def tool(
@@ -264,12 +264,12 @@ def usage(
         note("no model calls yet")
         return
     say(f"{by:<24} {'calls':>7} {'uncached':>12} {'from cache':>12} {'to cache':>12} {'output':>12}  share  cost")
-    for one in [*report.rows, report.total]:
-        spent = one.usage
-        cost = "-" if one.cost is None else f"{one.cost:.4f}"
+    for row in [*report.rows, report.total]:
+        spent = row.usage
+        cost = "-" if row.cost is None else f"{row.cost:.4f}"
         say(
-            f"{one.key:<24} {one.calls:>7,} {spent.input_tokens:>12,} {spent.cache_read_tokens:>12,} "
-            f"{spent.cache_write_tokens:>12,} {spent.output_tokens:>12,}  {one.cache_share:>4.0%}  {cost}"
+            f"{row.key:<24} {row.calls:>7,} {spent.input_tokens:>12,} {spent.cache_read_tokens:>12,} "
+            f"{spent.cache_write_tokens:>12,} {spent.output_tokens:>12,}  {row.cache_share:>4.0%}  {cost}"
         )
 
 

@@ -47,7 +47,7 @@ def forget(
 
     --query also covers pages, skills and their versions, facts of providers, logs and copies of the database.
     """
-    if sum(one is not None for one in (session, query, source, origin, user)) != 1:
+    if sum(option is not None for option in (session, query, source, origin, user)) != 1:
         next_step = "give one of --session ID, --query WORDS, --source CLIENT, --origin SOURCE, --user NAME"
         refuse(Refused(Reason.INVALID, "nothing to forget was named", next_step), as_json=as_json, code=2)
     if project is not None and source is None:

@@ -155,7 +155,7 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
     chosen = [source for source in sources.sources if not source.is_empty]
     if not chosen and not wanted.watch:
         _refuse_empty(sources.sources, as_json=wanted.as_json)
-    reports = [_import(caller, one, wanted) for one in chosen]
+    reports = [_import(caller, source, wanted) for source in chosen]
     if wanted.as_json:
         values = [report.as_json() for report in reports]
         print_json(values[0] if len(values) == 1 and wanted.source != everything else values)

@@ -91,15 +91,15 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        found = pages.show_pages(caller, target, with_metadata=long)
+        shown = pages.show_pages(caller, target, with_metadata=long)
     if as_json:
-        print_json(found.as_json())
+        print_json(shown.as_json())
     else:
-        for view in found.views:
-            show_page(view, found.masked.get(view.target, ()), raw=raw)
-        if found.waiting:
-            note(f"{found.waiting} waiting for approval: `kept memory pending`")
-    unreadable = [view.error for view in found.views if view.error is not None]
+        for view in shown.views:
+            show_page(view, shown.masked.get(view.target, ()), raw=raw)
+        if shown.waiting:
+            note(f"{shown.waiting} waiting for approval: `kept memory pending`")
+    unreadable = [view.error for view in shown.views if view.error is not None]
     for other in unreadable[:-1]:
         note(f"kept: {other.message}\n  next: {other.remedy}")
     if unreadable:
@@ -217,9 +217,9 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
-        found = pages.render_snapshot(caller, target)
-    show_json(found, as_json=as_json)
-    blocks = [block for block in found.blocks.values() if block is not None]
+        snapshot = pages.render_snapshot(caller, target)
+    show_json(snapshot, as_json=as_json)
+    blocks = [block for block in snapshot.blocks.values() if block is not None]
     if blocks:
         say_exactly("\n\n".join(blocks))
 
@@ -389,9 +389,9 @@ def _decide(
         show(chosen)
         return
     worst = 0
-    for one in chosen:
+    for pending_id in chosen:
         try:
-            show(decide(caller, one))
+            show(decide(caller, pending_id))
         except typer.Exit as refused:
             worst = max(worst, refused.exit_code)
     if worst:
@@ -414,14 +414,14 @@ def log(
     """List edits, newest first."""
     with open_caller() as caller:
         after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
-        found = pages.read_log(caller, target=target, since=after, group_id=review)
-    show_json(found, as_json=as_json)
-    if not found.records:
-        note("no matching edits" if found.is_filtered else "no edits yet")
-    for row in found.records:
-        mark = "  (undone)" if row.id in found.undone else f"  (undoes {row.undoes})" if row.undoes else ""
+        edits = pages.read_log(caller, target=target, since=after, group_id=review)
+    show_json(edits, as_json=as_json)
+    if not edits.records:
+        note("no matching edits" if edits.is_filtered else "no edits yet")
+    for row in edits.records:
+        mark = "  (undone)" if row.id in edits.undone else f"  (undoes {row.undoes})" if row.undoes else ""
         say(_line(row, text=row.step.after or row.step.before or "") + mark)
-    for gap in found.gaps:
+    for gap in edits.gaps:
         say(f"gap: {gap}")
 
 
@@ -491,10 +491,10 @@ def search(
     with open_caller() as caller:
         hits = pages.search_archive(caller, " ".join(words), target)
     show_json(hits, as_json=as_json)
-    found = hits.records
-    for row in found:
+    records = hits.records
+    for row in records:
         say(_line(row, text=row.step.before or ""))
-    say(f"{len(found)} found." + (complete_hint(" `kept memory restore ID` puts one back.") if found else ""))
+    say(f"{len(records)} found." + (complete_hint(" `kept memory restore ID` puts one back.") if records else ""))
 
 
 @app.command()

@@ -97,13 +97,13 @@ def run_test(
 ) -> None:
     """Store a sentence with a provider, recall it, and remove it again."""
     with open_caller() as caller:
-        found = operations.providers.make_round_trip(caller, name)
+        trial = operations.providers.make_round_trip(caller, name)
     if as_json:
-        print_json(found.as_json())
+        print_json(trial.as_json())
     else:
-        for step in found.steps:
+        for step in trial.steps:
             say(f"{'ok  ' if step.ok else 'FAIL'} {step.step:10} {step.ms:8.0f} ms  {step.detail}".rstrip())
-    if not found.ok:
+    if not trial.ok:
         raise typer.Exit(UNAVAILABLE)
 
 
@@ -155,8 +155,8 @@ def _read_keys(given: Mapping[str, JSON], caller: Caller) -> dict[str, JSON]:
 
 def _parse_pairs(given: list[str], form: str) -> dict[str, JSON]:
     pairs: dict[str, JSON] = {}
-    for each in given:
-        key, equals, value = each.partition("=")
+    for pair in given:
+        key, equals, value = pair.partition("=")
         if not equals or not key.strip():
             fail(f"{key!r} has no value", f"write it as {form}", code=2)
         pairs[key.strip()] = value
@@ -234,8 +234,8 @@ def status(as_json: JsonFlag = False) -> None:
         say(f"built-in {page}: {entries} {'entry' if entries == 1 else 'entries'}{'' if on else ' (switched off)'}")
     if not report.status.chosen:
         say(complete_hint("provider: none, built-in memory only  (`kept providers setup` adds one)"))
-    for one in report.status.chosen:
-        _show_chosen(one)
+    for provider in report.status.chosen:
+        _show_chosen(provider)
     for other in report.status.installed:
         say(f"  installed: {other.name:14} {other.kind}")
 
@@ -333,19 +333,19 @@ def stats(
 ) -> None:
     """Show hit rate, latency and cost of each provider."""
     with open_caller() as caller:
-        found = operations.providers.measure_providers(caller, days=days)
+        rows = operations.providers.measure_providers(caller, days=days)
     if as_json:
-        print_json([{**asdict(one), "hit_rate": one.hits / one.recalls if one.recalls else None} for one in found])
+        print_json([{**asdict(row), "hit_rate": row.hits / row.recalls if row.recalls else None} for row in rows])
         return
-    if not found:
+    if not rows:
         say(f"no provider was called in the last {days} days")
-    for one in found:
-        rate = f"{one.hits / one.recalls:.0%}" if one.recalls else "–"
-        say(f"{one.provider}: {one.calls} calls, {one.failures} failed")
-        say(f"  recall: {one.recalls} times, hit rate {rate}")
-        say(f"  latency of recall: p50 {one.recall_p50_ms:.0f} ms, p95 {one.recall_p95_ms:.0f} ms")
-        say(f"  cost: about {one.recalled_tokens:,} tokens of recalled text")
-        say(f"  bytes: {one.bytes_out:,} out, {one.bytes_in:,} in")
+    for row in rows:
+        rate = f"{row.hits / row.recalls:.0%}" if row.recalls else "–"
+        say(f"{row.provider}: {row.calls} calls, {row.failures} failed")
+        say(f"  recall: {row.recalls} times, hit rate {rate}")
+        say(f"  latency of recall: p50 {row.recall_p50_ms:.0f} ms, p95 {row.recall_p95_ms:.0f} ms")
+        say(f"  cost: about {row.recalled_tokens:,} tokens of recalled text")
+        say(f"  bytes: {row.bytes_out:,} out, {row.bytes_in:,} in")
 
 
 @app.command()
@@ -409,9 +409,9 @@ def list_plugins(as_json: JsonFlag = False) -> None:
 def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
     """Show where a plugin comes from, where it runs, what it may do and what it needs."""
     with open_caller() as caller:
-        found = operations.plugins.show_plugin(caller, name)
-    show_json(found, as_json=as_json)
-    plugin = found.plugin
+        shown = operations.plugins.show_plugin(caller, name)
+    show_json(shown, as_json=as_json)
+    plugin = shown.plugin
     version = f" {plugin.version}" if plugin.version else ""
     say(f"{plugin.name}{version}: {plugin.kind}, {plugin.state}")
     rows = [
@@ -420,11 +420,11 @@ def show(name: PluginArgument, as_json: JsonFlag = False) -> None:
         ("calls itself", plugin.own_name),
         ("origin", plugin.origin),
         ("path", plugin.path),
-        ("runs", found.runs),
-        *(("may", ability) for ability in found.abilities),
-        *(("package missing", each) for each in found.missing),
-        *(("variable", variable) for variable in found.variables),
-        *(("program", hint) for hint in found.hints),
+        ("runs", shown.runs),
+        *(("may", ability) for ability in shown.abilities),
+        *(("package missing", each) for each in shown.missing),
+        *(("variable", variable) for variable in shown.variables),
+        *(("program", hint) for hint in shown.hints),
     ]
     for label, words in rows:
         if words:

@@ -70,14 +70,14 @@ def _line(receipt: Receipt) -> str:
 def show(receipt: Number, as_json: JsonFlag = False) -> None:
     """Show what one answer contained, with the parts of each score."""
     with open_caller() as caller:
-        found = operations.receipts.show_receipt(caller, receipt)
-    show_json(found, as_json=as_json)
-    content = found.receipt.content
-    say(_line(found.receipt))
+        details = operations.receipts.show_receipt(caller, receipt)
+    show_json(details, as_json=as_json)
+    content = details.receipt.content
+    say(_line(details.receipt))
     if content.session_id is not None or content.project is not None:
         say(f"        given to session {content.session_id or '-'}, project {content.project or '-'}")
     for shown in content.shown:
-        _say_shown(shown, found)
+        _say_shown(shown, details)
     if not content.shown:
         note("nothing was shown")
 

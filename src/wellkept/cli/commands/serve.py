@@ -282,9 +282,9 @@ def pair_accept(
 ) -> None:
     """Pair a person on a chat platform; same as: kept serve pair CODE."""
     with open_caller() as caller:
-        found = state.pairing.accept_code(caller, code, user)
-    show_json(found, as_json=as_json)
-    say(f"{found.name or found.person} on {found.platform} now uses the memory of {found.user}")
+        person = state.pairing.accept_code(caller, code, user)
+    show_json(person, as_json=as_json)
+    say(f"{person.name or person.person} on {person.platform} now uses the memory of {person.user}")
     if user is None:
         note("this is a separate memory; for your own account use --user owner")
 

@@ -185,7 +185,7 @@ def search(
     if (bool(query) and batch is not None) or not (query or batch is not None or has_time):
         fail("give a query, a time or --batch FILE", 'kept sessions search "what did we decide?"', code=2)
     with open_caller(user) as caller:
-        profiles = None if profile is None else tuple(one.strip() for one in profile.split(",") if one.strip())
+        profiles = None if profile is None else tuple(name.strip() for name in profile.split(",") if name.strip())
         narrowing = _Narrowing(limit, after, before, role, source, project, session, on)
         filters = replace(narrowing.filters(caller), profiles=profiles, sort=sort)
         if batch is not None:
@@ -275,9 +275,9 @@ def why(
 
     with open_caller() as caller:
         narrowing = _Narrowing(limit, after, before, role, source, project, session)
-        found = explain_message(caller, message, query, narrowing.filters(caller))
-    show_json(found, as_json=as_json)
-    _show_explanation(found)
+        explanation = explain_message(caller, message, query, narrowing.filters(caller))
+    show_json(explanation, as_json=as_json)
+    _show_explanation(explanation)
 
 
 def _show_explanation(found: "Explanation") -> None:
@@ -379,10 +379,10 @@ def scroll(
 ) -> None:
     """Print the messages around one; continue with the first or last id shown."""
     with open_caller() as caller:
-        found = operations.sessions.scroll(caller, message, window=window)
-    show_json(found, as_json=as_json)
-    say(f"session {found.session_id}")
-    for one in found.messages:
+        excerpt = operations.sessions.scroll(caller, message, window=window)
+    show_json(excerpt, as_json=as_json)
+    say(f"session {excerpt.session_id}")
+    for one in excerpt.messages:
         say_message(one, mark=">" if one.id == message else " ")
 
 

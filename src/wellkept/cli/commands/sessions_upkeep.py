@@ -109,10 +109,10 @@ def stats(as_json: JsonFlag = False) -> None:
 
 
 def _describe(vectors: "operations.vectors.Vectors") -> str:
-    found = vectors.coverage
-    if found.model is None:
+    coverage = vectors.coverage
+    if coverage.model is None:
         return "off" if vectors.provider == "off" else "none yet; `kept sessions embed` computes them"
-    return f"{found.model}, {found.covered:,} messages, {found.waiting:,} missing"
+    return f"{coverage.model}, {coverage.covered:,} messages, {coverage.waiting:,} missing"
 
 
 @app.command()
@@ -290,8 +290,8 @@ def compress(
 
 def _preview(name: str, *, as_json: bool) -> None:
     with open_caller() as caller:
-        found = expect(operations.conversations.preview_session(caller, name), as_json=False, code=2)
+        preview = expect(operations.conversations.preview_session(caller, name), as_json=False, code=2)
     if as_json:
-        print_json(found.as_json())
+        print_json(preview.as_json())
     else:
-        say(found.describe())
+        say(preview.describe())

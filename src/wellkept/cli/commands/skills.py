@@ -211,9 +211,9 @@ def trust(
 def log(name: NameArgument, as_json: JsonFlag = False) -> None:
     """List the changes of a skill, newest first."""
     with open_caller() as caller:
-        found = expect(operations.skills.read_log(caller, name), as_json=as_json)
-    show_json(found, as_json=as_json)
-    for version in found.versions:
+        history = expect(operations.skills.read_log(caller, name), as_json=as_json)
+    show_json(history, as_json=as_json)
+    for version in history.versions:
         undone = f"  (undoes {version.undoes})" if version.undoes else ""
         reason = f"  {version.reason}" if version.reason else ""
         line = f"{version.number:>4}  {version.time[:19]}Z  {version.action:<11} {version.id}  [{version.origin}]"
@@ -229,9 +229,9 @@ def diff(
 ) -> None:
     """Show what a change did."""
     with open_caller() as caller:
-        found = expect(operations.skills.diff_skill(caller, name, number), as_json=as_json)
-    show_json(found, as_json=as_json)
-    say(found.text)
+        difference = expect(operations.skills.diff_skill(caller, name, number), as_json=as_json)
+    show_json(difference, as_json=as_json)
+    say(difference.text)
 
 
 @app.command()
@@ -250,16 +250,16 @@ def undo(
 def stats(name: Annotated[str | None, typer.Argument(help="One skill.")] = None, as_json: JsonFlag = False) -> None:
     """Show how often turns with each version of a skill failed."""
     with open_caller() as caller:
-        found = operations.skills.measure_skills(caller, name)
-    show_json(found, as_json=as_json)
-    for one in found.stats:
-        use, skill = found.usage.get(one.skill), one.skill
+        figures = operations.skills.measure_skills(caller, name)
+    show_json(figures, as_json=as_json)
+    for one in figures.stats:
+        use, skill = figures.usage.get(one.skill), one.skill
         say(f"{skill}  used {use.use_count if use else 0} times, patched {use.patch_count if use else 0} times")
         for version in one.versions:
             undo = complete_hint(f"`kept skills undo {skill}`")
             flag = f"  ← worse than before: {undo}" if version.version == one.flagged else ""
             say(f"    {version.version}  {version.uses:>4} turns  {version.rate:>4.0%} failed{flag}")
-    if not found.stats:
+    if not figures.stats:
         note("no turn with a skill is recorded yet")
 
 
@@ -301,16 +301,16 @@ def reject(pending_id: PendingId, as_json: JsonFlag = False) -> None:
 def doctor(as_json: JsonFlag = False) -> None:
     """List what is wrong with any skill, with the fix; exit 1 when something is not loaded."""
     with open_caller() as caller:
-        found = operations.skills.check_skills(caller)
+        report = operations.skills.check_skills(caller)
     if as_json:
-        print_json(found.as_json())
+        print_json(report.as_json())
     else:
-        for problem in found.problems:
+        for problem in report.problems:
             kind = "warning" if problem.loaded else "not loaded"
             say(f"{kind}: {problem.path}\n    {problem.problem}\n    fix: {problem.fix}")
-        if not found.problems:
+        if not report.problems:
             say("every skill is in order")
-    if found.has_unloaded:
+    if report.has_unloaded:
         raise typer.Exit(1)
 
 
@@ -338,8 +338,8 @@ def search(
 ) -> None:
     """Search the sources of skills.hub_sources, or one source. Uses the network when a source is remote."""
     with open_caller() as caller:
-        found = operations.skill_hub.search(caller, query, source)
-    _show_offers(found, as_json=as_json)
+        offers = operations.skill_hub.search(caller, query, source)
+    _show_offers(offers, as_json=as_json)
 
 
 def _show_offers(found: "Offers | Refused", *, as_json: bool) -> None:
@@ -404,14 +404,14 @@ def update(
 ) -> None:
     """Fetch installed skills again and install new versions. Uses the network when the source is remote."""
     with open_caller() as caller:
-        for one in [name] if name else operations.skill_hub.list_installed(caller):
-            prepared = operations.skill_hub.prepare_update(caller, one, force=force)
+        for skill in [name] if name else operations.skill_hub.list_installed(caller):
+            prepared = operations.skill_hub.prepare_update(caller, skill, force=force)
             if prepared is None:
-                note(f"{one} is up to date")
+                note(f"{skill} is up to date")
             elif isinstance(prepared, Refused):
                 if name:
                     refuse(prepared, as_json=as_json)
-                note(f"kept: {one}: {prepared.error}")
+                note(f"kept: {skill}: {prepared.error}")
             else:
                 _install(caller, prepared, category="", force=force, yes=yes, as_json=as_json)
 
@@ -428,16 +428,16 @@ def remove(name: NameArgument, as_json: JsonFlag = False) -> None:
 def audit(as_json: JsonFlag = False) -> None:
     """Hash and scan every installed skill again; exit 1 when one differs from its lock."""
     with open_caller() as caller:
-        found = operations.skill_hub.audit(caller)
+        report = operations.skill_hub.audit(caller)
     if as_json:
-        print_json(found.as_json())
+        print_json(report.as_json())
     else:
-        for result in found.results:
+        for result in report.results:
             say(f"{result.name}: {'as installed' if result.clean else 'differs'} ({result.verdict})")
             for kind, paths in (("changed", result.changed), ("missing", result.missing), ("added", result.added)):
                 if paths:
                     say(f"    {kind}: {', '.join(paths)}")
-        if not found.results:
+        if not report.results:
             note("nothing is installed from a source")
-    if not found.is_clean:
+    if not report.is_clean:
         raise typer.Exit(1)

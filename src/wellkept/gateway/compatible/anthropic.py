@@ -114,7 +114,7 @@ def read_assistant(value: object, field: str) -> Message:
         block = take_object(raw, f"{field}.{place}")
         kind = take_text(block.get("type"), f"{field}.{place}.type")
         if kind == "tool_use":
-            name, call_id = (take_text(block.get(each), f"{field}.{place}.{each}") for each in ("name", "id"))
+            name, call_id = (take_text(block.get(key), f"{field}.{place}.{key}") for key in ("name", "id"))
             calls.append(ToolCall(call_id, name, dumps(block.get("input") or {})))
         elif kind not in _SKIPPED:
             texts.append(take_text(block.get("text") or "", f"{field}.{place}.text"))

@@ -289,7 +289,7 @@ async def _answer_unstored(turns: Turns, caller: Caller, request: ClientRequest,
     key = f"incognito:{random_hex(8)}"
     wanted = Wanted(key, system_message=request.system or None, incognito=True)
     async with turns.slot(caller, wanted) as slot:
-        earlier = [NewMessage(one, 0.0, Origin.usual(one.role)) for one in history]
+        earlier = [NewMessage(message, 0.0, Origin.usual(message.role)) for message in history]
         if earlier:
             await offload(slot.agent.conversation.record.add, earlier)
         result, _answer = await _run_turn(turns, slot, request, new, show)
@@ -332,8 +332,10 @@ def _list_exchanged(agent: Agent, new: Sequence[Message], result: Result) -> lis
     by_call = {row.message.tool_call_id: row.id for row in rows if row.message.role is Role.TOOL}
     person = next((row.id for row in reversed(rows) if row.message.role is Role.USER), rows[-1].id)
     told = [
-        ClientMessage(hash_message(one), by_call.get(one.tool_call_id, rows[-1].id) if one.tool_call_id else person)
-        for one in new
+        ClientMessage(
+            hash_message(message), by_call.get(message.tool_call_id, rows[-1].id) if message.tool_call_id else person
+        )
+        for message in new
     ]
     answer = Message(Role.ASSISTANT, result.text, result.calls)
     return [*told, ClientMessage(hash_message(answer), rows[-1].id)]

@@ -97,7 +97,7 @@ def answer_json(answer: Answer) -> dict[str, JSON]:
         "session_id": answer.session_id,
         "text": answer.text,
         "tool_calls": [{"name": call.name, "arguments": call.arguments, "ok": call.ok} for call in answer.tool_calls],
-        "saved": [{"ledger_id": one.ledger_id, "target": one.target, "text": one.text} for one in answer.saved],
+        "saved": [{"ledger_id": entry.ledger_id, "target": entry.target, "text": entry.text} for entry in answer.saved],
         "interrupted": answer.interrupted,
         "stopped_by": answer.stopped_by,
         "usage": {"prompt_tokens": answer.usage.prompt_tokens, "output_tokens": answer.usage.output_tokens},

@@ -110,8 +110,8 @@ def prepare_conversation(
     known, has_changed = tuple(stored[:common]), common > match.recorded
     rest = history[match.repeated :]
     if common < len(stored):
-        is_repeated = not rest and [hash_message(one) for one in new] == [
-            one.hash for one in stored[common : common + len(new)]
+        is_repeated = not rest and [hash_message(message) for message in new] == [
+            message.hash for message in stored[common : common + len(new)]
         ]
         later = stored[common + len(new) :] if keeping.is_led_elsewhere else ()
         in_place = is_repeated and not _holds_person(caller, later)
@@ -168,7 +168,7 @@ def find_window(caller: Caller, history: Sequence[Message]) -> Match | None:
         return None
     for key in _find_keys(caller, hashes[-1]):
         recorded, found = _read_history(caller, key), find_session(caller, key)
-        ends = [place for place, one in enumerate(recorded, 1) if one.hash == hashes[-1]]
+        ends = [place for place, message in enumerate(recorded, 1) if message.hash == hashes[-1]]
         if found is None or not ends:
             continue
         end, alike = ends[-1], 0
@@ -246,7 +246,7 @@ def _go_back(
     store = caller.space.sessions
     # for a message that is not stored, the list names the one before it
     reached = stored[common - 1].message_id if common else MessageId(0)
-    number = next((one.message_id for one in stored[common:] if one.message_id > reached), reached)
+    number = next((message.message_id for message in stored[common:] if message.message_id > reached), reached)
     first = store.message(number)
     if in_place and first is not None and first.session_id == store.tip(session_id):
         store.rewind(first.session_id, first.id)
@@ -273,8 +273,8 @@ def _go_back(
 
 def _holds_person(caller: Caller, later: Sequence[ClientMessage]) -> bool:
     """Whether one of the messages was said by a person."""
-    found = caller.space.sessions.messages_by_id([one.message_id for one in later])
-    return any(row.message.role is Role.USER for row in found)
+    rows = caller.space.sessions.messages_by_id([message.message_id for message in later])
+    return any(row.message.role is Role.USER for row in rows)
 
 
 def _import_history(caller: Caller, key: str, history: Sequence[Message], keeping: Keeping) -> Prepared:

@@ -141,14 +141,14 @@ def accept_edit(caller: Caller, message: PlatformMessage) -> Entry | None:
     """
     caller.require(Scope.WRITE)
     with caller.app.database.writing() as unit:
-        found = _find(unit, message.chat.platform, message.edits)
-        is_known = found is not None and found.user == caller.user
-        if not is_known or found is None or _find(unit, message.chat.platform, message.delivery) is not None:
+        entry = _find(unit, message.chat.platform, message.edits)
+        is_known = entry is not None and entry.user == caller.user
+        if not is_known or entry is None or _find(unit, message.chat.platform, message.delivery) is not None:
             return None
-        if found.message.text == message.text:  # platforms also report a link preview as an edit
+        if entry.message.text == message.text:  # platforms also report a link preview as an edit
             return None
-        if found.state is State.RECEIVED:
-            _update(unit, replace(found, message=replace(found.message, text=message.text)))
+        if entry.state is State.RECEIVED:
+            _update(unit, replace(entry, message=replace(entry.message, text=message.text)))
             return None
         return _insert(unit, caller, message)
 

@@ -171,9 +171,9 @@ def _find_block(caller: Caller, said: ProxiedConversation, rows: Mapping[bytes, 
     newest = _BLOCK + list_places(said.messages)[-1]
     window = find_window(caller, split_input(said.messages)[0])
     if window is not None:
-        found = _load_block(caller, _find_row(caller, window.key)) or _build_block(caller, said, newest, recall)
-        found.session_id = window.session_id
-        return found
+        block = _load_block(caller, _find_row(caller, window.key)) or _build_block(caller, said, newest, recall)
+        block.session_id = window.session_id
+        return block
     begun = rows.get(newest)
     is_again = begun is not None and caller.app.clock.now().timestamp() - begun.created < _START_SECONDS
     again = _load_block(caller, begun) if is_again else None
@@ -389,7 +389,7 @@ def _record_exchange(
     history, new = split_input(messages)
     turn = [*new, *answer]
     stored = keeping.clean([*history, *turn])
-    if all(one is None for one in stored):
+    if all(row is None for row in stored):
         return None
     with caller.database.writing():
         prepared = prepare_conversation(caller, key, history, new, keeping)
@@ -411,7 +411,7 @@ def _append_exchange(
     """Append an exchange whose request contained only new messages to the promised session."""
     turn = [*messages, *answer]
     stored = keeping.clean(turn)
-    if all(one is None for one in stored):
+    if all(row is None for row in stored):
         return None
     promised = keeping.session_id
     is_there = promised is not None and caller.space.sessions.session(promised) is not None
@@ -427,7 +427,7 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
     session = caller.space.sessions.session(session_id)
     if session is None or session.title:
         return
-    said = (one.text for one in clean_messages(messages) if one is not None and one.role is Role.USER)
+    said = (message.text for message in clean_messages(messages) if message is not None and message.role is Role.USER)
     title = first_words(next(said, ""))
     if title:
         caller.space.sessions.rename(session_id, title)

@@ -126,8 +126,8 @@ class BotApi(Struct):
         """Return the content of a file; None for one that is larger than `most`."""
         import httpx2
 
-        found = await self.call("getFile", {"file_id": file_id})
-        path, size = (found.get("file_path"), found.get("file_size")) if isinstance(found, dict) else (None, None)
+        file = await self.call("getFile", {"file_id": file_id})
+        path, size = (file.get("file_path"), file.get("file_size")) if isinstance(file, dict) else (None, None)
         if isinstance(size, int) and size > most:
             return None
         if not isinstance(path, str) or not path or ".." in path.split("/") or "?" in path or "#" in path:

@@ -46,8 +46,8 @@ class _Fence(Struct, frozen=True):
         return f"\n{self.indent}{self.mark}"
 
     def is_closed_by(self, line: str) -> bool:
-        found = line.strip(" \t")
-        return len(found) >= len(self.mark) and set(found) == {self.mark[0]}
+        stripped = line.strip(" \t")
+        return len(stripped) >= len(self.mark) and set(stripped) == {self.mark[0]}
 
 
 def _read_fence(line: str) -> _Fence | None:
@@ -180,8 +180,8 @@ def has_table(text: str) -> bool:
 
 
 def _is_row(line: str) -> bool:
-    found = line.strip()
-    return len(found) > 1 and found[0] == found[-1] == "|"
+    stripped = line.strip()
+    return len(stripped) > 1 and stripped[0] == stripped[-1] == "|"
 
 
 def _is_rule(line: str) -> bool:

@@ -126,7 +126,7 @@ def show_preview(  # noqa: PLR0913, PLR0917 - the fields of the form
     chosen = client if client in clients else clients[0]
     stored = preview.read_choices(caller)
     tried = preview.Choices(recall, sessions, passages)
-    found = preview.preview_agent(caller, chosen, project=project or None, prompt=prompt, choices=tried)
+    given = preview.preview_agent(caller, chosen, project=project or None, prompt=prompt, choices=tried)
     return show(
         request,
         "preview.html",
@@ -135,7 +135,7 @@ def show_preview(  # noqa: PLR0913, PLR0917 - the fields of the form
         project=project,
         projects=list_projects(caller, limit=_MOST_PROJECTS),
         prompt=prompt,
-        found=found,
+        found=given,
         snapshot=pages.render_snapshot(caller, project=project or None),
         recall=recall or stored.recall,
         sessions=stored.sessions if sessions is None else sessions,
@@ -186,8 +186,8 @@ def list_receipts(
             caller, limit=_PAGE + 1, before=before, kind=kind or None, client=client or None
         ).receipts
         newest = receipts.list_receipts(caller, limit=_CLIENTS_FROM).receipts
-        found, clients = chosen, tuple(dict.fromkeys(one.content.client for one in newest))
-    session_ids = [one.content.session_id for one in found[:_PAGE] if one.content.session_id]
+        found, clients = chosen, tuple(dict.fromkeys(receipt.content.client for receipt in newest))
+    session_ids = [receipt.content.session_id for receipt in found[:_PAGE] if receipt.content.session_id]
     return show(
         request,
         "receipts.html",
@@ -207,20 +207,25 @@ def show_receipt(request: Request, caller: Reader, number: Number) -> Response:
     """Show what was given, with the parts of each score."""
     receipt = receipts.show_receipt(caller, number)
     messages = [
-        (one, receipt.excerpts.get(one.message_id), split_score(one.parts), receipt.receipt.marks.get(one.message_id))
-        for one in receipt.receipt.content.shown
-        if isinstance(one, ShownMessage)
+        (
+            item,
+            receipt.excerpts.get(item.message_id),
+            split_score(item.parts),
+            receipt.receipt.marks.get(item.message_id),
+        )
+        for item in receipt.receipt.content.shown
+        if isinstance(item, ShownMessage)
     ]
     content = receipt.receipt.content
     named = [str(one.session_id) for one, *_ in messages] + ([content.session_id] if content.session_id else [])
-    listed = [one.session_id for one in content.shown if not isinstance(one, ShownMessage | ShownPage)]
+    listed = [item.session_id for item in content.shown if not isinstance(item, ShownMessage | ShownPage)]
     return show(
         request,
         "receipt.html",
         title=f"Receipt {receipt.receipt.id}",
         receipt=receipt.receipt,
         messages=messages,
-        pages=[one.page for one in content.shown if isinstance(one, ShownPage)],
+        pages=[item.page for item in content.shown if isinstance(item, ShownPage)],
         listed=listed,
         titles=sessions.read_titles(caller, [*named, *map(str, listed)]),
         marks=list(Mark),

@@ -54,7 +54,7 @@ def stack_days(
     width = 720
     shown = [(last - timedelta(days=back)).isoformat() for back in range(count - 1, -1, -1)]
     values = [tuple(int(days.get(day, {}).get(name, 0)) for name in series) for day in shown]
-    highest = max((sum(each) for each in values), default=0)
+    highest = max((sum(stack) for stack in values), default=0)
     step = width / max(1, count)
     bars = []
     for place, (day, each) in enumerate(zip(shown, values, strict=True)):
@@ -183,11 +183,13 @@ def draw_lineage(found: LineageMap, sources: Sequence[str]) -> LineMap:
         places[station.session.id] = (x, y)
         dots.append(Dot(x, y, station, station.session.id == found.current, tone))
     lines = []
-    for one in found.stations:
-        if one.parent is not None and one.parent in places:
-            (a, b), (c, d) = places[one.parent], places[one.session.id]
+    for station in found.stations:
+        if station.parent is not None and station.parent in places:
+            (a, b), (c, d) = places[station.parent], places[station.session.id]
             middle = (a + c) / 2
-            lines.append((f"M{a} {b} C{middle} {b} {middle} {d} {c} {d}", one.link.value if one.link else "none"))
+            lines.append(
+                (f"M{a} {b} C{middle} {b} {middle} {d} {c} {d}", station.link.value if station.link else "none")
+            )
     width = max((dot.x for dot in dots), default=0) + margin
     height = max((dot.y for dot in dots), default=0) + margin
     return LineMap(width, height, tuple(dots), tuple(lines), found.hidden)

@@ -64,7 +64,7 @@ KINDS = {"start": "Session start", "prompt": "With a prompt", "search": "Search 
 @cache
 def templates() -> Environment:
     """Return the environment of the templates: everything is escaped, and an unknown name is an error."""
-    found = Environment(
+    environment = Environment(
         loader=PackageLoader("wellkept.gateway.web"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -73,7 +73,7 @@ def templates() -> Environment:
         auto_reload=False,
         finalize=_show,
     )
-    found.filters |= {
+    environment.filters |= {
         "ago": show_moment,
         "span": describe_span,
         "number": lambda value: f"{value:,}",
@@ -90,8 +90,8 @@ def templates() -> Environment:
         "clock": lambda moment: f"{from_epoch(moment).astimezone():%H:%M}",
         "folder": lambda path: (path or "").rstrip("/").rpartition("/")[2] or (path or ""),
     }
-    found.globals["asset"] = name_asset
-    return found
+    environment.globals["asset"] = name_asset
+    return environment
 
 
 def _show(value: object) -> object:
@@ -104,7 +104,7 @@ def _show(value: object) -> object:
 def write_exactly(value: object) -> Markup:
     """Return the value of a form field: the server gets every character back, unprintable ones by reference."""
     written = "".join(
-        each if each.isprintable() or each == "\n" else f"&#{ord(each)};" for each in str(escape(value))
+        letter if letter.isprintable() or letter == "\n" else f"&#{ord(letter)};" for letter in str(escape(value))
     )  # fmt: skip
     return Markup(written)  # noqa: S704 - it was escaped before
 
@@ -286,11 +286,11 @@ def mask_token(token: str) -> str:
 
 def _unmask(text: str) -> str:
     try:
-        found = bytes.fromhex(text)
+        masked = bytes.fromhex(text)
     except ValueError:
         return ""
-    half = len(found) // 2
-    return bytes(a ^ b for a, b in zip(found[:half], found[half:], strict=False)).hex()
+    half = len(masked) // 2
+    return bytes(a ^ b for a, b in zip(masked[:half], masked[half:], strict=False)).hex()
 
 
 def get_app(request: Request) -> App:
@@ -496,8 +496,8 @@ def show_plain_problem(told: Mapping[str, Any], status: int, retry_after: str | 
 @cache
 def _find_assets() -> Mapping[str, str]:
     """Return the names of the static files with their types."""
-    found = resource_path("wellkept.gateway.web", "static").iterdir()
-    return {path.name: _TYPES[path.suffix] for path in found if path.suffix in _TYPES}
+    paths = resource_path("wellkept.gateway.web", "static").iterdir()
+    return {path.name: _TYPES[path.suffix] for path in paths if path.suffix in _TYPES}
 
 
 @router.get("/static/{name}")

@@ -66,9 +66,11 @@ def show_home(request: Request, caller: Reader) -> Response:
         changes=changes,
         titles=sessions.read_titles(caller, [group.session_id for group in changes.groups if group.session_id]),
         today=sum_receipts(caller),
-        agents=[(one, find_condition(one)) for one in connected],
+        agents=[(agent, find_condition(agent)) for agent in connected],
         is_paused=agents.is_paused if agents else False,
-        found_clients=[one.client for one in agents.clients if one.installed and not one.connected] if agents else [],
+        found_clients=[agent.client for agent in agents.clients if agent.installed and not agent.connected]
+        if agents
+        else [],
         sources=_find_sources(caller) if is_admin and not stored.messages else (),
         stored=stored,
         entries=written,
@@ -84,13 +86,13 @@ def _find_sources(caller: Caller) -> tuple[FoundSource, ...]:
 def sum_receipts(caller: Caller) -> ShownToday:
     """Return what agents were given in the last day."""
     since = time.time() - _DAY
-    found = [
+    newest = [
         receipt for receipt in receipts.list_receipts(caller, limit=_MOST_RECEIPTS).receipts if receipt.created >= since
     ]  # fmt: skip
     clients: dict[str, int] = {}
-    for one in found:
-        clients[one.content.client] = clients.get(one.content.client, 0) + 1
-    return ShownToday(len(found), sum(one.content.tokens for one in found), clients, tuple(found[:5]))
+    for receipt in newest:
+        clients[receipt.content.client] = clients.get(receipt.content.client, 0) + 1
+    return ShownToday(len(newest), sum(receipt.content.tokens for receipt in newest), clients, tuple(newest[:5]))
 
 
 def find_condition(agent: ClientStatus) -> str:

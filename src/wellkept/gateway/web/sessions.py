@@ -76,17 +76,17 @@ def list_sessions(
 @router.get("/sessions/{name}")
 def show_session(request: Request, caller: Reader, name: Name, begin: Number = None, around: Number = None) -> Response:
     """Show a page of a conversation, what it wrote and what it was shown."""
-    found = sessions.read_session(caller, name, begin=begin, around=around)
-    session = found.session
+    view = sessions.read_session(caller, name, begin=begin, around=around)
+    session = view.session
     lineage = sessions.map_lineage(caller, session.id)
     sources = list(dict.fromkeys(station.session.source for station in lineage.stations))
     return show(
         request,
         "session.html",
-        title=found.title,
-        found=found,
+        title=view.title,
+        found=view,
         session=session,
-        messages=[describe_message(message) for message in found.messages],
+        messages=[describe_message(message) for message in view.messages],
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,

@@ -59,7 +59,7 @@ def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7
         models=usage.report_usage(caller, by="model", days=days).rows,
         tasks=usage.report_usage(caller, by="task", days=days).rows,
         sessions=by_session,
-        titles=sessions.read_titles(caller, [one.key for one in by_session]),
+        titles=sessions.read_titles(caller, [row.key for row in by_session]),
         memory=memory,
         memory_chart=stack_days({day: {"tokens": count} for day, count in memory.items()}, ("tokens",), last=today,
                                 count=days, height=90),
@@ -67,12 +67,12 @@ def show_usage(request: Request, caller: Reader, days: Annotated[int, Query(ge=7
 
 
 def _split(total: Total) -> dict[str, int]:
-    found = total.usage
+    spent = total.usage
     return {
-        "fresh input": found.input_tokens,
-        "cache read": found.cache_read_tokens,
-        "cache write": found.cache_write_tokens,
-        "output": found.output_tokens,
+        "fresh input": spent.input_tokens,
+        "cache read": spent.cache_read_tokens,
+        "cache write": spent.cache_write_tokens,
+        "output": spent.output_tokens,
     }
 
 
