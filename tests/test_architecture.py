@@ -491,9 +491,9 @@ WITHOUT_GATE = {
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
     "gateway/state/tokens.py:_store": "its callers ask",
     "gateway/state/tokens.py:sign_out": "removes the token of the browser that asks",
-    "cli/commands/curator.py:rollback": "calls the operation, which asks",
-    "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
-    "cli/commands/curator.py:run": "the same",
+    "cli/commands/skills.py:rollback": "calls the operation, which asks",
+    "cli/commands/skills.py:_propose": "carries out merges of skills, by another function of this name",
+    "cli/commands/skills.py:run": "the same",
     "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
     "agent/keeping.py:withdraw": "the person has just said it differently",
 }

@@ -68,14 +68,13 @@ class AgentBuilder:
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
         """Open a conversation with the named model, the configured one, or none."""
         from wellkept.agent.agent import Agent
+        from wellkept.context.engines import BUILT_IN
+        from wellkept.core.ids import new_session_id
 
         opening = replace(opening, user_id=self._space.user)
         events = AgentEvents(sink or self._space.listeners)
         model = self._app.models.chat(model_name, sink=events.report)
         sessions = None if opening.incognito else self._space.sessions_or_none()
-        from wellkept.context.engines import BUILT_IN
-        from wellkept.core.ids import new_session_id
-
         settings = self._app.settings
         has_plugins = bool(settings.memory.provider) or settings.context.engine not in BUILT_IN
         session_id = None if opening.resume is not None else new_session_id(self._app.clock.now())

@@ -65,6 +65,7 @@ _MODULES = {
     **dict.fromkeys(("import", "claw"), "commands.imports"),
     "mcp": "commands.serve",
     "plugins": "commands.providers",
+    "curator": "commands.skills",
     "restore": "commands.backup",
     **dict.fromkeys(("config", "profile", "model", "context"), "commands.settings"),
     **dict.fromkeys(("doctor", "eval", "scan", "tool", "usage", "version"), "commands.diagnostics"),

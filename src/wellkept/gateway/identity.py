@@ -58,6 +58,13 @@ JWT_VARIABLE = "KEPT_JWT_SECRET"
 _LATE_SECONDS = 60.0
 """How far the clocks of the front end and of this machine may differ."""
 _MOST_JWT_CHARACTERS = 8_000
+_INTERFACES = ("/api/", "/v1/", "/mcp", "/hooks/", "/proxy/", "/metrics", "/healthz", "/readyz")
+"""Paths for programs: a cookie is never accepted there, so that no page of another site can use it."""
+
+
+def is_screen(path: str) -> bool:
+    """Whether a path belongs to the web app and not to an interface for programs."""
+    return not path.startswith(_INTERFACES)
 
 
 class Unauthorized(KeptError):

@@ -21,11 +21,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wellkept.agent.offload import offload
 from wellkept.core.errors import KeptError, StorageError
-from wellkept.gateway.identity import TOKEN_HEADER, deliverer
+from wellkept.gateway.identity import TOKEN_HEADER, deliverer, is_screen
 from wellkept.gateway.requests import failure, problem
 from wellkept.gateway.routes.v1 import PROXY, write_problem
 from wellkept.gateway.state import tokens
-from wellkept.gateway.web.frame import SIGN_IN, is_screen, show_plain_problem, wants_page
+from wellkept.gateway.web.frame import SIGN_IN, show_plain_problem, wants_page
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping

@@ -27,7 +27,7 @@ from wellkept import __version__
 from wellkept.agent.offload import offload
 from wellkept.core.errors import KeptError, UsageError
 from wellkept.gateway import requests, webhook
-from wellkept.gateway.identity import Gate, is_loopback_address
+from wellkept.gateway.identity import Gate, is_loopback_address, is_screen
 from wellkept.gateway.limits import BACKLOG, Entrance, limit
 from wellkept.gateway.metrics import MEDIA_TYPE, Metrics
 from wellkept.gateway.proxy import proxy
@@ -214,7 +214,7 @@ def _add_mcp(fast: FastAPI, answer_mcp: AnswerMcp) -> None:
 
 def _tell(request: Request, told: Response) -> Response:
     """Return a problem in the form that its client expects."""
-    if frame.is_screen(request.url.path) and frame.wants_page(request.headers):
+    if is_screen(request.url.path) and frame.wants_page(request.headers):
         return frame.show_problem(request, json.loads(bytes(told.body)), told.status_code)
     return v1.write_problem(request.url.path, told)
 

@@ -40,6 +40,14 @@ CONNECT = (
 )
 
 
+ContinueFlag = Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")]
+ResumeOption = Annotated[
+    str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
+]
+ModelOption = Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")]
+ReadsFlag = Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")]
+
+
 def register(program: typer.Typer) -> None:
     """Add both commands."""
     program.command("chat")(chat)
@@ -47,13 +55,11 @@ def register(program: typer.Typer) -> None:
 
 
 def chat(
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
-    ] = None,
+    continue_: ContinueFlag = False,
+    resume: ResumeOption = None,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing, remember nothing.")] = False,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
+    model: ModelOption = None,
+    yes_to_reads: ReadsFlag = False,
 ) -> None:
     """Talk with an agent that remembers; /help lists what you can type."""
     from wellkept.agent.workspace import Workspace
@@ -201,14 +207,12 @@ def run(
     prompt: Annotated[
         str | None, typer.Argument(help="The message; - or --stdin reads it from standard input.")
     ] = None,
-    resume: Annotated[
-        str | None, typer.Option("--resume", help="Continue this session: id, its beginning, or title.")
-    ] = None,
-    continue_: Annotated[bool, typer.Option("--continue", "-c", help="Continue the newest session.")] = False,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="The model, as provider/name.")] = None,
+    resume: ResumeOption = None,
+    continue_: ContinueFlag = False,
+    model: ModelOption = None,
     stdin: Annotated[bool, typer.Option("--stdin", help="Read the prompt from standard input.")] = False,
     incognito: Annotated[bool, typer.Option("--incognito", help="Store nothing.")] = False,
-    yes_to_reads: Annotated[bool, typer.Option("--yes-to-reads", help="Do not ask before read-only tools.")] = False,
+    yes_to_reads: ReadsFlag = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Answer one message and exit."""

@@ -214,10 +214,6 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
             return preview
         if not confirm(f"import this from {found.source}?", yes=yes):
             fail("nothing was imported")
-    return _apply(caller, found, wanted)
-
-
-def _apply(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
     report = expect(importing.run.run_import(caller, found, wanted.choices), as_json=wanted.as_json)
     if not wanted.as_json:
         show_report(report)
@@ -282,16 +278,11 @@ def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, 
     if not dry_run:
         if not confirm("undo all of this?", yes=yes):
             fail("nothing was changed")
-        done = _carry_out_undo(caller, import_id, as_json=as_json)
+        done = expect(importing.undo.undo_import(caller, import_id), as_json=as_json)
+        if not as_json:
+            _show_undo(done)
     if as_json:
         print_json(done.as_json())
-
-
-def _carry_out_undo(caller: "Caller", import_id: str, *, as_json: bool) -> "UndoneImport":
-    done = expect(importing.undo.undo_import(caller, import_id), as_json=as_json)
-    if not as_json:
-        _show_undo(done)
-    return done
 
 
 def _show_undo(result: "UndoneImport") -> None:

@@ -217,8 +217,6 @@ _HEADERS = {
     "Vary": "Cookie, HX-Request",
 }
 SIGN_IN = "/sign-in"
-_INTERFACES = ("/api/", "/v1/", "/mcp", "/hooks/", "/proxy/", "/metrics", "/healthz", "/readyz")
-"""Paths for programs: a cookie is never accepted there, so that no page of another site can use it."""
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -460,11 +458,6 @@ def sign_out(request: Request) -> Response:
 
 
 # problems
-
-
-def is_screen(path: str) -> bool:
-    """Whether a path belongs to the web app and not to an interface for programs."""
-    return not path.startswith(_INTERFACES)
 
 
 def wants_page(headers: Mapping[str, str]) -> bool:
