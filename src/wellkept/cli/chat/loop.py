@@ -201,6 +201,11 @@ def _ask(tool: "Tool", arguments: dict[str, JSON], mode: "Approvals") -> bool:
         note(f"kept: {name} was not allowed, because there is no terminal to ask; {_way_to_allow(tool, mode)}")
         return False
     note(f"\nallow {name}: {_shown(tool, arguments)} ? [y/N]")
+    return _read_answer()
+
+
+def _read_answer() -> bool:
+    """Wait for the answer; return False if the turn is interrupted meanwhile."""
     from wellkept.agent.offload import is_cancelled
 
     with show_typing():
