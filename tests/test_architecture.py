@@ -355,7 +355,6 @@ OPENS_FILES = {
     "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
     "languages/language.py": "resources of the package",
-    "gateway/web/rendering.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",
 }
 """Who opens files by other means than `core/regular_files.py`: none of them reads a file that somebody else names."""
@@ -491,9 +490,9 @@ WITHOUT_GATE = {
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
     "gateway/state/tokens.py:_store": "its callers ask",
     "gateway/state/tokens.py:sign_out": "removes the token of the browser that asks",
-    "cli/commands/curator.py:rollback": "calls the operation, which asks",
-    "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
-    "cli/commands/curator.py:run": "the same",
+    "cli/commands/skills.py:rollback": "calls the operation, which asks",
+    "cli/commands/skills.py:_propose": "carries out merges of skills, by another function of this name",
+    "cli/commands/skills.py:run": "the same",
     "agent/without_model/keeping.py:_withdraw_corrected": "the person has just said it differently",
     "agent/without_model/keeping.py:withdraw": "the person has just said it differently",
 }

@@ -9,9 +9,8 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from wellkept.core.digests import checksum
 from wellkept.core.errors import StorageError, Unreadable
-from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId
+from wellkept.core.ids import OWNER, LedgerId, SessionId, SourceName, UserId, checksum
 from wellkept.core.ports import Database, UnitOfWork
 from wellkept.memory.page import (
     PROJECT_PREFIX,

@@ -11,9 +11,8 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from wellkept.core.digests import blake2b, sha256
-from wellkept.core.digests import checksum as checksum_of
-from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.ids import SessionId, SourceName, blake2b, sha256
+from wellkept.core.ids import checksum as checksum_of
 from wellkept.core.messages import (
     ImagePart,
     Link,
