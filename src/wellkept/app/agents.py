@@ -68,7 +68,7 @@ class AgentBuilder:
     def agent(self, opening: Opening, *, model_name: str | None = None, sink: EventSink | None = None) -> Agent:
         """Open a conversation with the named model, the configured one, or none."""
         from wellkept.agent.agent import Agent
-        from wellkept.context.engines import BUILT_IN
+        from wellkept.context.plugins import BUILT_IN
         from wellkept.core.ids import new_session_id
 
         opening = replace(opening, user_id=self._space.user)
