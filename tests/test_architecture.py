@@ -25,7 +25,7 @@ BROAD_CATCHES = {
     "mcp_server/server.py",
     "gateway/streams.py",
     "agent/review.py",
-    "providers/delivery.py",
+    "providers/active.py",
     "sessions/embedding/backfill.py",
     "sessions/embedding/models.py",
     # process entry
@@ -346,7 +346,7 @@ OPENS_FILES = {
     "mcp_server/server.py": "the null device",
     "agent/mcp_tools.py": "a new log of a process",
     "agent/file_search.py": "a program of its own, which has no database open",
-    "providers/hindsight/server.py": "appends to the log of a process",
+    "providers/hindsight/provider.py": "appends to the log of a process",
     "gateway/metrics.py": "the kernel's files",
     "core/agency.py": "the kernel's files",
     "core/installation.py": "a script of the environment",
@@ -417,7 +417,7 @@ WRITES_FILES = {
     "cli/hook.py": "a log",
     "observe.py": "a log",
     "agent/mcp_tools.py": "a log of a process",
-    "providers/hindsight/server.py": "a log of a process",
+    "providers/hindsight/provider.py": "a log of a process",
 }
 """Who changes files by other means than `storage/files.py`: nothing that a command reports as done is only there."""
 _WRITING_MODES = re.compile(r"[wax]|[rb]*\+")

@@ -17,7 +17,7 @@ from wellkept.forgetting.files import HeldFile, drop_spooled, find_files, iterat
 from wellkept.memory.page import PERSON, Author, Change, Target, steps_between
 from wellkept.memory.store import nameless_folder
 from wellkept.providers.base import ForgetRequest
-from wellkept.providers.forgetting import ForgetAnswer
+from wellkept.providers.manager import ForgetAnswer
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import SkillPassages, find_learnt, find_passages, forget_learnt, forget_passages
 from wellkept.storage.columns import Part, TextColumn, count_holding, scrub
@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from wellkept.memory.approval import Pending
     from wellkept.memory.page import Page
     from wellkept.memory.store import MemoryStore
-    from wellkept.providers.forgetting import ForgetAnswer
-    from wellkept.providers.manager import ProviderManager
+    from wellkept.providers.manager import ForgetAnswer, ProviderManager
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
     from wellkept.skills.pending import PendingChange
 

@@ -117,7 +117,7 @@ def list_plugins(caller: Caller) -> PluginList:
 
 def show_plugin(caller: Caller, name: str) -> PluginView:
     """Return one plugin with what it may do; raises NotFound for an unknown name."""
-    from wellkept.providers.manifest import missing, read_manifest
+    from wellkept.providers.plugins import missing, read_manifest
 
     plugin = _find(caller, name)
     folder = _folder_of(plugin)

@@ -59,8 +59,7 @@ class PluginCheck(Struct, frozen=True):
 def check_provider(caller: Caller, name: str) -> PluginCheck:
     """Load a provider before anything is installed for it; raises unless only packages are missing."""
     from wellkept.providers.loading import LoadFailed
-    from wellkept.providers.manifest import Manifest, missing
-    from wellkept.providers.plugins import find_plugin, manifest_of
+    from wellkept.providers.plugins import Manifest, find_plugin, manifest_of, missing
 
     found = find_plugin(name, find_providers(caller))
     manifest = Manifest() if found is None else manifest_of(found)
@@ -123,7 +122,7 @@ def has_own_setup(provider: MemoryProvider) -> bool:
 def run_own_setup(caller: Caller, provider: MemoryProvider) -> None:
     """Run the provider's own set-up dialogue, with the home and what is configured in it."""
     from wellkept.providers.hooks import call_hook, find_isolated
-    from wellkept.providers.manifest import read_yaml
+    from wellkept.providers.plugins import read_yaml
 
     home = caller.app.home
     config = json.loads(json.dumps(read_yaml(home.config_file), default=str))  # YAML has dates, which JSON has not

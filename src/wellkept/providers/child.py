@@ -19,7 +19,7 @@ from wellkept.core.plugins import running_plugin
 from wellkept.providers.base import MemoryProvider
 from wellkept.providers.config import declared_fields
 from wellkept.providers.hooks import call_directly, overrides
-from wellkept.providers.peer import Peer
+from wellkept.providers.isolation import Peer
 from wellkept.providers.plugins import Found
 
 HOOKS = (

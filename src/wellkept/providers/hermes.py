@@ -19,7 +19,7 @@ from wellkept.core.ids import OWNER
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON, dumps
 from wellkept.providers.base import MemoryProvider
-from wellkept.providers.manifest import install, missing, read_yaml
+from wellkept.providers.plugins import install, missing, read_yaml
 from wellkept.security.fence import sanitize_context
 from wellkept.security.secrets import redact_json
 from wellkept.storage.files import make_folder, write_atomically
