@@ -337,7 +337,7 @@ OPENS_FILES = {
     "storage/locks.py": "locks, and new files to try what a file system supports",
     "sessions/sqlite/semantic.py": "a new cache beside the database",
     "connect/events.py": "a new file for a prompt",
-    "importers/openclaw_workspace.py": "resources of the package",
+    "importers/openclaw.py": "resources of the package",
     "backup/files.py": "new files of an archive",
     "observe.py": "appends to the log",
     "cli/hook.py": "appends to the log",

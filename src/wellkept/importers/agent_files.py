@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wellkept.core.regular_files import open_regular
-from wellkept.importers.assets import MemoryFile, SkillFolder
-from wellkept.importers.port import Problem, Unusable
+from wellkept.importers.port import MemoryFile, Problem, SkillFolder, Unusable
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 MOST_BYTES = 1_000_000
 """A longer file was not curated by anybody; it is reported and left out."""

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_text
-from wellkept.importers.blocks import name_unknown
 from wellkept.importers.jsonl import JsonlReading, modification_time
+from wellkept.importers.message_sequence import name_unknown
 from wellkept.importers.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable, unknown
 from wellkept.importers.typed_text import (
     MOST_CHARS,
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
-    from wellkept.importers.port import Option, Request
+    from wellkept.importers.port import Asset, Option, Request
 
 _MACHINE_TEXTS = (
     "Caveat: The messages below",

@@ -10,22 +10,34 @@ from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
 from wellkept.core.text import dumps
-from wellkept.importers.archives import DAMAGE, find_names, open_export
-from wellkept.importers.assets import Leftover, MemoryFile
-from wellkept.importers.blocks import name_unknown
 from wellkept.importers.exports import (
+    DAMAGE,
     Branch,
     ExportReading,
     Node,
+    find_names,
     list_exports,
     open_conversations,
+    open_export,
     repeat_joint,
     split_branches,
 )
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import read_row
-from wellkept.importers.message_sequence import Speech
-from wellkept.importers.port import Conversation, Item, Left, Option, Position, Problem, Request, Unusable, unknown
+from wellkept.importers.message_sequence import Speech, name_unknown
+from wellkept.importers.port import (
+    Conversation,
+    Item,
+    Left,
+    Leftover,
+    MemoryFile,
+    Option,
+    Position,
+    Problem,
+    Request,
+    Unusable,
+    unknown,
+)
 from wellkept.importers.typed_text import as_blocks, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
 
@@ -33,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from wellkept.importers.archives import ExportFiles
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.exports import ExportFiles
+    from wellkept.importers.port import Asset
 
 CONVERSATIONS = r"conversations(-\d+)?\.json"
 _NO_PARENT = "00000000-0000-4000-8000-000000000000"

@@ -13,16 +13,15 @@ from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
-from wellkept.importers.blocks import speak_answer, speak_prompt
 from wellkept.importers.jsonl import WholeReading, modification_time, read_row
-from wellkept.importers.message_sequence import Speech
+from wellkept.importers.message_sequence import Speech, speak_answer, speak_prompt
 from wellkept.importers.port import Conversation, Item, Kind, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.typed_text import as_blocks, as_count, as_objects, as_text, join_texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _EXTENSION = "saoudrizwan.claude-dev"
 _EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")

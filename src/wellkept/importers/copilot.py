@@ -10,9 +10,8 @@ from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.text import dumps
 from wellkept.importers.agent_files import list_skills, read_memory
-from wellkept.importers.blocks import name_unknown
 from wellkept.importers.jsonl import JsonlReading, WholeReading, modification_time, read_row
-from wellkept.importers.message_sequence import Speech
+from wellkept.importers.message_sequence import Speech, name_unknown
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Spent, unknown
 from wellkept.importers.typed_text import (
     as_blocks,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _WITHOUT_MESSAGES = frozenset(
     (

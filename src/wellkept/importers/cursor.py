@@ -1,40 +1,341 @@
-"""Cursor's history: chats in its state databases, and the transcripts of its agents."""
+"""Cursor's history: chats in its state databases, in the tables of all versions, and transcripts of its agents."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
+from msgspec.structs import replace
+
+from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
-from wellkept.importers.assets import MemoryFile
-from wellkept.importers.blocks import name_unknown
-from wellkept.importers.cursor_database import DatabaseReading, StateDatabase, find_place, read_stamp
-from wellkept.importers.jsonl import JsonlReading, open_own
-from wellkept.importers.message_sequence import Speech
+from wellkept.core.messages import Usage
+from wellkept.importers.jsonl import UNEXPECTED, JsonlReading, open_own, read_row
+from wellkept.importers.message_sequence import Speech, name_unknown
 from wellkept.importers.port import (
     Conversation,
     Item,
     Kind,
     Left,
+    MemoryFile,
     Option,
     Position,
+    Problem,
     Reading,
     Request,
+    Said,
+    Spent,
     Unusable,
     unknown,
 )
-from wellkept.importers.typed_text import as_blocks, as_text, describe_block, join_texts
+from wellkept.importers.typed_text import as_blocks, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
+from wellkept.storage.foreign import open_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
+    from wellkept.storage.foreign import ForeignTables
+
+TABLES = ("cursorDiskKV", "ItemTable")
+_USER, _ASSISTANT = 1, 2
+_MOST_VALUE_BYTES = 64_000_000
+"""A larger value is skipped: parsed, it would need several times its size in memory."""
+_OLD_CHATS = "workbench.panel.aichat.view.aichat.chatdata"
+_OLD_COMPOSERS = "composer.composerData"
+_ALL_COMPOSERS = """SELECT substr(key, 14), length(value) FROM cursorDiskKV
+    WHERE key >= 'composerData:' AND key < 'composerData;' ORDER BY rowid"""
+_VALUE = "SELECT value FROM {table} WHERE key = :key AND length(value) <= :most"
+
+
+def read_stamp(path: Path) -> str:
+    """Return what changes when the program writes to the database or its log."""
+    found = []
+    for place in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            status = place.stat()
+        except OSError:
+            continue
+        found.append(f"{status.st_size}:{status.st_mtime_ns}")
+    return "/".join(found)
+
+
+class StateDatabase:
+    """A copy of one state database, whole or with the rows that could be read of a damaged one."""
+
+    def __init__(self, path: Path) -> None:
+        open_own(path).close()
+        self._copied: AbstractContextManager[ForeignTables] = open_copy(path, rescue=TABLES)
+        try:
+            self._tables = self._copied.__enter__()
+            self._known = {table for table in TABLES if {"key", "value"} <= self._tables.columns(table)}
+        except StorageError as error:
+            raise Unusable(error.message, error.remedy) from error
+        self.damage = self._tables.damage
+        if not self._known:
+            self.close()
+            raise Unusable(f"{str(path)!r} is not a readable database of Cursor", "give the path of state.vscdb")
+
+    def close(self) -> None:
+        """Remove the copy."""
+        self._copied.__exit__(None, None, None)
+
+    def value(self, table: str, key: str) -> Any:
+        """Return the JSON value under a key, None if there is none or it is too large or broken."""
+        if table not in self._known:
+            return None
+        bindings = {"key": key, "most": _MOST_VALUE_BYTES}
+        for (value,) in self._tables.rows(_VALUE.format(table=table), bindings):
+            text = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            try:
+                return json.loads(text)
+            except (ValueError, TypeError, RecursionError):
+                return text if isinstance(text, str) else None
+        return None
+
+    def composers(self) -> Iterator[tuple[str, int]]:
+        """Yield the ids of the chats of today, and the size of what the database has of each."""
+        if "cursorDiskKV" in self._known:
+            for name, size in list(self._tables.rows(_ALL_COMPOSERS)):
+                if isinstance(name, str):
+                    yield name, int(size or 0)
+
+    def old_composers(self) -> list[dict[str, Any]]:
+        """Return what a workspace knows of its chats; before 2025 with their messages."""
+        return as_objects(_field(self.value("ItemTable", _OLD_COMPOSERS), "allComposers"))
+
+    def old_chats(self) -> list[dict[str, Any]]:
+        """Return the chats of 2023 and 2024."""
+        return as_objects(_field(self.value("ItemTable", _OLD_CHATS), "tabs"))
+
+
+class DatabaseReading:
+    """Implements `port.Reading`: chats that changed since the last one that was read."""
+
+    was_rewritten = False
+
+    def __init__(self, path: Path, position: Position, folders: Mapping[str, str], folder: str | None) -> None:
+        self._path = path
+        self._folders = folders
+        self._folder = folder
+        self._stamp = read_stamp(path)
+        self._since = position.offset
+        self._newest = position.offset
+        self._is_done = position.check == self._stamp
+        self._database = None if self._is_done else StateDatabase(path)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the chats of all generations."""
+        database = self._database
+        if database is None:
+            return
+        if database.damage:
+            yield Problem(str(self._path), database.damage)
+        try:
+            yield from self._read_composers(database)
+            for chat in database.old_chats():
+                yield from self._guard(self._read_chat(chat))
+        except StorageError as error:
+            yield Problem(str(self._path), error.message)
+        self._is_done = True
+
+    def _read_composers(self, database: StateDatabase) -> Iterator[Item]:
+        for name, size in database.composers():
+            if size > _MOST_VALUE_BYTES:
+                yield Problem(f"{self._path}, chat {name}", f"larger than {_MOST_VALUE_BYTES:,} bytes")
+                continue
+            composer = database.value("cursorDiskKV", f"composerData:{name}")
+            yield from self._guard(self._read_composer(name, composer))
+        for composer in database.old_composers():
+            if isinstance(composer.get("conversation"), list):
+                yield from self._guard(self._read_composer(str(composer.get("composerId") or ""), composer))
+
+    def _guard(self, items: Iterator[Item]) -> Iterator[Item]:
+        try:
+            yield from items
+        except UNEXPECTED:
+            yield unknown()
+
+    def position(self) -> Position:
+        """Return the newest change that was read; the stamp only when all of it was."""
+        return Position(self._newest, self._stamp) if self._is_done else Position(self._since)
+
+    def waiting_bytes(self) -> int:
+        """Return 0: what the program has not written yet has no size."""
+        return 0
+
+    def close(self) -> None:
+        """Remove the copy."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+
+    # chats of today
+
+    def _read_composer(self, name: str, composer: Any) -> Iterator[Item]:
+        if not name or not isinstance(composer, dict):
+            yield unknown(composer)
+            return
+        changed = composer.get("lastUpdatedAt") or composer.get("createdAt")
+        changed = int(changed) if isinstance(changed, int | float) else 0
+        if changed and changed < self._since:
+            return
+        bubbles = self._list_bubbles(name, composer)
+        facts = self._describe(name, composer, bubbles)
+        yield facts
+        speech = Speech(
+            name, {"moment": from_program(composer.get("createdAt"))}, is_delegate=facts.kind is Kind.SUBAGENT
+        )
+        for bubble in bubbles:
+            model = as_text(_field(bubble.get("modelInfo"), "modelName"))
+            if model is not None and model != facts.model:
+                facts = replace(facts, model=model)
+                yield facts
+            yield from read_row(partial(read_bubble, facts=facts, speech=speech), bubble)
+        self._newest = max(self._newest, changed)
+
+    def _list_bubbles(self, name: str, composer: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the messages in order: named in headers and stored under keys of their own, or inside the chat."""
+        headers = as_objects(composer.get("fullConversationHeadersOnly"))
+        if not headers:
+            inline = composer.get("conversation") or ()
+            return [
+                {"bubbleId": f"{name}:{place}", **(one if isinstance(one, dict) else {})}
+                for place, one in enumerate(inline)
+            ]
+        found = []
+        for header in headers:
+            bubble = (
+                self._database.value("cursorDiskKV", f"bubbleId:{name}:{header.get('bubbleId')}")
+                if self._database
+                else None
+            )
+            if isinstance(bubble, dict):
+                found.append(
+                    {
+                        **bubble,
+                        "bubbleId": str(header.get("bubbleId")),
+                        "type": bubble.get("type") or header.get("type"),
+                    }
+                )
+        return found
+
+    def _describe(self, name: str, composer: Mapping[str, Any], bubbles: list[dict[str, Any]]) -> Conversation:
+        parent = as_text(_field(composer.get("subagentInfo"), "parentComposerId"))
+        uris = next(
+            (listed for one in bubbles if isinstance(listed := one.get("workspaceUris"), list) and listed), [None]
+        )
+        own = find_place(_field(composer.get("workspaceIdentifier"), "uri")) or find_place(uris[0])
+        model = as_text(_field(composer.get("modelConfig"), "modelName"))
+        return Conversation(
+            name,
+            Kind.SUBAGENT if parent else Kind.PERSON,
+            folder=self._folders.get(name) or own or self._folder,
+            model=None if model == "default" else model,
+            title=as_text(composer.get("name")),
+            parent=parent,
+            is_tree=True,
+        )
+
+    # chats of 2023 and 2024
+
+    def _read_chat(self, chat: Mapping[str, Any]) -> Iterator[Item]:
+        name = as_text(chat.get("tabId"))
+        if name is None:
+            yield unknown(chat)
+            return
+        yield Conversation(name, folder=self._folder, title=as_text(chat.get("chatTitle")), is_tree=True)
+        speech = Speech(name, {"moment": from_program(chat.get("lastSendTime"))})
+
+        def take(bubble: dict[str, Any], place: int) -> Iterator[Item]:
+            external = f"{name}:{bubble.get('id') or place}"
+            text = as_text(bubble.get("rawText")) or as_text(bubble.get("text")) or ""
+            if bubble.get("type") == "user":
+                yield from speech.prompt(external, text, None)
+            elif bubble.get("type") == "ai":
+                yield from speech.answer(external, text, None)
+            else:
+                yield unknown(bubble)
+
+        for place, bubble in enumerate(chat.get("bubbles") or ()):
+            yield from read_row(partial(take, place=place), bubble)
+
+
+def read_bubble(bubble: Mapping[str, Any], facts: Conversation, speech: Speech) -> Iterator[Item]:
+    """Yield one message of a chat, with its tool call and the result of it."""
+    name, kind = str(bubble["bubbleId"]), bubble.get("type")
+    timing = _field(bubble.get("timingInfo"), "clientStartTime")
+    moment = from_program(bubble.get("createdAt")) or (
+        from_program(timing) if isinstance(timing, int) and timing > 1e12 else None
+    )
+    text = as_text(bubble.get("text")) or ""
+    if kind == _USER:
+        images = bubble.get("images")
+        count = len(images) if isinstance(images, list) else 0
+        yield from speech.prompt(name, join_texts((text, *["[image]"] * count)), moment)
+        return
+    if kind != _ASSISTANT:
+        yield unknown()
+        return
+    speech.think(as_text(_field(bubble.get("thinking"), "text")) or "")
+    tool = bubble.get("toolFormerData")
+    tool = tool if isinstance(tool, dict) and (tool.get("name") or tool.get("toolCallId")) else None
+    calls = [] if tool is None else [_describe_call(tool, name)]
+    if not text and not calls:
+        yield Left("empty")  # a step of the client, or a thought that the next answer takes
+        return
+    items = list(speech.answer(name, text, moment, calls=calls))
+    yield from items
+    if tool is not None and tool.get("result") and isinstance(items[-1], Said):
+        result = _result(tool["result"])
+        yield from speech.result(f"{name}:result", result, moment, call=calls[0][0], name=calls[0][1])
+    yield from _count_tokens(name, bubble.get("tokenCount"), facts, moment or speech.moment)
+
+
+def _describe_call(tool: Mapping[str, Any], name: str) -> tuple[str, str, Any]:
+    arguments = tool.get("rawArgs") or tool.get("params") or {}
+    return str(tool.get("toolCallId") or name), str(tool.get("name") or tool.get("tool")), arguments
+
+
+def _result(value: Any) -> str:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return str(value)
+    if isinstance(found, dict):
+        text = next(
+            (found[name] for name in ("output", "contents", "result", "text") if as_text(found.get(name))), None
+        )
+        return text or result_text(found)
+    return result_text(found) if isinstance(found, list) else str(value)
+
+
+def _count_tokens(name: str, counts: Any, facts: Conversation, moment: float) -> Iterator[Item]:
+    used = [_field(counts, which) for which in ("inputTokens", "outputTokens")]
+    tokens = [value if isinstance(value, int) and value > 0 else 0 for value in used]
+    if any(tokens) and facts.model:
+        yield Spent(facts.external_id, name, facts.model, Usage(*tokens), moment)
+
+
+def find_place(uri: Any) -> str | None:
+    """Return the folder that a URI names, None if it is on another machine or no folder."""
+    if isinstance(uri, dict):
+        return as_text(uri.get("fsPath")) or as_text(uri.get("path"))
+    parts = urlsplit(uri) if isinstance(uri, str) else None
+    return unquote(parts.path) or None if parts is not None and parts.scheme == "file" else None
+
+
+def _field(value: Any, name: str) -> Any:
+    return value.get(name) if isinstance(value, dict) else None
+
 
 _DATABASE = "state.vscdb"
 _QUERY = re.compile(r"<user_query>\s*(.*?)\s*</user_query>", re.DOTALL)

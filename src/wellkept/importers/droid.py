@@ -11,9 +11,8 @@ from msgspec.structs import replace
 from wellkept.core.clock import from_program
 from wellkept.core.regular_files import load_text
 from wellkept.importers.agent_files import list_skills, read_memory
-from wellkept.importers.blocks import speak_answer, speak_prompt
 from wellkept.importers.jsonl import JsonlReading, modification_time
-from wellkept.importers.message_sequence import Speech
+from wellkept.importers.message_sequence import Speech, speak_answer, speak_prompt
 from wellkept.importers.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, unknown
 from wellkept.importers.typed_text import as_blocks, as_text
 from wellkept.memory.page import Target
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _WITHOUT_MESSAGES = frozenset(("todo_state", "compaction_state", "session_end"))
 

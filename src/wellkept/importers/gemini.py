@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.exports import open_conversations
 from wellkept.importers.jsonl import JsonlReading, modification_time, open_own, read_row
 from wellkept.importers.message_sequence import Speech
@@ -18,6 +17,7 @@ from wellkept.importers.port import (
     Item,
     Kind,
     Left,
+    MemoryFile,
     Option,
     Position,
     Reading,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _PARTS = frozenset(
     (

@@ -1,4 +1,4 @@
-"""The conversations of Hermes: rows of its database and older JSON files, with copies of rows recognised."""
+"""The conversations of Hermes: its database and older JSON files, each message once, tokens and withdrawn turns."""
 
 from __future__ import annotations
 
@@ -7,16 +7,35 @@ import json
 import re
 from bisect import bisect_left
 from datetime import datetime
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from wellkept.core.messages import Message, Origin, Role, ToolCall
-from wellkept.importers.port import UNKNOWN, Kind, Unusable
+from wellkept.core.clock import from_program
+from wellkept.core.errors import StorageError
+from wellkept.core.messages import Link, Message, Origin, Role, ToolCall, Usage
+from wellkept.importers.jsonl import UNEXPECTED
+from wellkept.importers.port import (
+    START,
+    UNKNOWN,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Said,
+    Spent,
+    Unusable,
+    Withdrawn,
+    unknown,
+)
 from wellkept.importers.typed_text import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
+    PrivateTurns,
     as_blocks,
     as_text,
     clean_answer,
@@ -33,6 +52,8 @@ from wellkept.importers.typed_text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from wellkept.core.text import JSON
 
 MACHINE_SOURCES = frozenset(("cron", "webhook", "batch"))
 """Values of `sessions.source` whose prompts a program wrote."""
@@ -263,3 +284,281 @@ def from_local(value: Any) -> float | None:
 def choose_origin(role: Role, kind: Kind) -> Origin:
     """Return who said a message; prompts of conversations that a machine led are not a person's."""
     return Origin.SYNTHETIC if role is Role.USER and kind is not Kind.PERSON else Origin.usual(role)
+
+
+_SESSION_COLUMNS = (
+    "id", "source", "model", "model_config", "parent_session_id", "started_at", "ended_at", "end_reason", "title",
+    "cwd", "git_branch", "display_name", "input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens",
+)  # fmt: skip
+_MESSAGE_COLUMNS = (
+    "id", "role", "content", "tool_call_id", "tool_calls", "tool_name", "timestamp", "token_count", "reasoning",
+    "reasoning_content", "observed", "active", "compacted",
+)  # fmt: skip
+_TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+_SESSIONS_REMEMBERED = 200
+"""The newest sessions, whose tokens and withdrawn turns may still change."""
+
+
+class HermesDatabase:
+    """Implements `port.Reading` on a `state.db`: the position is the id of the last message that was read."""
+
+    def __init__(self, path: Path, position: Position, profile: str) -> None:
+        from wellkept.storage.foreign import open_copy
+
+        self._path = path
+        self._prefix = f"{profile}/" if profile else ""  # the same id can occur in the databases of two profiles
+        self._copied = open_copy(path, rescue=("sessions", "messages", "session_model_usage"))
+        try:
+            self._tables = self._copied.__enter__()
+            self._columns = {name: self._tables.columns(name) for name in ("sessions", "messages")}
+            if not {"id", "started_at"} <= self._columns["sessions"] or "session_id" not in self._columns["messages"]:
+                self.close()
+                raise Unusable(f"{str(path)!r} is not a readable database of Hermes", "give the folder of Hermes")
+            self._sessions = self._read_sessions()
+            ((last,),) = self._tables.rows("SELECT coalesce(max(id), 0) FROM messages")
+        except StorageError as error:
+            raise Unusable(error.message, error.remedy) from error
+        self.was_rewritten = position.offset > last
+        start = START if self.was_rewritten else position
+        self._since, self._last = start.offset, int(last)
+        self._before: dict[str, Any] = dict(start.state)
+        self._after = dict(self._before)
+        self._is_done = False
+        self._originals: dict[str, Originals] = {}
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield the sessions that have new messages, each after the one that it was derived from."""
+        if self._tables.damage:
+            yield Problem(str(self._path), self._tables.damage)
+        query = "SELECT DISTINCT session_id FROM messages WHERE id > :since"
+        changed = {str(name) for (name,) in self._tables.rows(query, {"since": self._since})}
+        for name in changed - set(self._sessions):
+            self._sessions[name] = {"id": name}  # its row is lost, or was never written
+        for name in self._sort():
+            if name in changed:
+                try:
+                    yield from self._read_session(name)
+                except UNEXPECTED:
+                    yield unknown()
+        self._is_done = True
+
+    def position(self) -> Position:
+        """Return the position: the last message, once everything was read."""
+        if not self._is_done or self._tables.damage:
+            return Position(self._since, state=self._before)
+        recent = dict(list(self._after.items())[-_SESSIONS_REMEMBERED:])
+        return Position(self._last, state=recent)
+
+    def waiting_bytes(self) -> int:
+        """Return 0: the copy holds all that there was."""
+        return 0
+
+    def close(self) -> None:
+        """Remove the copy."""
+        self._copied.__exit__(None, None, None)
+
+    # sessions
+
+    def _read_sessions(self) -> dict[str, dict[str, Any]]:
+        names = [name for name in _SESSION_COLUMNS if name in self._columns["sessions"]]
+        rows = self._tables.rows(f"SELECT {', '.join(names)} FROM sessions ORDER BY started_at")  # noqa: S608
+        return {str(row[0]): dict(zip(names, row, strict=True)) for row in rows}
+
+    def _sort(self) -> list[str]:
+        """Return the sessions by their beginning, parents before what was derived from them."""
+        ordered: dict[str, None] = {}
+        for first in self._sessions:
+            line: list[str] = []
+            name = first
+            while name in self._sessions and name not in ordered and name not in line:
+                line.append(name)
+                name = str(self._sessions[name].get("parent_session_id"))
+            ordered |= dict.fromkeys(reversed(line))
+        return list(ordered)
+
+    def _describe(self, name: str) -> Conversation:
+        info = self._sessions[name]
+        settings = _parse(info.get("model_config"))
+        parent = as_text(info.get("parent_session_id"))
+        source = str(info.get("source") or "")
+        delegated = as_text(settings.get("_delegate_from")) or (parent if source == "subagent" else None)
+        kind = Kind.HEADLESS if source in MACHINE_SOURCES else Kind.PERSON
+        parent = delegated or as_text(settings.get("_branched_from")) or parent
+        facts: dict[str, JSON] = {
+            "platform": source,
+            "branch": as_text(info.get("git_branch")),
+            "chat": as_text(info.get("display_name")),
+        }
+        return Conversation(
+            f"{self._prefix}{name}",
+            Kind.SUBAGENT if delegated else kind,
+            folder=as_text(info.get("cwd")) or as_text(self._sessions.get(str(parent), {}).get("cwd")),
+            model=as_text(info.get("model")),
+            title=as_text(info.get("title")),
+            parent=f"{self._prefix}{parent}" if parent in self._sessions else None,
+            link=None if delegated else self._find_link(settings, parent),
+            metadata={key: value for key, value in facts.items() if value},
+        )
+
+    def _find_link(self, settings: Mapping[str, Any], parent: str | None) -> Link | None:
+        ended = self._sessions.get(str(parent), {}).get("end_reason")
+        is_compressed = ended == "compression" and not settings.get("_branched_from")
+        return Link.COMPRESSION if is_compressed else Link.BRANCH if parent in self._sessions else None
+
+    # messages
+
+    def _read_session(self, name: str) -> Iterator[Item]:
+        facts = self._describe(name)
+        yield facts
+        yield from self._read_withdrawals(name, facts)
+        private = PrivateTurns()
+        last_copy: str | None = None
+        for row, external, original in self._walk(name, facts):
+            if original is not None:
+                last_copy = original
+                yield Left("copy")
+            elif row.get("active") == 0 and not row.get("compacted"):
+                yield Left("withdrawn")
+            elif row.get("observed"):
+                yield Left("not addressed")
+            else:
+                yield from self._repeat(last_copy, facts)
+                last_copy = None
+                yield from speak(row, external, facts, private)
+            for said in self._read_steering(row, facts, private):
+                yield from self._repeat(last_copy, facts)
+                yield said
+        yield from self._read_usage(name, facts)
+
+    def _rows(self, name: str) -> Iterator[dict[str, Any]]:
+        names = [column for column in _MESSAGE_COLUMNS if column in self._columns["messages"]]
+        query = f"SELECT {', '.join(names)} FROM messages WHERE session_id = :session ORDER BY id"  # noqa: S608
+        for row in self._tables.rows(query, {"session": name}):
+            yield dict(zip(names, row, strict=True))
+
+    def _walk(self, name: str, facts: Conversation) -> Iterator[tuple[dict[str, Any], str, str | None]]:
+        """Yield the rows of a session, each with its id and that of the message that it repeats, if it does."""
+        own = self._originals[name] = Originals()
+        inherited = Copies(self._load_originals(facts), is_own=False)
+        repeated = Copies(own, is_own=True)
+        was_compacted = False
+        waiting: dict[str, Any] | None = None
+        for row in chain(self._rows(name), (None,)):
+            if waiting is not None:
+                moment, following = read_moment(waiting), None if row is None else read_moment(row)
+                external = f"{self._prefix}{name}:{waiting['id']}"
+                original = inherited.find(waiting, moment, following)
+                if original is None and was_compacted:
+                    original = repeated.find(waiting, moment, following)
+                was_compacted = was_compacted or bool(waiting.get("compacted"))
+                own.add(waiting, original or external)
+                yield waiting, external, original
+            waiting = row
+
+    def _load_originals(self, facts: Conversation) -> Originals:
+        """Return the rows of the session that this one was derived from; none for a sub-agent."""
+        parent = (facts.parent or "").removeprefix(self._prefix)
+        if facts.link is None or parent not in self._sessions or facts.external_id == facts.parent:
+            return Originals()
+        if parent not in self._originals:
+            for _ in self._walk(parent, self._describe(parent)):
+                pass
+        return self._originals[parent]
+
+    def _repeat(self, external: str | None, facts: Conversation) -> Iterator[Item]:
+        """Yield the last message that a branch shares with its parent, so that the store knows where it begins."""
+        if external is None or facts.link is not Link.BRANCH:
+            return
+        names = [column for column in _MESSAGE_COLUMNS if column in self._columns["messages"]]
+        query = f"SELECT {', '.join(names)} FROM messages WHERE id = :id"  # noqa: S608
+        for found in self._tables.rows(query, {"id": int(external.rpartition(":")[2])}):
+            yield from speak(dict(zip(names, found, strict=True)), external, facts, PrivateTurns())
+
+    def _read_steering(self, row: Mapping[str, Any], facts: Conversation, private: PrivateTurns) -> Iterator[Item]:
+        """Yield what the person wrote while a tool ran; only some copies of the tool's result hold it."""
+        for text in interpret(row, facts.kind).steering if row.get("role") == "tool" else ():
+            message = private.take(Message(Role.USER, shorten(text, MOST_CHARS)))
+            digest = hashlib.blake2b(f"{row.get('tool_call_id')}\0{text}".encode("utf-8", "replace"), digest_size=8)
+            if message is not None:
+                external = f"{self._prefix}steering:{digest.hexdigest()}"
+                yield Said(facts.external_id, external, message, read_moment(row), Origin.PERSON)
+
+    def _read_withdrawals(self, name: str, facts: Conversation) -> Iterator[Item]:
+        """Yield how many turns were withdrawn since the last reading, which had stored them."""
+        if not {"active", "compacted"} <= self._columns["messages"]:
+            return
+        query = """SELECT count(*) FROM messages WHERE session_id = :session AND role = 'user' AND active = 0
+            AND compacted = 0 AND id <= :since"""
+        ((count,),) = self._tables.rows(query, {"session": name, "since": self._since})
+        known = self._before.get(name)
+        self._after[name] = {"withdrawn": self._count_withdrawn(name)}
+        before = known.get("withdrawn") if isinstance(known, dict) else None
+        if isinstance(before, int) and count > before:
+            yield Withdrawn(facts.external_id, f"{facts.external_id}:{count}", count - before)
+
+    def _count_withdrawn(self, name: str) -> int:
+        query = """SELECT count(*) FROM messages WHERE session_id = :session AND role = 'user' AND active = 0
+            AND compacted = 0"""
+        ((count,),) = self._tables.rows(query, {"session": name})
+        return int(count)
+
+    # tokens
+
+    def _read_usage(self, name: str, facts: Conversation) -> Iterator[Item]:
+        """Yield the tokens that a session spent since the last reading; its counts are sums over all calls."""
+        info = self._sessions[name]
+        moment = from_program(info.get("ended_at") or info.get("started_at")) or 0.0
+        counts = self._count_tokens(name) or {facts.model or "": [int(info.get(key) or 0) for key in _TOKENS]}
+        known = self._before.get(name)
+        before = known.get("tokens", {}) if isinstance(known, dict) else {}
+        self._after.setdefault(name, {})["tokens"] = counts
+        for model, total in counts.items():
+            old = before.get(model) or [0] * len(_TOKENS)
+            spent = [max(0, new - past) for new, past in zip(total, old, strict=True)]
+            if model and any(spent):
+                external = f"{facts.external_id}:{model}" + (f":{sum(total)}" if any(old) else "")
+                yield Spent(facts.external_id, external, model, Usage(*spent), moment)
+
+    def _count_tokens(self, name: str) -> dict[str, list[int]]:
+        if not {"session_id", "model", *_TOKENS} <= self._tables.columns("session_model_usage"):
+            return {}
+        sums = ", ".join(f"sum({key})" for key in _TOKENS)
+        query = f"SELECT model, {sums} FROM session_model_usage WHERE session_id = :session GROUP BY model"  # noqa: S608
+        found = self._tables.rows(query, {"session": name})
+        return {str(model): [int(count or 0) for count in counts] for model, *counts in found}
+
+
+def speak(row: Mapping[str, Any], external: str, facts: Conversation, private: PrivateTurns) -> Iterator[Item]:
+    """Yield what a row says, or why nothing of it is stored."""
+    spoken: Spoken = interpret(row, facts.kind)
+    if spoken.message is None:
+        yield unknown(row) if spoken.why == UNKNOWN else Left(spoken.why)
+        return
+    origin = choose_origin(spoken.message.role, facts.kind)
+    message = private.take(spoken.message)
+    if message is None:
+        yield Left("private")
+        return
+    tokens = row.get("token_count")
+    yield Said(
+        facts.external_id,
+        external,
+        message,
+        read_moment(row),
+        origin,
+        token_count=tokens if isinstance(tokens, int) else None,
+        turn=external if origin is Origin.PERSON else None,
+    )
+
+
+def read_moment(row: Mapping[str, Any]) -> float:
+    """Return when a message was written; 0 if it does not say."""
+    return from_program(row.get("timestamp")) or 0.0
+
+
+def _parse(value: Any) -> dict[str, Any]:
+    try:
+        found = json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

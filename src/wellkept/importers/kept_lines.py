@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from wellkept.core.messages import ImagePart, Message, TextPart
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.jsonl import JsonlReading, describe_binary, open_own
 from wellkept.importers.port import (
     Conversation,
     Item,
     Left,
+    MemoryFile,
     Option,
     Position,
     Reading,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _PAGE = b'"page"'
 _MOST_PAGE_BYTES = 4_000_000

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.json_stream import JsonStream
 from wellkept.importers.jsonl import open_own
-from wellkept.importers.port import Option, Position, Problem, Reading, Request, Unusable
+from wellkept.importers.port import MemoryFile, Option, Position, Problem, Reading, Request, Unusable
 from wellkept.importers.typed_text import as_text
 from wellkept.memory.page import Target
 
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 PAGE_TYPE = "kept page"
 """The type of the entity that holds the entries of a page that are about nothing else."""

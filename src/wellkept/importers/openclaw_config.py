@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wellkept.core.regular_files import load_bytes, load_text
-from wellkept.importers.assets import Leftover, Secret, Setting
+from wellkept.importers.port import Leftover, Secret, Setting
 from wellkept.importers.typed_text import as_text
 from wellkept.llm.endpoints import KEYED, VENDORS
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
 _NAMES = ("openclaw.json", "clawdbot.json", "moltbot.json")

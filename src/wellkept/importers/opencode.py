@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from wellkept.importers.assets import Asset
-    from wellkept.importers.port import Option, Request
+    from wellkept.importers.port import Asset, Option, Request
     from wellkept.storage.foreign import ForeignTables
 
 _PARTS = frozenset(

@@ -19,7 +19,7 @@ from wellkept.memory.page import Target
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 

@@ -1,7 +1,9 @@
 """The port of a source: its transcripts, what reading them yields, what it has besides, and the table of all sources.
 
 A new source is a class with the methods of `Source` in a module of its own, and one line in `SOURCES`. It reads and
-never writes; it never raises on a row that it does not know. `assets.py` describes what it has besides conversations.
+never writes; it never raises on a row that it does not know. What it has besides conversations it yields from
+`Source.list_assets`: the engine (`importing/run.py`) shows that in the preview, applies it through the tiers' own
+operations, remembers what it applied, and can undo it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from msgspec import Struct, field
 
 from wellkept.core.errors import UsageError
+from wellkept.core.values import hide
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from wellkept.core.ids import SourceName
     from wellkept.core.messages import Link, Message, Origin, Usage
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
+    from wellkept.memory.page import Target
 
 
 class Unusable(UsageError):
@@ -249,3 +252,92 @@ def find_source(name: str) -> Source | None:
     module, _, made = place.partition(".")
     source: Source = getattr(import_module(f"wellkept.importers.{module}"), made)()
     return source
+
+
+class MemoryFile(Struct, frozen=True):
+    """A text of the source that becomes entries of one page.
+
+    The engine parses it, scans, deduplicates and fits the entries to the page; what does not fit goes to the archive. A
+    later import compares its entries with those of the last one under the same name.
+    """
+
+    name: str
+    """Its name within the source, the same at every import: the path below the root, or an id. Shown to people."""
+    target: Target
+    text: str = ""
+    """Markdown with or without front matter, parsed by `markdown.parse_entries`."""
+    entries: tuple[str, ...] | None = None
+    """Entries that are separate already (Hermes' `§` pages, observations of a graph); the text is then ignored."""
+    folder: str | None = None
+    """The working folder, for `Target.PROJECT`; its repository decides which page that is."""
+    heading: str = ""
+    """What precedes the heading path of each parsed entry, such as the date of a daily note."""
+    is_archive: bool = False
+    """Whether the entries go to the searchable archive only, and never on the page: daily notes, old summaries."""
+
+
+class SkillFolder(Struct, frozen=True):
+    """A skill: a folder with a `SKILL.md`, which the engine copies through the guard.
+
+    What happens to a skill whose name is taken is the engine's business: `--skill-conflict skip | overwrite | rename`.
+    """
+
+    name: str
+    folder: Path
+    category: str = ""
+    use: Mapping[str, JSON] = field(default_factory=dict)
+    """Counters by the names of `skills.usage.Use` (`use_count`, `last_used_at`, …), as far as the source has them."""
+
+
+class Setting(Struct, frozen=True):
+    """A setting of ours that the source has a value for; one that is set here already is a conflict."""
+
+    key: str
+    """As `kept config set` takes it, such as `model.default`."""
+    value: str
+    origin: str
+    """Where the value comes from, for the preview and the report."""
+
+
+class Secret(Struct, frozen=True):
+    """A credential for `.env`. Yield it only with the option `migrate-secrets`, and only from an allow-list.
+
+    The preview and the report name it; no output ever contains the value.
+    """
+
+    name: str
+    value: str
+    origin: str
+
+    __repr__ = hide("value")
+
+
+class Document(Struct, frozen=True):
+    """A whole file that is copied as it is: `SOUL.md` into the home, `AGENTS.md` into a workspace."""
+
+    name: str
+    """Its name within the source, the same at every import."""
+    text: str
+    path: Path
+    """Where it goes; `Request.home` is the folder of kept's home. A file with other content there is a conflict."""
+
+
+class Leftover(Struct, frozen=True):
+    """Something without a place here: stored in `migration/<source>/<stamp>/archive/` and listed in the report."""
+
+    name: str
+    """The path below `archive/`."""
+    content: bytes | Path
+    """Its bytes, or the file or folder to copy. Never credentials."""
+    why: str
+
+    __repr__ = hide("content")
+
+
+class Caution(Struct, frozen=True):
+    """One sentence that the preview shows before anything is applied, such as that the source is running."""
+
+    text: str
+
+
+Asset: TypeAlias = MemoryFile | SkillFolder | Setting | Secret | Document | Leftover | Caution | Problem

@@ -12,14 +12,14 @@ from msgspec import Struct, field
 from wellkept.app.caller import Scope
 from wellkept.core.errors import KeptError, Refused, StorageError
 from wellkept.core.text import dumps
-from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from wellkept.importers.import_record import Journal, Part
+from wellkept.importers.port import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from wellkept.app.caller import Caller
-    from wellkept.importers.assets import Asset
+    from wellkept.importers.port import Asset
 
 
 class AssetTally(Struct):

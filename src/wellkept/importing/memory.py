@@ -19,7 +19,7 @@ from wellkept.memory.store import rules_in
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wellkept.importers.assets import MemoryFile
+    from wellkept.importers.port import MemoryFile
     from wellkept.importing.assets import AssetImport
     from wellkept.memory.page import Page
     from wellkept.memory.store import MemoryStore

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wellkept.app.caller import Caller
-    from wellkept.importers.assets import SkillFolder
+    from wellkept.importers.port import SkillFolder
     from wellkept.importing.assets import AssetImport
     from wellkept.skills.editor import SkillEditor
 

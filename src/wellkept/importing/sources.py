@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
-    from wellkept.importers.assets import Asset
-    from wellkept.importers.port import Source
+    from wellkept.importers.port import Asset, Source
 
 ALL = "all"
 SKILL_CONFLICTS = ("skip", "overwrite", "rename")
@@ -136,10 +135,9 @@ def _choose_options(source: Source, given: Mapping[str, str], *, is_strict: bool
 def _find_source(
     caller: Caller, source: Source, place: Path | None, *, since: float, options: Mapping[str, str]
 ) -> FoundSource:
-    from wellkept.importers.assets import MemoryFile, SkillFolder
     from wellkept.importers.capture_record import Captures
     from wellkept.importers.import_record import Journal
-    from wellkept.importers.port import Request
+    from wellkept.importers.port import MemoryFile, Request, SkillFolder
     from wellkept.importing.assets import group_parts
     from wellkept.importing.memory import count_new_files
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from wellkept import importing
 from wellkept.connect.capture import capture_transcript
 from wellkept.core.errors import Refused
-from wellkept.importers import archives, json_stream
-from wellkept.importers.archives import open_export
+from wellkept.importers import exports, json_stream
+from wellkept.importers.exports import open_export
 from wellkept.importers.port import Unusable
 
 GOOD = json.dumps([{"uuid": "1", "chat_messages": [{"uuid": "m", "sender": "human", "text": "Hello"}]}])
@@ -217,7 +217,7 @@ def test_an_object_that_is_too_large_is_skipped(monkeypatch):
 
 def test_the_limit_of_files_is_checked(tmp_path, monkeypatch):
     """A folder that is not an export, such as a home, is not listed to its end."""
-    monkeypatch.setattr(archives, "MOST_FILES", 3)
+    monkeypatch.setattr(exports, "MOST_FILES", 3)
     for number in range(5):
         (tmp_path / f"{number}.txt").write_text("x")
     with pytest.raises(Unusable, match="more files"):

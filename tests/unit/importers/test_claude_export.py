@@ -6,9 +6,8 @@ import zipfile
 import pytest
 
 from wellkept.connect.capture import Captured, capture_transcript
-from wellkept.importers.assets import Leftover, MemoryFile
 from wellkept.importers.claude_export import ClaudeExport
-from wellkept.importers.port import Request
+from wellkept.importers.port import Leftover, MemoryFile, Request
 
 
 def said(name, sender, *blocks, minute=0, text=None, **fields):

@@ -8,10 +8,9 @@ import pytest
 from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.core.errors import Refused
 from wellkept.core.messages import Origin
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.cursor import Cursor
 from wellkept.importers.port import START as BEGINNING
-from wellkept.importers.port import Problem, Request
+from wellkept.importers.port import MemoryFile, Problem, Request
 
 START = 1_780_000_000_000
 

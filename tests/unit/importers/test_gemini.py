@@ -6,9 +6,8 @@ import shutil
 import pytest
 
 from wellkept.connect.capture import Captured, capture_transcript
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.gemini import Gemini
-from wellkept.importers.port import Request
+from wellkept.importers.port import MemoryFile, Request
 from wellkept.memory.page import Target
 
 

@@ -7,9 +7,8 @@ import pytest
 from wellkept import importing
 from wellkept.app import open_app
 from wellkept.connect.capture import Captured, capture_transcript
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.kept_lines import KeptLines
-from wellkept.importers.port import Request
+from wellkept.importers.port import MemoryFile, Request
 from wellkept.memory.page import Add, Target
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.sessions import import_sessions

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.app import open_app
-from wellkept.importers.assets import MemoryFile
 from wellkept.importers.mcp_memory import Graph, McpMemory, build_graph
-from wellkept.importers.port import Problem, Request
+from wellkept.importers.port import MemoryFile, Problem, Request
 from wellkept.memory.page import Add, Target
 from wellkept.operations.pages import edit_entry
 from wellkept.operations.users import export_graph

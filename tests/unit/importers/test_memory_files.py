@@ -7,12 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept.importers.agent_files import expand_imports
-from wellkept.importers.assets import MemoryFile, SkillFolder
 from wellkept.importers.claude_code import ClaudeCode
 from wellkept.importers.codex import Codex
 from wellkept.importers.markdown import parse_entries
 from wellkept.importers.opencode import Opencode
-from wellkept.importers.port import Request
+from wellkept.importers.port import MemoryFile, Request, SkillFolder
 from wellkept.memory.page import Target
 
 

@@ -12,7 +12,7 @@ from wellkept.app import open_app
 from wellkept.config.settings import read_secrets
 from wellkept.core.errors import Refused
 from wellkept.core.ids import UserId
-from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
+from wellkept.importers.port import Caution, Document, Leftover, MemoryFile, Secret, Setting, SkillFolder
 from wellkept.importing.sources import FoundSource, ImportChoices
 from wellkept.memory.page import Add, Remove, Replace, Target
 

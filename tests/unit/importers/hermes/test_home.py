@@ -4,9 +4,18 @@ import json
 
 import pytest
 
-from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from wellkept.importers.hermes import Hermes
-from wellkept.importers.port import Request
+from wellkept.importers.port import (
+    Caution,
+    Document,
+    Leftover,
+    MemoryFile,
+    Problem,
+    Request,
+    Secret,
+    Setting,
+    SkillFolder,
+)
 from wellkept.memory.page import Target
 
 

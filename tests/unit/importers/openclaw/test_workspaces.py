@@ -5,11 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from wellkept.importers.assets import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
-from wellkept.importers.openclaw import OpenClaw
+from wellkept.importers.openclaw import OpenClaw, remove_template
 from wellkept.importers.openclaw_config import find_running, is_openclaw, parse_json5
-from wellkept.importers.openclaw_workspace import remove_template
-from wellkept.importers.port import Request
+from wellkept.importers.port import (
+    Caution,
+    Document,
+    Leftover,
+    MemoryFile,
+    Problem,
+    Request,
+    Secret,
+    Setting,
+    SkillFolder,
+)
 from wellkept.memory.page import Target
 
 NO_GATEWAY = 1
