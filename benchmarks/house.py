@@ -21,7 +21,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
 SATELLITES = (
-    "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "importers/", "importing/", "connect/", "providers/",
+    "agent/", "curation/", "cli/", "gateway/", "mcp_server/", "formats/", "imports/", "connect/", "providers/",
     "testing/", "skills/hub/", "sessions/postgres/", "storage/postgres/", "memory/postgres.py", "salvage/",
     "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
     "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py", "prompt/",

@@ -337,7 +337,7 @@ OPENS_FILES = {
     "storage/locks.py": "locks, and new files to try what a file system supports",
     "sessions/sqlite/semantic.py": "a new cache beside the database",
     "connect/events.py": "a new file for a prompt",
-    "importers/openclaw.py": "resources of the package",
+    "formats/openclaw.py": "resources of the package",
     "backup/files.py": "new files of an archive",
     "observe.py": "appends to the log",
     "cli/hook.py": "appends to the log",
@@ -406,7 +406,7 @@ WRITES_FILES = {
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
     "backup/files.py": "a scratch folder, from which the archive is written",
     "operations/profiles.py": "a scratch folder, which is published",
-    "importing/assets.py": "a copied folder, which is synced",
+    "imports/assets.py": "a copied folder, which is synced",
     "sessions/sqlite/semantic.py": "a cache",
     "sessions/embedding/convert.py": "a converted model, which can be converted again",
     "connect/health.py": "the newest errors of a connection",
@@ -486,7 +486,7 @@ DECIDING_STATEMENTS = r"\b(?:INSERT INTO|DELETE FROM|UPDATE) (?:tokens|platform_
 WITHOUT_GATE = {
     "forgetting/forget.py:_carry_out": "its callers ask",
     "forgetting/forget.py:_finish": "continues what a person had decided before the process was killed",
-    "importing/undo.py:_remove_value": "its only caller asks",
+    "imports/undo.py:_remove_value": "its only caller asks",
     "operations/news.py:mark_seen": "its callers ask, or fill an empty home",
     "operations/demo.py:_write_entries": "fills an empty home",
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
@@ -502,7 +502,7 @@ WITHOUT_GATE = {
 
 def _functions(trees: dict[Path, ast.Module]) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     for path, tree in trees.items():
-        if path.relative_to(SRC).parts[0] not in TIERS | {"testing", "importers", "config"}:
+        if path.relative_to(SRC).parts[0] not in TIERS | {"testing", "formats", "config"}:
             for node in ast.walk(tree):
                 if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                     yield f"{_ids(path)}:{node.name}", node

@@ -136,7 +136,7 @@ def restore_sessions(database: Database, own: Sessions, theirs: Sessions, *, is_
     A conversation that continued on both sides stays as it is here; the backup's continuation becomes a branch.
     A conversation that was imported here under another id stays as it is.
     """
-    from wellkept.importers.capture_record import copy_captures, find_sessions
+    from wellkept.imports.record import copy_captures, find_sessions
 
     result = PartResult()
     with theirs.unit() as source, database.reading() as unit:

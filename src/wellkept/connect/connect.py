@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wellkept.connect.files import FileChange
     from wellkept.connect.record import FileRecord, Recall
     from wellkept.core.text import JSON
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.sources import FoundSource
 
 
 class ConnectOptions(Struct, frozen=True):
@@ -207,8 +207,8 @@ def connected_clients(caller: Caller, project: Path | None = None) -> list[str]:
 
 def find_history(caller: Caller, names: Sequence[str]) -> list[FoundSource]:
     """Return what the clients have from before, of which something is not stored yet."""
-    from wellkept.importers.port import SOURCES
-    from wellkept.importing.sources import find_sources
+    from wellkept.formats.port import SOURCES
+    from wellkept.imports.sources import find_sources
 
     found = [find_sources(caller, name) for name in dict.fromkeys(names) if name in SOURCES]
     listed = [one for sources in found if not isinstance(sources, Refused) for one in sources.sources]

@@ -116,7 +116,7 @@ def _is_excluded(caller: Caller, folder: str | None) -> bool:
     patterns = caller.app.settings.connect.exclude
     if not patterns:
         return False
-    from wellkept.importers.conversations import (
+    from wellkept.imports.conversations import (
         is_excluded,
     )  # loads what stores conversations, which a prompt does not need
 
@@ -194,7 +194,7 @@ def _has_block(transcript: Path | None, mark: str) -> bool:
 
 def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from wellkept.connect.capture import find_session
-    from wellkept.importers.port import SOURCES as READABLE
+    from wellkept.formats.port import SOURCES as READABLE
     from wellkept.operations.recall import Recipient, find_given, recall_for_prompt
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
     from wellkept.storage.files import find_project
@@ -279,7 +279,7 @@ def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | Non
 
 def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
     """Return the transcript that an event names; else a file with the session in its name, or a database."""
-    from wellkept.importers.port import find_source
+    from wellkept.formats.port import find_source
 
     reader = find_source(event.client)
     if reader is None or event.transcript is not None or not event.session:
@@ -294,7 +294,7 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
 
 def put_off(caller: Caller, event: HookEvent) -> None:
     """Spool a turn that could not be stored in time; the next event, or `catch_up`, stores it."""
-    from wellkept.importers.spool import Spool, WaitingTranscript, WaitingTurn
+    from wellkept.imports.spool import Spool, WaitingTranscript, WaitingTurn
 
     if event.kind not in {Kind.STOP, Kind.ANSWER, Kind.COMPACT} or not _is_captured(caller, event):
         return
@@ -380,7 +380,7 @@ def catch_up(caller: Caller, client: str) -> None:
 
 def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list[Path]:
     """Return the transcripts that changed since the client was connected, within the last days only."""
-    from wellkept.importers.port import find_source
+    from wellkept.formats.port import find_source
 
     reader = find_source(client)
     roots = reader.find_roots(caller.app.environ) if reader is not None else []

@@ -186,7 +186,7 @@ def _read_captures(caller: Caller) -> tuple[dict[str, ClientCaptures], str]:
 
 def _read_lags(caller: Caller) -> dict[str, float]:
     """Return, for each client with items in the spool, the age of the oldest in seconds."""
-    from wellkept.importers.spool import Spool
+    from wellkept.imports.spool import Spool
 
     now, found = time.time(), dict[str, float]()
     for _path, waiting in Spool(caller.space.home.spool).entries():

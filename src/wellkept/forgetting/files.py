@@ -166,7 +166,7 @@ def _find_page(path: Path) -> Target | None:
 
 
 def _read_clients(caller: Caller) -> list[str]:
-    from wellkept.importers.capture_record import list_clients
+    from wellkept.imports.record import list_clients
 
     with caller.database.reading() as connection:
         return list_clients(connection, caller.user)
@@ -195,7 +195,7 @@ def _outside(caller: Caller) -> Iterator[Path]:
 
 def drop_spooled(caller: Caller, source: str, project: str | None) -> int:
     """Remove spooled items of a client that are not stored yet; return how many."""
-    from wellkept.importers.spool import Spool, WaitingTurn
+    from wellkept.imports.spool import Spool, WaitingTurn
 
     spool, count = Spool(caller.space.home.spool), 0
     for path, waiting in spool.entries():

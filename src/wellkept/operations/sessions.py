@@ -270,7 +270,7 @@ def _split_whole(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield from start
         yield from rest
         return
-    from wellkept.importers.json_stream import Joined, JsonStream
+    from wellkept.formats.json_stream import Joined, JsonStream
 
     messages: list[JSON] = []
     for piece in JsonStream(Joined(chain(start, rest))):

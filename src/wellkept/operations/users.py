@@ -172,7 +172,7 @@ def export_user(caller: Caller) -> UserExport:
 
 def export_graph(caller: Caller) -> UserExport:
     """Return the entries of the caller's pages as the records of a graph; raises NotFound if there are none."""
-    from wellkept.importers.mcp_memory import build_graph
+    from wellkept.formats.mcp_memory import build_graph
 
     memory = caller.space.memory.for_project(None)
     pages = [(target.value, memory.entries(target)) for target in memory.targets]

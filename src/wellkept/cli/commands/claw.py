@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.cli.commands.imports import Wanted, import_sources
 from wellkept.cli.terminal import (
     JsonFlag,
@@ -23,7 +23,7 @@ from wellkept.core.errors import Refused
 from wellkept.core.text import printable
 
 if TYPE_CHECKING:
-    from wellkept.importing.openclaw import Cleanup
+    from wellkept.imports.openclaw import Cleanup
 
 SourceOption = Annotated[
     Path | None, typer.Option("--source", help="The folder of OpenClaw, instead of ~/.openclaw and its former names.")
@@ -61,7 +61,7 @@ def migrate(
     as_json: JsonFlag = False,
 ) -> None:
     """Import everything from OpenClaw; same as `kept import openclaw`."""
-    from wellkept.importing.sources import ImportChoices
+    from wellkept.imports.sources import ImportChoices
 
     options = {"preset": preset}
     if workspace_target is not None:
@@ -82,7 +82,7 @@ def clean_up(
 ) -> None:
     """Rename the folders of OpenClaw, so that nothing uses them any more; renaming them back undoes that."""
     with open_caller() as caller:
-        plan = importing.openclaw.preview_cleanup(caller, place)
+        plan = imports.openclaw.preview_cleanup(caller, place)
         if isinstance(plan, Refused):
             refuse(plan, as_json=as_json, code=1)
         if not as_json:
@@ -91,7 +91,7 @@ def clean_up(
         if not dry_run:
             if not confirm(f"rename {count_noun(len(plan.renamings), 'folder')}?", yes=yes):
                 fail("nothing was renamed")
-            done = importing.openclaw.run_cleanup(caller, plan)
+            done = imports.openclaw.run_cleanup(caller, plan)
             if not as_json:
                 _show(done)
         if as_json:

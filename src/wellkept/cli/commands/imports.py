@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec import Struct
 
-from wellkept import importing
+from wellkept import imports
 from wellkept.cli.terminal import (
     JsonFlag,
     YesFlag,
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wellkept.app import Caller
-    from wellkept.importers.import_record import ImportRun
-    from wellkept.importing.report import ImportReport
-    from wellkept.importing.sources import FoundSource, ImportChoices
-    from wellkept.importing.undo import UndoneImport
+    from wellkept.imports.record import ImportRun
+    from wellkept.imports.run import ImportReport
+    from wellkept.imports.sources import FoundSource, ImportChoices
+    from wellkept.imports.undo import UndoneImport
 
 _WATCH_SECONDS = 1.0
 _PARTIAL = 3
@@ -48,9 +48,9 @@ def register(program: typer.Typer) -> None:
 
 
 def _complete(incomplete: str) -> list[str]:
-    from wellkept.importers.port import SOURCES
+    from wellkept.formats.port import SOURCES
 
-    return [name for name in (*SOURCES, importing.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
+    return [name for name in (*SOURCES, imports.sources.ALL, _LIST, _UNDO) if name.startswith(incomplete)]
 
 
 def import_(  # the options of a command
@@ -91,7 +91,7 @@ def import_(  # the options of a command
     output, injected memory, other machine-written text, and `<private>…</private>` are left out.
     `kept import undo ID` undoes an import.
     """
-    from wellkept.importing.sources import ImportChoices
+    from wellkept.imports.sources import ImportChoices
 
     given = {
         "preset": preset,
@@ -131,7 +131,7 @@ class Wanted(Struct, frozen=True):
 
 def import_sources(caller: "Caller", wanted: Wanted) -> None:
     """Find, preview, ask, import and report; without a source, list what was found."""
-    everything = importing.sources.ALL
+    everything = imports.sources.ALL
     if wanted.source is None and wanted.place is not None:
         unnamed = Refused(Reason.INVALID, "--source needs the name of a program", "kept import codex --source PATH")
         refuse(unnamed, as_json=wanted.as_json, code=2)
@@ -139,7 +139,7 @@ def import_sources(caller: "Caller", wanted: Wanted) -> None:
         caller.app.preview_only()
     start = moment(wanted.since, now=time.time()) if wanted.since is not None else 0.0
     name = wanted.source or everything
-    found = importing.sources.find_sources(
+    found = imports.sources.find_sources(
         caller, name, wanted.place, since=start, options=wanted.options, choices=wanted.choices
     )
     if isinstance(found, Refused):
@@ -194,7 +194,7 @@ def _refuse_empty(sources: "Sequence[FoundSource]", *, as_json: bool) -> None:
 def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
     yes = wanted.yes or wanted.watch
     if wanted.dry_run or not yes:
-        preview = importing.run.preview_import(caller, found, wanted.choices)
+        preview = imports.run.preview_import(caller, found, wanted.choices)
         if not wanted.as_json:
             show_report(preview)
         if wanted.dry_run:
@@ -209,7 +209,7 @@ def _import(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportRe
 
 
 def _apply(caller: "Caller", found: "FoundSource", wanted: Wanted) -> "ImportReport":
-    report = importing.run.run_import(caller, found, wanted.choices)
+    report = imports.run.run_import(caller, found, wanted.choices)
     if isinstance(report, Refused):
         refuse(report, as_json=wanted.as_json)
     if not wanted.as_json:
@@ -247,7 +247,7 @@ def _show_pairs(name: str, pairs: "Sequence[tuple[str, str]]") -> None:
 
 
 def _list_imports(caller: "Caller", *, as_json: bool) -> None:
-    found = importing.undo.list_imports(caller)
+    found = imports.undo.list_imports(caller)
     if as_json:
         print_json(found.as_json())
         return
@@ -272,7 +272,7 @@ def _describe_run(run: "ImportRun") -> str:
 def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, as_json: bool) -> None:
     if import_id is None:
         refuse(Refused(Reason.INVALID, "no import named", "`kept import list` shows the ids"), as_json=as_json, code=2)
-    preview = importing.undo.undo_import(caller, import_id, is_preview=True)
+    preview = imports.undo.undo_import(caller, import_id, is_preview=True)
     if isinstance(preview, Refused):
         refuse(preview, as_json=as_json)
     if not as_json:
@@ -287,7 +287,7 @@ def _undo(caller: "Caller", import_id: str | None, *, dry_run: bool, yes: bool, 
 
 
 def _carry_out_undo(caller: "Caller", import_id: str, *, as_json: bool) -> "UndoneImport":
-    done = importing.undo.undo_import(caller, import_id)
+    done = imports.undo.undo_import(caller, import_id)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     if not as_json:
@@ -307,7 +307,7 @@ def _show_undo(result: "UndoneImport") -> None:
 
 def _watch(caller: "Caller", names: list[str], place: Path | None) -> None:
     """Follow the transcripts until the person stops it."""
-    watch = importing.run.Watch(caller, names, place)
+    watch = imports.run.Watch(caller, names, place)
     note(f"watching {', '.join(names)}; stop with Ctrl-C")
     while True:
         for client, path, added in watch.step():

@@ -15,7 +15,7 @@ from wellkept.core.errors import UsageError
 from wellkept.core.messages import ImagePart, Message, Part, Role, TextPart
 from wellkept.core.text import dumps
 from wellkept.core.tools import ToolSchema
-from wellkept.importers.codex import CODEX_BACKGROUND
+from wellkept.formats.codex import CODEX_BACKGROUND
 
 MODELS = ("kept", "kept/plain", "kept/incognito")
 SESSION_HEADERS = (

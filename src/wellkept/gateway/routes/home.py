@@ -13,7 +13,7 @@ from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, refusal
 from wellkept.gateway.requests import Admin, Reader, Writer, offer
 from wellkept.gateway.state import pairing, tokens
-from wellkept.importing import sources as import_sources
+from wellkept.imports import sources as import_sources
 from wellkept.operations import conversations, doctor, models, profiles, providers, tools, upkeep, usage, users
 
 router = APIRouter(prefix="/api", tags=["home"])

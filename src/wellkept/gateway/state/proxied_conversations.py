@@ -148,8 +148,8 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
 
 def clean_messages(messages: Sequence[Message]) -> list[Message | None]:
     """Return the stored form of each message: without private text, machine context and results of our own tools."""
-    from wellkept.importers.message_sequence import Speech
-    from wellkept.importers.port import Said
+    from wellkept.formats.message_sequence import Speech
+    from wellkept.formats.port import Said
 
     speech = Speech("")
     kept: list[Message | None] = []

@@ -19,14 +19,14 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer, get_turns
 from wellkept.gateway.streams import StreamedAnswer, Write, sse
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.importing import sources as import_sources
+from wellkept.imports import sources as import_sources
 from wellkept.operations import news, pages, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.app import Caller
     from wellkept.connect.status import ClientStatus
     from wellkept.gateway.turns import Turns
-    from wellkept.importing.sources import FoundSource
+    from wellkept.imports.sources import FoundSource
     from wellkept.operations.news import Pulse
     from wellkept.sessions.receipts import Receipt
 

@@ -1,0 +1,89 @@
+"""pi's sessions: a JSONL file per session, with the entries that OpenClaw has from it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from wellkept.core.messages import Message, Origin, Role
+from wellkept.formats.agent_files import list_skills, read_memory
+from wellkept.formats.jsonl import JsonlReading, modification_time
+from wellkept.formats.openclaw_entries import EntryParser
+from wellkept.formats.port import Conversation, Item, Option, Position, Reading, Request
+from wellkept.formats.typed_text import MOST_CHARS, as_text, shorten
+from wellkept.memory.page import Target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from wellkept.formats.port import Asset
+
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Pi:
+    """Finds and reads the sessions of pi."""
+
+    client = "pi"
+    options: tuple[Option, ...] = ()
+
+    def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
+        """Return the folder of sessions."""
+        chosen = environ.get("PI_CODING_AGENT_SESSION_DIR")
+        if chosen:
+            return [Path(chosen).expanduser()]
+        folder = environ.get("PI_CODING_AGENT_DIR") or f"{environ.get('HOME') or '~'}/.pi/agent"
+        return [Path(folder).expanduser() / "sessions"]
+
+    def list_transcripts(self, root: Path) -> list[Path]:
+        """Return every session below a folder, the oldest first."""
+        if root.is_file():
+            return [root]
+        base = root / "sessions" if (root / "sessions").is_dir() else root
+        return sorted(base.rglob("*.jsonl"), key=lambda path: (modification_time(path), path.name))
+
+    def list_related(self, path: Path) -> list[Path]:
+        """Return nothing: pi has no sub-agents."""
+        del path
+        return []
+
+    def open(self, path: Path, position: Position) -> Reading:
+        """Open a session."""
+        facts = Conversation(_find_id(path.name) or path.stem)
+        return JsonlReading(path, position, lambda state: _Parser(state, facts))
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield the instructions of the person, and the skills."""
+        del request
+        if root.name == "sessions":
+            yield from read_memory(root.parent / "AGENTS.md", "AGENTS.md", Target.MEMORY)
+            yield from list_skills(root.parent / "skills")
+
+
+def _find_id(name: str) -> str | None:
+    found = _ID.search(name)
+    return found[0] if found else None
+
+
+class _Parser(EntryParser):
+    """The entries as pi writes them: the header has the id, and the person can run commands."""
+
+    def _take_header(self, row: Mapping[str, Any]) -> None:
+        parent = as_text(row.get("parentSession"))
+        self._facts = replace(
+            self._facts,
+            external_id=as_text(row.get("id")) or self._facts.external_id,
+            folder=as_text(row.get("cwd")) or self._facts.folder,
+            parent=(_find_id(PurePath(parent).name) or PurePath(parent).stem) if parent else self._facts.parent,
+        )
+
+    def _take_message(self, row: Mapping[str, Any], message: dict[str, Any]) -> Iterator[Item]:
+        command = as_text(message.get("command"))
+        if message.get("role") == "bashExecution" and command:
+            said = Message(Role.USER, shorten(f"! {command}", MOST_CHARS))
+            yield from self._store(row, said, Origin.PERSON)
+        else:
+            yield from super()._take_message(row, message)
