@@ -409,7 +409,7 @@ WRITES_FILES = {
     "imports/assets.py": "a copied folder, which is synced",
     "sessions/sqlite/semantic.py": "a cache",
     "sessions/embedding/convert.py": "a converted model, which can be converted again",
-    "connect/health.py": "the newest errors of a connection",
+    "connect/record.py": "the newest errors of a connection",
     "connect/events.py": "the prompt of a turn that is under way",
     "connect/hooks.py": "the time of the last event",
     "cli/chat/input_line.py": "the history of the input line",

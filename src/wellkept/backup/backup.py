@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import field
 from msgspec.structs import replace
@@ -16,16 +19,86 @@ from wellkept.core.errors import Busy, KeptError, NotFound, Reason, Refused, Sto
 from wellkept.core.events import Warned
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
+from wellkept.storage.archive import HOME
 from wellkept.storage.files import read_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from wellkept.app.caller import Caller
     from wellkept.app.root import App
     from wellkept.backup.files import LeftOut, Staging
     from wellkept.core.text import JSON
     from wellkept.storage.archive import Contents
+
+T = TypeVar("T")
+_SESSIONS = frozenset({"state.db", "kept.db"})
+_LEDGER = "ledger.db"
+_FACTS = "holographic.db"
+_MOST_SHOWN = 5
+
+
+def is_checked(name: str) -> bool:
+    """Whether a file of an archive is one of our databases."""
+    return Path(name).name in {*_SESSIONS, _LEDGER, _FACTS} and name.startswith(HOME)
+
+
+def find_damage(files: Mapping[str, Path]) -> list[str]:
+    """Return what is damaged in the databases among these copies, given by their name in the archive.
+
+    Pages and rows are compared with their checksums. Derived data is not looked at: it can be rebuilt.
+    """
+    return [
+        f"{name.removeprefix(HOME)}: {problem.replace(repr(str(path)), 'the file')}"
+        for name, path in sorted(files.items())
+        if is_checked(name)
+        for problem in _shorten(_check(Path(name).name, path))
+    ]
+
+
+def _check(name: str, path: Path) -> list[str]:
+    from wellkept.storage.maintenance import check_pages
+
+    try:
+        problems = check_pages(path)
+        if not problems and name in _SESSIONS:
+            from wellkept.app.store_care import check_copied_store
+
+            return check_copied_store(path)
+        if not problems and name == _LEDGER:
+            from wellkept.memory.ledger import check_copied_ledger
+
+            return check_copied_ledger(path)
+    except KeptError as error:
+        return [error.message]
+    return problems
+
+
+def _shorten(problems: list[str]) -> list[str]:
+    rest = len(problems) - _MOST_SHOWN
+    return [*problems[:_MOST_SHOWN], f"and {rest:,} more"] if rest > 0 else problems
+
+
+def with_room(caller: Caller, read: Callable[[Path], T]) -> T:
+    """Return what `read` makes of a folder for unpacked databases: in the home, or a temporary one if that is full."""
+    from wellkept.storage.files import open_scratch
+
+    root = caller.app.home.root
+    if os.access(root, os.W_OK):
+        try:
+            with open_scratch(root) as folder:
+                return read(folder)
+        except StorageError as error:
+            if not is_full(error):
+                raise
+    with tempfile.TemporaryDirectory(prefix="kept-verify-") as name:
+        return read(Path(name))
+
+
+def is_full(error: StorageError) -> bool:
+    """Whether a disk without space is the reason."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in {errno.ENOSPC, errno.EDQUOT}
+
 
 SUFFIX = ".kept.tar.gz"
 ENCRYPTED_SUFFIX = f"{SUFFIX}.age"
@@ -69,7 +142,6 @@ def create_backup(
     it is complete; an error leaves nothing behind. An archive with damaged or missing files gets a name of its own,
     so that it never takes the place of a whole one.
     """
-    from wellkept.backup.check import find_damage
     from wellkept.backup.files import Staging, stage_files
     from wellkept.core.regular_files import explain_errors
     from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
@@ -324,7 +396,6 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
     Raises UsageError for another file, or Unreadable for a damaged archive. A whole archive may hold a damaged
     database, which was copied as it was: that is among the problems.
     """
-    from wellkept.backup.check import find_damage, is_checked, with_room
     from wellkept.storage.archive import open_archive, read_archive
 
     caller.require(Scope.READ)

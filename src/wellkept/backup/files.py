@@ -144,7 +144,7 @@ def stage_files(caller: Caller, staging: Staging) -> None:
 def _copy_server(caller: Caller, server: PostgresServer, staging: Staging) -> None:
     """Copy the data on a server in the form of a home without one: a backup can be restored into either."""
     from wellkept.config.home import Home  # the name is only a type elsewhere
-    from wellkept.operations.storage_rows import copy_to_files
+    from wellkept.operations.storage import copy_to_files
     from wellkept.operations.users import list_users
 
     home = Home(staging.folder / "server")

@@ -30,7 +30,7 @@ from wellkept.core.events import Warned
 from wellkept.core.ids import OWNER, UserId
 from wellkept.core.regular_files import load_bytes
 from wellkept.core.text import dumps
-from wellkept.operations.storage_rows import Move, copy_home, is_unused, restore_documents
+from wellkept.operations.storage import Move, copy_home, is_unused, restore_documents
 from wellkept.operations.users import add_account, list_users
 from wellkept.storage.files import make_folder, move, publish, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock

@@ -15,7 +15,7 @@ from wellkept.app.places import Nature, find_place
 from wellkept.core.errors import Refused, Unreadable
 from wellkept.core.ids import SessionId
 from wellkept.core.text import dumps
-from wellkept.operations.storage_rows import Move
+from wellkept.operations.storage import Move
 from wellkept.storage.files import move, read_bytes
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from wellkept.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
-from wellkept.connect.health import load_health, save_health
-from wellkept.connect.record import Record, load_record
+from wellkept.connect.record import Record, load_health, load_record, save_health
 from wellkept.core.errors import KeptError, Refused
 from wellkept.core.regular_files import open_regular
 

@@ -90,7 +90,7 @@ def preview_agent(
     caller: Caller, client: str, *, project: str | None = None, prompt: str = "", choices: Choices | None = None
 ) -> Preview:
     """Return what `client` would be given in `project`, with the stored settings or with others to try out."""
-    from wellkept.operations.pages import render_snapshot
+    from wellkept.operations.memory import render_snapshot
 
     tried = _with_choices(caller, choices or Choices())
     blocks = render_snapshot(tried, project=project).blocks
@@ -164,7 +164,7 @@ def save_choices(caller: Caller, choices: Choices) -> Choices | Refused:
 
 def _compare(caller: Caller, client: str) -> tuple[float | None, tuple[str, ...], tuple[str, ...]]:
     """Return when the client last got the pages, and the entries that were removed and added since."""
-    from wellkept.operations.pages import read_pages_at
+    from wellkept.operations.memory import read_pages_at
 
     found = caller.space.sessions.receipts.recent(limit=1, kind="start", client=client)
     if not found:

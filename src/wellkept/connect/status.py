@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from wellkept.connect.clients import CLIENTS, find_client, read_version
 from wellkept.connect.connect import this_machine
-from wellkept.connect.health import Health, load_health
-from wellkept.connect.record import Connection, Record, load_record
+from wellkept.connect.record import Connection, Health, Record, load_health, load_record
 from wellkept.core.clock import iso_moment
 from wellkept.core.regular_files import load_text
 from wellkept.core.values import JsonStruct

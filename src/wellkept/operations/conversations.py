@@ -103,7 +103,7 @@ class AssistantActions(Struct, frozen=True):
 
     def approve(self, pending_id: str) -> Outcome | Refused:
         """Save what was proposed."""
-        from wellkept.operations.pages import approve
+        from wellkept.operations.memory import approve
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory approve {pending_id}`").as_refused()
@@ -111,7 +111,7 @@ class AssistantActions(Struct, frozen=True):
 
     def reject(self, pending_id: str) -> Rejected | Refused:
         """Drop what was proposed."""
-        from wellkept.operations.pages import reject
+        from wellkept.operations.memory import reject
 
         if self.caller.why_no_person:
             return refuse_decision(self.caller.why_no_person, f"`kept memory reject {pending_id}`").as_refused()
@@ -119,7 +119,7 @@ class AssistantActions(Struct, frozen=True):
 
     def undo(self, ledger_id: int) -> Undone | Refused:
         """Undo one change of a page."""
-        from wellkept.operations.pages import undo
+        from wellkept.operations.memory import undo
 
         return undo(self.caller, ledger_id=ledger_id)
 

@@ -250,8 +250,7 @@ def _leave_pending(caller: Caller) -> None:
 
 
 def _connect_agents(caller: Caller, begin: datetime, end: datetime) -> None:
-    from wellkept.connect.health import Health, save_health
-    from wellkept.connect.record import Connection, Record, save_record
+    from wellkept.connect.record import Connection, Health, Record, save_health, save_record
 
     folder = caller.space.home.connections
     make_folder(folder)

@@ -10,7 +10,7 @@ from wellkept.connect.capture import Captured, capture_transcript
 from wellkept.formats.kept_lines import KeptLines
 from wellkept.formats.port import MemoryFile, Request
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import edit_entry
+from wellkept.operations.memory import edit_entry
 from wellkept.operations.sessions import import_sessions
 from wellkept.operations.users import export_user
 

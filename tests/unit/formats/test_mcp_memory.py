@@ -9,7 +9,7 @@ from wellkept.app import open_app
 from wellkept.formats.mcp_memory import Graph, McpMemory, build_graph
 from wellkept.formats.port import MemoryFile, Problem, Request
 from wellkept.memory.page import Add, Target
-from wellkept.operations.pages import edit_entry
+from wellkept.operations.memory import edit_entry
 from wellkept.operations.users import export_graph
 
 SERVER_FILE = """\

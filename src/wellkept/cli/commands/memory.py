@@ -31,7 +31,7 @@ from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.forgetting import requests as forget_requests
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.memory.approval import Rejected
@@ -81,7 +81,7 @@ def show(
 ) -> None:
     """Print the pages as they are on disk now."""
     with open_caller() as caller:
-        found = pages.show_pages(caller, target, with_metadata=long)
+        found = memory.show_pages(caller, target, with_metadata=long)
     if as_json:
         print_json(found.as_json())
     else:
@@ -175,8 +175,8 @@ def _apply(edit: Edit, target: Target | None, *, allow: list[str] | None, yes: b
     with open_caller() as caller:
         allowed = frozenset(allow or ())
         outcome = ask_if_held(
-            pages.edit_entry(caller, edit, page, allow=allowed),
-            lambda held: pages.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
+            memory.edit_entry(caller, edit, page, allow=allowed),
+            lambda held: memory.edit_entry(caller, edit, page, allow=allowed | rules_in(held)),
             yes=yes,
         )
         show_outcome(_with_options(outcome, page) if isinstance(outcome, Refused) else outcome, as_json=as_json)
@@ -206,7 +206,7 @@ def _check_rules(names: list[str]) -> None:
 def snapshot(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the blocks exactly as a new session would get them."""
     with open_caller() as caller:
-        found = pages.render_snapshot(caller, target)
+        found = memory.render_snapshot(caller, target)
     if as_json:
         print_json(found.as_json())
         return
@@ -249,7 +249,7 @@ def show_outcome(outcome: "Outcome | Refused", *, as_json: bool, undo_hint: str 
 def pending(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """List the pending writes."""
     with open_caller() as caller:
-        waiting = pages.list_pending(caller, target)
+        waiting = memory.list_pending(caller, target)
         requests = forget_requests.list_requests(caller) if target is None else []
     if as_json:
         print_json([item.as_json() for item in (*waiting, *requests)])
@@ -310,7 +310,7 @@ def confirm_(
     if (text is None) is (origin is None):
         raise UsageError("no entries are named", "give a part of one entry, or --origin SOURCE")
     with open_caller() as caller:
-        done = pages.confirm_entries(caller, text, origin=origin, target=target)
+        done = memory.confirm_entries(caller, text, origin=origin, target=target)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     if as_json:
@@ -333,7 +333,7 @@ def approve(
         if request is not None:
             _approve_request(caller, request, yes=yes, as_json=as_json)
             return
-        _decide(caller, pending_id, target, pages.approve, lambda done: show_outcome(done, as_json=as_json))
+        _decide(caller, pending_id, target, memory.approve, lambda done: show_outcome(done, as_json=as_json))
 
 
 @app.command()
@@ -356,7 +356,7 @@ def reject(pending_id: WhichArgument, target: TargetOption = None, as_json: Json
             else:
                 say(f"Rejected {request.id}: {request.summary}")
             return
-        _decide(caller, pending_id, target, pages.reject, show)
+        _decide(caller, pending_id, target, memory.reject, show)
 
 
 def _approve_request(caller: Caller, request: "forget_requests.ForgetRequest", *, yes: bool, as_json: bool) -> None:
@@ -383,7 +383,7 @@ def _decide(
     show: Callable[[T | Refused], None],
 ) -> None:
     """Decide each chosen write and show the outcome; a refused one does not stop the others."""
-    chosen = pages.choose_pending(caller, which, target)
+    chosen = memory.choose_pending(caller, which, target)
     if isinstance(chosen, Refused):
         show(chosen)
         return

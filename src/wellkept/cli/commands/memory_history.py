@@ -28,7 +28,7 @@ from wellkept.core.errors import Refused, UsageError
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import JSON
 from wellkept.memory.page import ENTRY_DELIMITER, EditRecord, Target, preview
-from wellkept.operations import pages
+from wellkept.operations import memory
 
 if TYPE_CHECKING:
     from wellkept.memory.rewrite import Proposal
@@ -52,7 +52,7 @@ def log(
     """List edits, newest first."""
     with open_caller() as caller:
         after = moment(since, now=caller.app.clock.now().timestamp()) if since else 0.0
-        found = pages.read_log(caller, target=target, since=after, group_id=review)
+        found = memory.read_log(caller, target=target, since=after, group_id=review)
     if as_json:
         print_json(found.as_json())
         return
@@ -84,7 +84,7 @@ def _tell_source(row: EditRecord) -> str:
 def diff(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Show what one edit changed."""
     with open_caller() as caller:
-        row = pages.read_edit(caller, ledger_id, target)
+        row = memory.read_edit(caller, ledger_id, target)
     if as_json:
         print_json(row.as_json())
         return
@@ -104,7 +104,7 @@ def undo(
 ) -> None:
     """Undo an edit; repeat it to undo earlier ones; undoing an undo restores it."""
     with open_caller() as caller:
-        result = pages.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
+        result = memory.undo(caller, ledger_id=ledger_id, group_id=review, target=target)
         if isinstance(result, Refused):
             show_outcome(result, as_json=as_json)
             return
@@ -123,7 +123,7 @@ def at(
 ) -> None:
     """Print the pages as they were at a moment."""
     with open_caller() as caller:
-        past = pages.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
+        past = memory.read_pages_at(caller, moment(time, now=caller.app.clock.now().timestamp()), target)
     if as_json:
         print_json(past.as_json())
         return
@@ -141,7 +141,7 @@ def search(
 ) -> None:
     """Search the archive: what was removed, replaced or displaced."""
     with open_caller() as caller:
-        hits = pages.search_archive(caller, " ".join(words), target)
+        hits = memory.search_archive(caller, " ".join(words), target)
     if as_json:
         print_json(hits.as_json())
         return
@@ -155,7 +155,7 @@ def search(
 def restore(ledger_id: EditArgument, target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Put an archived text back on its page."""
     with open_caller() as caller:
-        show_outcome(pages.restore(caller, ledger_id, target), as_json=as_json)
+        show_outcome(memory.restore(caller, ledger_id, target), as_json=as_json)
 
 
 @app.command()
@@ -163,9 +163,9 @@ def repair(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag 
     """Repair an unreadable page, one that another program changed, and damaged rows of the ledger."""
     with open_caller() as caller:
         done: dict[str, JSON] = {
-            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in pages.list_pages(caller, target)
+            page.value: _repair(caller, page, yes=yes, as_json=as_json) for page in memory.list_pages(caller, target)
         }
-        ledger = pages.repair_ledger(caller)
+        ledger = memory.repair_ledger(caller)
     if ledger.rebuilt or ledger.marked or ledger.put_aside:
         done["ledger"] = ledger.as_json()
     if as_json:
@@ -184,14 +184,14 @@ def _repair(caller: Caller, page: Target, *, yes: bool, as_json: bool) -> dict[s
         if not as_json:
             say(text)
 
-    proposal = pages.propose_repair(caller, page)
+    proposal = memory.propose_repair(caller, page)
     if not proposal.is_needed:
         tell(f"{page.value}: nothing to repair")
         return {"success": True, "needed": False}
     tell(_diff(page, proposal))
     if not confirm(f"Write this {page.value} page?", yes=yes):
         fail("nothing was changed", code=1)
-    done = pages.repair_page(caller, page, proposal)
+    done = memory.repair_page(caller, page, proposal)
     if isinstance(done, Refused):
         refuse(done, as_json=as_json)
     assert done.outcome is not None
@@ -221,9 +221,9 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 
     page = target or Target.MEMORY
     with open_caller() as caller:
-        before = pages.read_page(caller, page)
+        before = memory.read_page(caller, page)
         text, file = edit_text(before.text, name=page.value, otherwise="use `kept memory add`, `replace` and `remove`")
-        written = partial(pages.replace_page, caller, page, text, before=before)
+        written = partial(memory.replace_page, caller, page, text, before=before)
         outcome = ask_if_held(written(), lambda _held: written(keep_held=True), yes=yes)
     if isinstance(outcome, Refused):
         note(f"your text is in {file}")
@@ -236,10 +236,10 @@ def edit(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = 
 def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag = False) -> None:
     """Empty the pages; every entry stays in the archive, and `undo` restores them."""
     with open_caller() as caller:
-        count = pages.count_entries(caller, target)
+        count = memory.count_entries(caller, target)
         if not confirm(f"Remove {count_noun(count, 'entry', 'entries')}?", yes=yes):
             fail("nothing was changed", code=1)
-        done = pages.reset_pages(caller, target)
+        done = memory.reset_pages(caller, target)
         if isinstance(done, Refused):
             refuse(done, as_json=as_json)
     if as_json:
@@ -255,7 +255,7 @@ def reset(target: TargetOption = None, yes: YesFlag = False, as_json: JsonFlag =
 def export(target: TargetOption = None, as_json: JsonFlag = False) -> None:
     """Print the pages as JSON, for `kept memory import`."""
     with open_caller() as caller:
-        print_json(pages.export_pages(caller, target).as_json())
+        print_json(memory.export_pages(caller, target).as_json())
     _ = as_json  # the export is JSON either way; the flag is accepted because every command takes it
 
 
@@ -273,7 +273,7 @@ def import_(
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read {file!r}: {why}", "give an export or a page file in UTF-8") from error
     with open_caller() as caller:
-        imported = pages.import_pages(caller, text, target, keep_held=yes)
+        imported = memory.import_pages(caller, text, target, keep_held=yes)
     if as_json:
         print_json({page.value: done.as_json() for page, done in imported.items()})
     for page, done in imported.items():

@@ -11,7 +11,7 @@ from wellkept.connect import connect, preview
 from wellkept.core.errors import Refused
 from wellkept.gateway.requests import Admin, Reader
 from wellkept.gateway.web.frame import Checked, Toast, go, refuse, show
-from wellkept.operations import pages
+from wellkept.operations import memory
 from wellkept.operations.sessions import list_projects
 
 router = APIRouter(prefix="/preview", include_in_schema=False, dependencies=[Checked])
@@ -50,7 +50,7 @@ def show_preview(  # noqa: PLR0913, PLR0917 - the fields of the form
         projects=list_projects(caller, limit=_MOST_PROJECTS),
         prompt=prompt,
         found=found,
-        snapshot=pages.render_snapshot(caller, project=project or None),
+        snapshot=memory.render_snapshot(caller, project=project or None),
         recall=recall or stored.recall,
         sessions=stored.sessions if sessions is None else sessions,
         passages=stored.passages if passages is None else passages,

@@ -14,7 +14,7 @@ from wellkept.core.text import one_line
 from wellkept.gateway.requests import Reader, Writer
 from wellkept.gateway.web.charts import draw_calendar, draw_lineage
 from wellkept.gateway.web.frame import Checked, Toast, go, show
-from wellkept.operations import pages, receipts, sessions
+from wellkept.operations import memory, receipts, sessions
 
 if TYPE_CHECKING:
     from wellkept.core.messages import StoredMessage
@@ -89,7 +89,7 @@ def show_session(request: Request, caller: Reader, name: Name, begin: Number = N
         anchor=around,
         lineage=draw_lineage(lineage, sources) if len(lineage.stations) > 1 else None,
         sources=sources,
-        wrote=pages.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
+        wrote=memory.list_session_edits(caller, session.id, limit=_MOST_SHOWN),
         shown=receipts.list_receipts(caller, session=session.id, limit=_MOST_SHOWN).receipts,
     )
 
