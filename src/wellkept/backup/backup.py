@@ -13,23 +13,38 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso
 from wellkept.core.errors import Busy, KeptError, NotFound, Reason, Refused, StorageError, Unreadable
 from wellkept.core.events import Warned
-from wellkept.core.text import dumps
+from wellkept.core.regular_files import explain_errors
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
-from wellkept.storage.archive import HOME
-from wellkept.storage.files import read_bytes
+from wellkept.storage.archive import (
+    HOME,
+    ArchiveWriter,
+    Contents,
+    Description,
+    create_archive,
+    is_encrypted,
+    open_archive,
+    read_archive,
+)
+from wellkept.storage.files import (
+    make_folder,
+    open_scratch,
+    read_bytes,
+    remove_stale_temps,
+    remove_unfinished,
+    write_atomically,
+)
+from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.app.root import App
     from wellkept.backup.files import LeftOut, Staging
-    from wellkept.core.text import JSON
-    from wellkept.storage.archive import Contents
 
 T = TypeVar("T")
 _SESSIONS = frozenset({"state.db", "kept.db"})
@@ -81,8 +96,6 @@ def _shorten(problems: list[str]) -> list[str]:
 
 def with_room(caller: Caller, read: Callable[[Path], T]) -> T:
     """Return what `read` makes of a folder for unpacked databases: in the home, or a temporary one if that is full."""
-    from wellkept.storage.files import open_scratch
-
     root = caller.app.home.root
     if os.access(root, os.W_OK):
         try:
@@ -143,8 +156,6 @@ def create_backup(
     so that it never takes the place of a whole one.
     """
     from wellkept.backup.files import Staging, stage_files
-    from wellkept.core.regular_files import explain_errors
-    from wellkept.storage.files import open_scratch, remove_stale_temps, remove_unfinished
 
     caller.require(Scope.ADMIN if caller.is_owner else Scope.READ)
     moment = caller.app.clock.now()
@@ -163,20 +174,15 @@ def create_backup(
         parts = _count_parts(staging)
         staging.problems += find_damage(staging.files)
         if staging.problems:
-            path = _mark_damaged(path)
+            stem, dot, suffix = path.name.partition(".")
+            marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
+            path = next(there for name in marked if not (there := path.with_name(name)).exists())
         made = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
     if caller.is_owner:
         _record(caller, _SCHEDULED if f"-{_SCHEDULED}" in path.name else "taken", str(path))
         if made.problems:
             _record(caller, "failed", f"{path.name} is not whole: {'; '.join(made.problems)}")
     return made
-
-
-def _mark_damaged(path: Path) -> Path:
-    """Return another name, which is free, for a backup that is not whole."""
-    stem, dot, suffix = path.name.partition(".")
-    marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
-    return next(there for name in marked if not (there := path.with_name(name)).exists())
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
@@ -201,8 +207,6 @@ def _take_into_folder(caller: Caller) -> BackupReport | Refused:
 
 
 def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
-    from wellkept.storage.files import make_folder
-
     folder = _find_folder(caller)
     make_folder(folder)
     passphrase = _find_passphrase(caller)
@@ -258,7 +262,7 @@ def list_backups(caller: Caller) -> list[TakenBackup]:
 
 def find_backup(caller: Caller, name: str) -> Path:
     """Return the backup of this name in the configured folder; raises NotFound."""
-    found = next((one.file for one in list_backups(caller) if one.file.name == name), None)
+    found = next((backup.file for backup in list_backups(caller) if backup.file.name == name), None)
     if found is None:
         raise NotFound(
             f"there is no backup {name!r}",
@@ -290,8 +294,6 @@ def is_due(app: App) -> bool:
 
 def take_scheduled_backup(caller: Caller) -> BackupReport | None:
     """Take a backup if one is due and no other process takes it; remember when, or why it failed."""
-    from wellkept.storage.locks import hold_lock
-
     try:
         with hold_lock(caller.app.home.path / "backup.lock", timeout_seconds=0):
             if not is_due(caller.app):
@@ -316,8 +318,6 @@ def read_history(caller: Caller) -> dict[str, dict[str, Any]]:
 
 def _record(caller: Caller, event: str, what: str) -> None:
     """Record a backup of the home, or its failure; does nothing if the home cannot be written."""
-    from wellkept.storage.files import make_folder, write_atomically
-
     entry = {"time": caller.app.clock.now().timestamp(), "error" if event == "failed" else "file": what}
     history = {**read_history(caller), event: entry}
     if event != "failed":
@@ -348,7 +348,6 @@ def _write(
     caller: Caller, path: Path, staging: Staging, parts: Mapping[str, int], *, created: str, passphrase: str | None
 ) -> BackupReport:
     from wellkept import __version__
-    from wellkept.storage.archive import ArchiveWriter, Contents, Description, create_archive
 
     home, listeners = caller.app.home, caller.space.listeners
     description = Description(created, __version__, caller.user, home.profile, len(staging.files), staging.total_bytes)
@@ -371,7 +370,6 @@ def _write(
 
 def _count_parts(staging: Staging) -> dict[str, int]:
     """Count the pages, sessions, messages, skills, settings and users in the backup."""
-    from wellkept.storage.archive import HOME
     from wellkept.storage.columns import count_rows
 
     names = [name.removeprefix(HOME) for name in staging.files if name.startswith(HOME)]
@@ -396,8 +394,6 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
     Raises UsageError for another file, or Unreadable for a damaged archive. A whole archive may hold a damaged
     database, which was copied as it was: that is among the problems.
     """
-    from wellkept.storage.archive import open_archive, read_archive
-
     caller.require(Scope.READ)
     path = path.expanduser().absolute()
 
@@ -413,8 +409,6 @@ def verify_backup(caller: Caller, path: Path, *, passphrase: str | None = None) 
 
 def needs_passphrase(path: Path) -> bool:
     """Whether a backup is encrypted."""
-    from wellkept.storage.archive import is_encrypted
-
     return is_encrypted(path.expanduser())
 
 

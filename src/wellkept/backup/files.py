@@ -30,6 +30,7 @@ from wellkept.core.regular_files import open_regular
 from wellkept.core.text import dumps
 from wellkept.core.values import JsonStruct
 from wellkept.storage.archive import HOME, OUTSIDE
+from wellkept.storage.connections import sql_migrations
 from wellkept.storage.files import SCRATCH_FOLDER, is_foreign, read_bytes
 from wellkept.storage.locks import hold_lock
 
@@ -174,8 +175,6 @@ def _drop_address(home: Home, staging: Staging) -> None:
 
 def newest_schema(name: str) -> int:
     """Return the schema version that this kept writes to a database of this name; 0 if it is not ours."""
-    from wellkept.storage.connections import sql_migrations
-
     packages = {"ledger.db": "wellkept.memory", "holographic.db": "wellkept.providers.holographic"}
     packages |= dict.fromkeys(("state.db", "kept.db"), "wellkept.storage")
     return sql_migrations(packages[name])[-1].version if name in packages else 0

@@ -11,20 +11,17 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.errors import Busy, Reason, Refused, StorageError
-from wellkept.core.ids import SessionId
-from wellkept.core.text import dumps
+from wellkept.core.ids import SessionId, SourceName
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.ids import SourceName
-    from wellkept.core.text import JSON
     from wellkept.formats.port import Source
     from wellkept.imports.capture import Capture, Purpose
     from wellkept.imports.record import Tally
@@ -207,8 +204,8 @@ def _name_agent(client: str) -> SourceName:
 def _read_turn(caller: Caller, client: str, reader: Source, path: Path) -> Context | None:
     """Return the context of the turn at the end of a transcript; None if it belongs to another folder."""
     from wellkept.core.messages import Origin
+    from wellkept.formats.messages import SHORTENED
     from wellkept.formats.port import Conversation, Kind, Said, Unusable
-    from wellkept.formats.typed_text import SHORTENED
     from wellkept.security.taint import ContextReader, Flow
     from wellkept.storage.files import find_project
 

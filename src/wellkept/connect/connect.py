@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.config.home import DEFAULT_PROFILE
-from wellkept.connect.record import Connection, FileRecord, Record, load_record, save_record
+from wellkept.connect.record import Connection, FileRecord, Recall, Record, load_record, save_record
 from wellkept.connect.written_parts import NotEditable, OwnFile, Part, has_parts, put_parts, take_parts_out
 from wellkept.core.errors import Reason, Refused
 from wellkept.core.installation import find_program
@@ -24,9 +24,7 @@ from wellkept.storage.files import find_project, make_folder, read_bytes, resolv
 from wellkept.storage.locks import hold_lock
 
 if TYPE_CHECKING:
-    from wellkept.app.caller import Caller
     from wellkept.connect.clients import Client, Machine, Presence
-    from wellkept.connect.record import Recall
     from wellkept.core.text import JSON
     from wellkept.imports.sources import FoundSource
 
@@ -68,13 +66,11 @@ class FileChange(Struct, frozen=True):
         """Return the lines that differ, with `-` and `+`."""
         from difflib import unified_diff
 
-        old, new = (_shown(data).splitlines() for data in (self.current, self.wanted))
+        old, new = (
+            (data or b"")[:_SHOWN_CHARS].decode("utf-8", "replace").splitlines() for data in (self.current, self.wanted)
+        )
         lines = list(unified_diff(old, new, lineterm="", n=0))[2:]
         return [line for line in lines if not line.startswith("@@")]
-
-
-def _shown(data: bytes | None) -> str:
-    return (data or b"")[:_SHOWN_CHARS].decode("utf-8", "replace")
 
 
 def plan_parts(parts: Sequence[Part], recorded: Mapping[Path, FileRecord], backups: Path) -> list[FileChange]:
@@ -235,7 +231,7 @@ class ConnectPlan(JsonStruct, frozen=True):
     @property
     def is_changed(self) -> bool:
         """Whether any file changes."""
-        return any(one.is_changed for one in self.clients)
+        return any(client.is_changed for client in self.clients)
 
 
 def client_names() -> list[str]:
@@ -283,8 +279,8 @@ def connect(caller: Caller, names: Sequence[str], options: ConnectOptions | None
     with hold_lock(folder / "record.lock"):
         plan = plan_connect(caller, names, options)
         if isinstance(plan, ConnectPlan):
-            for one in plan.clients:
-                _write(caller, one)
+            for client in plan.clients:
+                _write(caller, client)
     return plan
 
 
@@ -312,15 +308,13 @@ def repair(caller: Caller) -> ConnectPlan | Refused:
     with hold_lock(caller.space.home.connections / "record.lock"):
         plan = plan_repair(caller)
         if isinstance(plan, ConnectPlan):
-            for one in plan.clients:
-                _write(caller, one)
+            for client in plan.clients:
+                _write(caller, client)
     return plan
 
 
 def plan_disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = None) -> ConnectPlan | Refused:
     """Return what disconnecting the clients would change: everywhere, or in one project only."""
-    from wellkept.connect.written_parts import NotEditable
-
     clients = _choose(names)
     if isinstance(clients, Refused):
         return clients
@@ -347,11 +341,11 @@ def disconnect(caller: Caller, names: Sequence[str], *, project: Path | None = N
         plan = plan_disconnect(caller, names, project=project)
         if isinstance(plan, Refused):
             return plan
-        for one in plan.clients:
-            for change in one.changes:
+        for client in plan.clients:
+            for change in client.changes:
                 carry_out(change)
-            remove_folders([place for file in one.connection.files for place in file.folders])
-            save_record(folder, load_record(folder).without(one.connection.key))
+            remove_folders([place for file in client.connection.files for place in file.folders])
+            save_record(folder, load_record(folder).without(client.connection.key))
     return plan
 
 
@@ -374,7 +368,7 @@ def find_history(caller: Caller, names: Sequence[str]) -> list[FoundSource]:
     from wellkept.imports.sources import find_sources
 
     found = [find_sources(caller, name) for name in dict.fromkeys(names) if name in SOURCES]
-    listed = [one for sources in found if not isinstance(sources, Refused) for one in sources.sources]
+    listed = [source for sources in found if not isinstance(sources, Refused) for source in sources.sources]
     return [one for one in listed if one.new]
 
 
@@ -406,7 +400,6 @@ def _choose(names: Sequence[str]) -> list[Client] | Refused:
 
 def _plan(caller: Caller, client: Client, options: ConnectOptions, record: Record) -> ClientPlan | Refused:
     from wellkept.connect.clients import Wiring
-    from wellkept.connect.written_parts import NotEditable
 
     if options.project is not None and not client.has_projects:
         return Refused(Reason.INVALID, f"{client.name} has no project settings", "leave out --project")

@@ -12,7 +12,9 @@ from msgspec import Struct
 from wellkept.connect.events import HookEvent, Kind, answer_json, keep_prompt, take_prompt
 from wellkept.connect.record import Record, load_health, load_record, save_health
 from wellkept.core.errors import KeptError, Refused
+from wellkept.core.ids import SessionId
 from wellkept.core.regular_files import open_regular
+from wellkept.storage.files import find_project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +61,10 @@ def handle_event(caller: Caller, event: HookEvent, *, deadline: float) -> dict[s
     `deadline` is a value of `time.monotonic()`. Errors of the store are logged and noted for `connect status`.
     Nothing is given without a receipt: a person could not see it, and the next prompt would give it again.
     """
-    _note_event(caller, event)
+    folder = caller.space.home.connections
+    now = caller.app.clock.now().timestamp()
+    health = load_health(folder, event.client)
+    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
     mode = _find_mode(caller, event)
     if mode is None:
         return None
@@ -135,13 +140,6 @@ def _applies(project: str | None, folder: str | None) -> bool:
     return project is None or folder == project or (folder is not None and folder.startswith(f"{project}/"))
 
 
-def _note_event(caller: Caller, event: HookEvent) -> None:
-    folder = caller.space.home.connections
-    now = caller.app.clock.now().timestamp()
-    health = load_health(folder, event.client)
-    save_health(folder, event.client, health.after_event(event.name, now, is_hook=event.is_hook))
-
-
 def note_error(caller: Caller, client: str, message: str) -> None:
     """Note an error for `connect status`."""
     folder = caller.space.home.connections
@@ -154,7 +152,6 @@ def _start(caller: Caller, event: HookEvent) -> _Answer | None:
     from wellkept.operations.recall import build_start_block
     from wellkept.sessions.recall import tokens
     from wellkept.sessions.receipts import NewReceipt, ShownPage, ShownSession
-    from wellkept.storage.files import find_project
 
     begun = time.perf_counter()
     project = find_project(event.folder)
@@ -196,7 +193,6 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
     from wellkept.formats.port import SOURCES as READABLE
     from wellkept.operations.recall import Recipient, find_given, recall_for_prompt
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
-    from wellkept.storage.files import find_project
 
     if mode.capture and (event.transcript is None or event.client not in READABLE):
         keep_prompt(caller.space.home.connections, event)
@@ -226,8 +222,6 @@ def _prompt(caller: Caller, event: HookEvent, mode: _Mode) -> _Answer | None:
 
 def _external_id(event: HookEvent) -> SessionId | None:
     """Return the client's own id of the session, which identifies receipts until the session is stored."""
-    from wellkept.core.ids import SessionId
-
     return SessionId(event.session) if event.session else None
 
 
@@ -243,12 +237,6 @@ def _capture(caller: Caller, event: HookEvent, deadline: float) -> None:
         done = capture_transcript(caller, event.client, path, deadline=deadline)
     else:
         done = _capture_texts(caller, event) if event.client not in _RECORDED else None
-    _note_captured(caller, event, done)
-    if time.monotonic() < deadline:
-        drain_spool(caller, deadline=deadline)
-
-
-def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | None) -> None:
     if isinstance(done, Refused):
         log.warning("hook %s %s: %s", event.client, event.name, done.error)
         note_error(caller, event.client, done.error)
@@ -256,6 +244,8 @@ def _note_captured(caller: Caller, event: HookEvent, done: Captured | Refused | 
         folder = caller.space.home.connections
         now = caller.app.clock.now().timestamp()
         save_health(folder, event.client, load_health(folder, event.client).after_capture(now))
+    if time.monotonic() < deadline:
+        drain_spool(caller, deadline=deadline)
 
 
 def _capture_texts(caller: Caller, event: HookEvent) -> Captured | Refused | None:

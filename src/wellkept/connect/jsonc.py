@@ -220,7 +220,8 @@ def _insert(text: str, node: Node, last: int | None, entry: str, depth: int) -> 
 def _cut(text: str, node: Node, spans: list[tuple[int, int]], place: int, *, comments: bool) -> str:
     """Return `text` without one part of a container, with its comma and the space that led to it."""
     start, end = spans[place]
-    rest = _after_part(text, end, comments=comments)
+    at = _Reader(text, comments=comments).skip(end)
+    rest = text[at + 1 :] if text[at : at + 1] == "," else text[end:]
     if place + 1 < len(spans):
         return text[:start] + rest.lstrip()
     if place == 0:
@@ -228,12 +229,6 @@ def _cut(text: str, node: Node, spans: list[tuple[int, int]], place: int, *, com
     before = spans[place - 1][1]
     comma = _Reader(text, comments=comments).skip(before)
     return text[:before] + text[before:comma] + text[comma + 1 : start].rstrip() + rest
-
-
-def _after_part(text: str, end: int, *, comments: bool) -> str:
-    """Return what follows a part that ends at `end`, without its comma."""
-    at = _Reader(text, comments=comments).skip(end)
-    return text[at + 1 :] if text[at : at + 1] == "," else text[end:]
 
 
 def _style(text: str) -> tuple[str, str]:

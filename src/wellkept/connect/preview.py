@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.connect.events import parse_event
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
+from wellkept.core.text import JSON
 from wellkept.memory.page import Target
 from wellkept.sessions.recall import tokens
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
 
 STARTS = {"cursor": "sessionStart"}
 PROMPTS = {"gemini": "BeforeAgent", "cursor": "beforeSubmitPrompt"}

@@ -15,13 +15,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.regular_files import load_bytes
-from wellkept.core.text import dumps, one_line
+from wellkept.core.text import JSON, dumps, one_line
 from wellkept.core.values import asdict
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
     from wellkept.connect.written_parts import Part
-    from wellkept.core.text import JSON
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ class Record(Struct, frozen=True):
 
     def of_client(self, client: str) -> list[Connection]:
         """Return the connections of a client: the person's own first, then those of projects."""
-        found = [one for one in self.connections.values() if one.client == client]
+        found = [connection for connection in self.connections.values() if connection.client == client]
         return sorted(found, key=lambda one: one.project or "")
 
     def with_connection(self, connection: Connection) -> Record:
@@ -98,7 +97,7 @@ def load_record(folder: Path) -> Record:
 def save_record(folder: Path, record: Record) -> None:
     """Write the record."""
     make_folder(folder)
-    rows = [_connection_json(one) for one in record.connections.values()]
+    rows = [_connection_json(connection) for connection in record.connections.values()]
     value: JSON = {"version": 1, "paused": record.is_paused, "connections": rows}
     write_atomically(folder / "record.json", f"{dumps(value, indent=1)}\n".encode())
 
@@ -111,7 +110,7 @@ def _connection_json(connection: Connection) -> dict[str, JSON]:
         "recall": connection.recall,
         "capture": connection.capture,
         "since": connection.since,
-        "files": [_file_json(one) for one in connection.files],
+        "files": [_file_json(file) for file in connection.files],
     }
 
 
@@ -130,7 +129,7 @@ def _file_json(file: FileRecord) -> dict[str, JSON]:
 
 def _from_json(value: Any) -> Record:
     connections = [_connection(row) for row in value["connections"]]
-    return Record({one.key: one for one in connections}, value.get("paused") is True)
+    return Record({connection.key: connection for connection in connections}, value.get("paused") is True)
 
 
 def _connection(row: Any) -> Connection:

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import NotFound, Reason, Refused, StorageError
 from wellkept.core.ids import random_hex
-from wellkept.core.text import UNSPACED, dumps, split_words
+from wellkept.core.text import JSON, UNSPACED, dumps, split_words
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.ports import Documents
-    from wellkept.core.text import JSON
     from wellkept.forgetting.forget import ForgetOutcome, ForgetProposal
 
 MOST_WAITING = 20
@@ -174,7 +172,7 @@ def count_requests(caller: Caller) -> int:
 
 def find_request(caller: Caller, request_id: str) -> ForgetRequest | None:
     """Return a waiting request, None if there is none with this id."""
-    return next((one for one in list_requests(caller) if one.id == request_id), None)
+    return next((request for request in list_requests(caller) if request.id == request_id), None)
 
 
 def plan_request(caller: Caller, request: ForgetRequest) -> ForgetProposal | Refused:

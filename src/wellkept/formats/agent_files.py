@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wellkept.core.regular_files import open_regular
-from wellkept.formats.port import MemoryFile, Problem, SkillFolder, Unusable
+from wellkept.formats.json_files import modification_time, open_own
+from wellkept.formats.port import Asset, MemoryFile, Problem, Request, SkillFolder, Source, Unusable
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from wellkept.formats.port import Asset
 
 MOST_BYTES = 1_000_000
 """A longer file was not curated by anybody; it is reported and left out."""
@@ -27,10 +24,26 @@ _INDEX_LINE = re.compile(r"^[^\S\n]*[-*+][^\S\n]+\[[^\]]*\]\([^)]+\.md\).*$", re
 _FRONT_MATTER_TYPE = re.compile(r"^[^\S\n]*type:[^\S\n]*[\"']?(\w+)", re.MULTILINE)
 
 
+class SessionFolder(Source):
+    """A program with a folder of sessions, beside which it keeps the instructions of the person and the skills."""
+
+    def list_transcripts(self, root: Path) -> list[Path]:
+        """Return every session below a folder, the oldest first."""
+        if root.is_file():
+            return [root]
+        base = root / "sessions" if (root / "sessions").is_dir() else root
+        return sorted(base.rglob("*.jsonl"), key=lambda path: (modification_time(path), path.name))
+
+    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
+        """Yield the instructions of the person, and the skills."""
+        del request
+        if root.name == "sessions":
+            yield from read_memory(root.parent / "AGENTS.md", "AGENTS.md", Target.MEMORY)
+            yield from list_skills(root.parent / "skills")
+
+
 def read_text(path: Path) -> str | Problem | None:
     """Return the text of a small file of this user, None if there is none, or why it cannot be read."""
-    from wellkept.formats.jsonl import open_own
-
     if not path.is_file():
         return None
     try:

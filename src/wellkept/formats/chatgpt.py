@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import mimetypes
 import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
+from wellkept.core.text import JSON
 from wellkept.formats.exports import (
     DAMAGE,
     Branch,
@@ -29,19 +32,21 @@ from wellkept.formats.exports import (
     repeat_joint,
     split_branches,
 )
-from wellkept.formats.json_stream import JsonStream
-from wellkept.formats.jsonl import UNEXPECTED
-from wellkept.formats.message_sequence import Speech
-from wellkept.formats.port import Conversation, Item, Left, MemoryFile, Option, Position, Request, Unusable, unknown
-from wellkept.formats.typed_text import as_text, join_texts
+from wellkept.formats.json_files import UNEXPECTED, JsonStream
+from wellkept.formats.messages import Speech, as_text, join_texts
+from wellkept.formats.port import (
+    Asset,
+    Conversation,
+    Item,
+    Left,
+    MemoryFile,
+    Position,
+    Request,
+    Source,
+    Unusable,
+    unknown,
+)
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 CONVERSATIONS = r"conversations(-\d+)?\.json"
 _ASSET_ID = re.compile(r"file[-_][A-Za-z0-9]+")
@@ -63,25 +68,14 @@ _SOUNDS = frozenset(("audio_asset_pointer", "real_time_user_audio_video_asset_po
 _NO_TITLES = frozenset(("New chat", "New Chat"))
 
 
-class ChatGpt:
+class ChatGpt(Source):
     """Reads data exports of ChatGPT."""
 
     client = "chatgpt"
-    options: tuple[Option, ...] = ()
-
-    def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
-        """Return nothing: an export is where the person saved it."""
-        del environ
-        return []
 
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return the export, or the archives in a folder."""
         return list_exports(root, CONVERSATIONS)
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: an export is whole."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> ExportReading:
         """Open an export; raise Unusable if it cannot be trusted or read."""
@@ -300,19 +294,16 @@ class _Memory(Struct):
             content = content if isinstance(content, dict) else {}
             moment = from_program(message.get("create_time")) or changed
             if message.get("recipient") == "bio":
-                self._take_written(content)
+                parts = content.get("parts")
+                texts = parts if isinstance(parts, list) else [content.get("text")]
+                for text in texts:
+                    if isinstance(text, str) and text.strip():
+                        self.written[text.strip()[:_MOST_CHARS]] = None
             elif content.get("content_type") == "model_editable_context":
                 listed = _SAVED.findall(str(content.get("model_set_context") or ""))
                 self.saved = max(self.saved, (moment, tuple(listed)))
             elif instructions := _instructions(message, content):
                 self.instructions = max(self.instructions, (moment, instructions))
-
-    def _take_written(self, content: Mapping[str, Any]) -> None:
-        parts = content.get("parts")
-        texts = parts if isinstance(parts, list) else [content.get("text")]
-        for text in texts:
-            if isinstance(text, str) and text.strip():
-                self.written[text.strip()[:_MOST_CHARS]] = None
 
 
 def _instructions(message: Mapping[str, Any], content: Mapping[str, Any]) -> tuple[str, ...]:

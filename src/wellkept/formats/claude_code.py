@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -13,10 +14,9 @@ from msgspec.structs import replace
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_text
-from wellkept.formats.jsonl import JsonlReading, modification_time
-from wellkept.formats.message_sequence import name_unknown
-from wellkept.formats.port import Conversation, Item, Kind, Left, Position, Reading, Said, Spent, Unusable, unknown
-from wellkept.formats.typed_text import (
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import JsonlReading, RowParser, modification_time
+from wellkept.formats.messages import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
@@ -29,17 +29,27 @@ from wellkept.formats.typed_text import (
     describe_block,
     is_our_tool,
     join_texts,
+    name_unknown,
     remove_machine_blocks,
     result_text,
     shorten,
     starts_with_any,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset, Option, Request
+from wellkept.formats.port import (
+    Asset,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Reading,
+    Request,
+    Said,
+    Source,
+    Spent,
+    Unusable,
+    unknown,
+)
 
 _MACHINE_TEXTS = (
     "Caveat: The messages below",
@@ -66,11 +76,10 @@ _TOOLS_REMEMBERED = 64
 """Calls whose results may still come; a call and its result are close together."""
 
 
-class ClaudeCode:
+class ClaudeCode(Source):
     """Finds and reads the transcripts of Claude Code."""
 
     client = "claude-code"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folders of projects."""
@@ -132,8 +141,8 @@ class _Answer(Struct):
     is_finished: bool = False
 
 
-class _Parser:
-    """Implements `jsonl.RowParser` for Claude Code."""
+class _Parser(RowParser):
+    """Parses the rows of a transcript."""
 
     def __init__(self, state: Mapping[str, Any], *, purpose: str | None) -> None:
         self.held: int | None = None

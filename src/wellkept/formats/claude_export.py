@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from wellkept.core.text import dumps
 from wellkept.formats.exports import (
     DAMAGE,
     Branch,
+    ExportFiles,
     ExportReading,
     Node,
     find_names,
@@ -22,31 +25,23 @@ from wellkept.formats.exports import (
     repeat_joint,
     split_branches,
 )
-from wellkept.formats.json_stream import JsonStream
-from wellkept.formats.jsonl import read_row
-from wellkept.formats.message_sequence import Speech, name_unknown
+from wellkept.formats.json_files import JsonStream, read_row
+from wellkept.formats.messages import Speech, as_blocks, as_text, describe_block, join_texts, name_unknown, result_text
 from wellkept.formats.port import (
+    Asset,
     Conversation,
     Item,
     Left,
     Leftover,
     MemoryFile,
-    Option,
     Position,
     Problem,
     Request,
+    Source,
     Unusable,
     unknown,
 )
-from wellkept.formats.typed_text import as_blocks, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from wellkept.formats.exports import ExportFiles
-    from wellkept.formats.port import Asset
 
 CONVERSATIONS = r"conversations(-\d+)?\.json"
 _NO_PARENT = "00000000-0000-4000-8000-000000000000"
@@ -55,25 +50,14 @@ _UNSUPPORTED = re.compile(r"\n?```\s*\nThis block is not supported on your curre
 _MOST_ASSET_BYTES = 64_000_000
 
 
-class ClaudeExport:
+class ClaudeExport(Source):
     """Reads data exports of Claude."""
 
     client = "claude"
-    options: tuple[Option, ...] = ()
-
-    def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
-        """Return nothing: an export is where the person saved it."""
-        del environ
-        return []
 
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return the export, or the archives in a folder: a large export comes in several."""
         return [path for path in list_exports(root, CONVERSATIONS) if not path.name.startswith("memories")]
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: an export is whole."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> ExportReading:
         """Open an export; raise Unusable if it cannot be trusted or read."""

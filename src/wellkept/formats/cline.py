@@ -5,23 +5,27 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
-from wellkept.formats.jsonl import WholeReading, modification_time, read_row
-from wellkept.formats.message_sequence import Speech, speak_answer, speak_prompt
-from wellkept.formats.port import Conversation, Item, Kind, Option, Position, Reading, Request, Spent, unknown
-from wellkept.formats.typed_text import as_blocks, as_count, as_objects, as_text, join_texts
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from wellkept.formats.port import Asset
+from wellkept.formats.json_files import WholeReading, modification_time, read_row
+from wellkept.formats.messages import (
+    Speech,
+    as_blocks,
+    as_count,
+    as_objects,
+    as_text,
+    join_texts,
+    speak_answer,
+    speak_prompt,
+)
+from wellkept.formats.port import Conversation, Item, Kind, Position, Reading, Source, Spent, unknown
 
 _EXTENSION = "saoudrizwan.claude-dev"
 _EDITORS = ("Code", "Code - Insiders", "VSCodium", "Cursor", "Windsurf")
@@ -45,11 +49,10 @@ _SPOKEN_MARKUP = re.compile(rf"</?(?:{'|'.join(_SPOKEN)}|result|question|respons
 """Markup around what the model says to the person."""
 
 
-class Cline:
-    """Finds and reads the history of Cline."""
+class Cline(Source):
+    """Finds and reads the history of Cline; sub-agents have sessions of their own."""
 
     client = "cline"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of the command line, and those of the extension in each editor that has one."""
@@ -66,20 +69,10 @@ class Cline:
         found = [*root.rglob(_HISTORY), *root.rglob(f"*{_MESSAGES}")]
         return sorted(found, key=lambda path: (modification_time(path), str(path)))
 
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: sub-agents have sessions of their own."""
-        del path
-        return []
-
     def open(self, path: Path, position: Position) -> Reading:
         """Open a task or a session."""
         read = _read_task if path.name == _HISTORY else _read_session
         return WholeReading(path, position, lambda value: read(value, path))
-
-    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield nothing: its rules belong to projects."""
-        del root, request
-        return iter(())
 
 
 def _load(path: Path) -> Any:
@@ -121,7 +114,13 @@ def _read_session(value: Any, path: Path) -> Iterator[Item]:
             yield from speak_prompt(speech, name, blocks, moment, find_words=_find_input)
         elif message.get("role") == "assistant":
             yield from _speak(speech, name, blocks, moment, _fields(message.get("metrics")))
-            yield from _count_tokens(message, facts, name, moment)
+            metrics = _fields(message.get("metrics"))
+            model = as_text(_fields(message.get("modelInfo")).get("id")) or facts.model
+            counts = [
+                as_count(metrics, key) for key in ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")
+            ]
+            if model is not None and any(counts):
+                yield Spent(facts.external_id, name, model, Usage(*counts), moment or 0.0)
         else:
             yield unknown(message, "message")
 
@@ -146,14 +145,6 @@ def _speak(
     yield from speak_answer(speech, name, blocks, moment, tokens=as_count(metrics, "outputTokens") or None)
 
 
-def _count_tokens(message: Mapping[str, Any], facts: Conversation, name: str, moment: float | None) -> Iterator[Item]:
-    metrics = _fields(message.get("metrics"))
-    model = as_text(_fields(message.get("modelInfo")).get("id")) or facts.model
-    counts = [as_count(metrics, key) for key in ("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens")]
-    if model is not None and any(counts):
-        yield Spent(facts.external_id, name, model, Usage(*counts), moment or 0.0)
-
-
 def _find_input(text: str) -> str:
     """Return what the person typed; a prompt of the program has no markup around it."""
     typed = [words for _, words in _TYPED.findall(text)]
@@ -166,7 +157,8 @@ def _find_input(text: str) -> str:
 def _read_task(value: Any, path: Path) -> Iterator[Item]:
     """Yield a task of the extension: a list of messages without ids, times are in a file beside it."""
     task = path.parent.name
-    about = _find_task(path.parent)
+    listed = _load(path.parent.parents[1] / "state" / "taskHistory.json") if len(path.parent.parents) > 1 else None
+    about = next((one for one in as_objects(listed) if str(one.get("id")) == path.parent.name), {})
     folder, model = as_text(about.get("cwdOnTaskInitialization")), as_text(about.get("modelId"))
     facts = Conversation(task, folder=folder, model=model, title=_first_line(about.get("task")), is_tree=True)
     speech, last = Speech(task), task
@@ -259,12 +251,6 @@ def _read_times(path: Path) -> dict[int, float]:
         if isinstance(place, int) and moment is not None:
             times.setdefault(place + 1, moment)
     return times
-
-
-def _find_task(folder: Path) -> dict[str, Any]:
-    """Return what the list of tasks, or the file of the task itself, says about a task."""
-    listed = _load(folder.parents[1] / "state" / "taskHistory.json") if len(folder.parents) > 1 else None
-    return next((one for one in as_objects(listed) if str(one.get("id")) == folder.name), {})
 
 
 def _first_line(text: Any) -> str | None:

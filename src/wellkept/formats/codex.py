@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,23 +15,9 @@ from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_bytes
-from wellkept.formats.jsonl import UNEXPECTED, JsonlReading, WholeReading, open_own, read_row
-from wellkept.formats.port import (
-    Conversation,
-    Item,
-    Kind,
-    Left,
-    Option,
-    Position,
-    Reading,
-    Request,
-    Said,
-    Spent,
-    Unusable,
-    Withdrawn,
-    unknown,
-)
-from wellkept.formats.typed_text import (
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import UNEXPECTED, JsonlReading, RowParser, WholeReading, open_own, read_row
+from wellkept.formats.messages import (
     MOST_CHARS,
     OUR_RESULT,
     PrivateSpans,
@@ -47,14 +34,23 @@ from wellkept.formats.typed_text import (
     shorten,
     starts_with_any,
 )
-from wellkept.storage.foreign import open_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
-    from wellkept.storage.foreign import ForeignTables
+from wellkept.formats.port import (
+    Asset,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Reading,
+    Request,
+    Said,
+    Source,
+    Spent,
+    Unusable,
+    Withdrawn,
+    unknown,
+)
+from wellkept.storage.foreign import ForeignTables, open_copy
 
 _ITEMS = frozenset(("message", "reasoning", "function_call", "function_call_output", "local_shell_call"))
 """The rows of the first generation that are items themselves, without an envelope."""
@@ -89,10 +85,8 @@ _HEADLESS = frozenset(("exec", "mcp"))
 _CALLS_REMEMBERED = 64
 
 
-class RolloutParser:
-    """Implements `jsonl.RowParser` for Codex."""
-
-    held: int | None = None  # every message is one row
+class RolloutParser(RowParser):
+    """Parses the rows of rollouts."""
 
     def __init__(self, state: Mapping[str, Any], titles: Mapping[str, str]) -> None:
         self._titles = titles
@@ -146,10 +140,6 @@ class RolloutParser:
         }
         return {key: value for key, value in state.items() if value}
 
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: no message is held back."""
-        yield from ()
-
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
         """Yield what a row holds."""
         del start
@@ -162,7 +152,14 @@ class RolloutParser:
             case _ if self._is_background:
                 yield Left("background request")
             case "turn_context":
-                self._take_context(payload)
+                self._turn = as_text(payload.get("turn_id")) or self._turn
+                facts = replace(
+                    self._facts,
+                    folder=self._facts.folder or as_text(payload.get("cwd")),
+                    model=as_text(payload.get("model")) or self._facts.model,
+                )
+                self._is_told = self._is_told and facts == self._facts
+                self._facts = facts
             case "event_msg":
                 yield from self._take_event(payload)
             case "response_item" if not self._is_copied:
@@ -206,16 +203,6 @@ class RolloutParser:
             metadata={key: value for key, value in facts.items() if value},
         )
         self._is_told = False
-
-    def _take_context(self, payload: dict[str, Any]) -> None:
-        self._turn = as_text(payload.get("turn_id")) or self._turn
-        facts = replace(
-            self._facts,
-            folder=self._facts.folder or as_text(payload.get("cwd")),
-            model=as_text(payload.get("model")) or self._facts.model,
-        )
-        self._is_told = self._is_told and facts == self._facts
-        self._facts = facts
 
     def _take_event(self, payload: dict[str, Any]) -> Iterator[Item]:
         match payload.get("type"):
@@ -270,7 +257,13 @@ class RolloutParser:
         elif kind == "message" and payload.get("role") == "assistant" and not self._is_paginated:
             yield from self._take_answer(payload)
         elif kind in _CALLS:
-            yield from self._take_call(payload)
+            call_id = str(payload.get("call_id") or payload.get("id") or "")
+            words = (payload.get("namespace"), payload.get("name") or str(payload.get("type")).removesuffix("_call"))
+            name = ".".join(str(word) for word in words if word)
+            arguments = payload.get("arguments") or payload.get("input") or payload.get("action") or {}
+            self._calls[call_id] = name
+            call = ToolCall(call_id, name, clean_arguments(arguments))
+            yield from self._say(payload, Message(Role.ASSISTANT, "", (call,)), Origin.MODEL)
         elif kind in _OUTPUTS:
             yield from self._take_output(payload)
         elif kind != "message":
@@ -295,15 +288,6 @@ class RolloutParser:
             self._is_hidden = not text
         message = Message(Role.USER, shorten(text, MOST_CHARS))
         yield from self._say(payload, message, Origin.SYNTHETIC if is_delegated else Origin.PERSON)
-
-    def _take_call(self, payload: dict[str, Any]) -> Iterator[Item]:
-        call_id = str(payload.get("call_id") or payload.get("id") or "")
-        words = (payload.get("namespace"), payload.get("name") or str(payload.get("type")).removesuffix("_call"))
-        name = ".".join(str(word) for word in words if word)
-        arguments = payload.get("arguments") or payload.get("input") or payload.get("action") or {}
-        self._calls[call_id] = name
-        call = ToolCall(call_id, name, clean_arguments(arguments))
-        yield from self._say(payload, Message(Role.ASSISTANT, "", (call,)), Origin.MODEL)
 
     def _take_output(self, payload: dict[str, Any]) -> Iterator[Item]:
         call_id = str(payload.get("call_id") or "")
@@ -396,10 +380,8 @@ _THREAD_ITEMS = """SELECT rowid, thread_id, turn_id, item_id, created_at_ms, ite
     WHERE rowid > :after ORDER BY thread_id, rollout_ordinal"""
 
 
-class CodexHistoryReading:
-    """Implements `port.Reading`; the position is the number of the newest row that was read."""
-
-    was_rewritten = False
+class CodexHistoryReading(Reading):
+    """Reads rows; the position is the number of the newest row that was read."""
 
     def __init__(self, path: Path, position: Position) -> None:
         open_own(path).close()
@@ -486,10 +468,6 @@ class CodexHistoryReading:
         """Return the newest row that was read whole."""
         return Position(self._newest)
 
-    def waiting_bytes(self) -> int:
-        """Return 0: rows are written whole."""
-        return 0
-
     def close(self) -> None:
         """Do nothing: the copy is removed when it has been read."""
 
@@ -499,11 +477,10 @@ _ENDINGS = (".jsonl", ".jsonl.zst", ".json")
 """Of rollouts: JSONL, the same after a week without use, and one JSON object as the first versions wrote it."""
 
 
-class Codex:
-    """Finds and reads the rollouts of Codex."""
+class Codex(Source):
+    """Finds and reads the rollouts of Codex; threads of sub-agents are rollouts like all others."""
 
     client = "codex"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of Codex."""
@@ -518,11 +495,6 @@ class Codex:
         bases = [folder for folder in folders if folder.is_dir()] or [root]
         found = [path for base in bases for path in base.rglob("rollout-*") if path.name.endswith(_ENDINGS)]
         return [*sorted(found, key=lambda path: path.name), *sorted(root.glob("thread_history_*.sqlite"))]
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: threads of sub-agents are rollouts like all others."""
-        del path
-        return []
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
         """Yield AGENTS.md and memories of the person and of each project, and the skills."""
@@ -550,7 +522,7 @@ def _read_whole(value: Any, parser: RolloutParser) -> Iterator[Item]:
 def _read_titles(path: Path) -> dict[str, str]:
     """Return the names of threads, which rollouts do not hold; the last line of a thread wins."""
     titles: dict[str, str] = {}
-    folder = next((one for one in path.parents if one.name in {"sessions", "archived_sessions"}), None)
+    folder = next((parent for parent in path.parents if parent.name in {"sessions", "archived_sessions"}), None)
     if folder is None:
         return titles
     try:

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
-from wellkept.core.text import dumps
+from wellkept.core.text import JSON, dumps
 from wellkept.formats.agent_files import list_skills, read_memory
-from wellkept.formats.jsonl import JsonlReading, WholeReading, modification_time, read_row
-from wellkept.formats.message_sequence import Speech, name_unknown
-from wellkept.formats.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, Spent, unknown
-from wellkept.formats.typed_text import (
+from wellkept.formats.json_files import JsonlReading, RowParser, WholeReading, modification_time, read_row
+from wellkept.formats.messages import (
+    Speech,
     as_blocks,
     as_count,
     as_objects,
     as_text,
     describe_block,
     join_texts,
+    name_unknown,
     result_text,
 )
+from wellkept.formats.port import (
+    Asset,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Reading,
+    Request,
+    Source,
+    Spent,
+    unknown,
+)
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 _WITHOUT_MESSAGES = frozenset(
     (
@@ -48,11 +56,10 @@ _CLIENT_FAMILIES = frozenset(
 """The first words of events about the session and the client."""
 
 
-class Copilot:
-    """Finds and reads the sessions of Copilot CLI."""
+class Copilot(Source):
+    """Finds and reads the sessions of Copilot CLI; the events of sub-agents are in the file of their session."""
 
     client = "copilot"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of the program."""
@@ -67,11 +74,6 @@ class Copilot:
         events = [*base.rglob("events.jsonl"), *base.glob("*.jsonl")]
         older = (root / "history-session-state").glob("*.json")
         return sorted({*events, *older}, key=lambda path: (modification_time(path), str(path)))
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: the events of sub-agents are in the file of their session."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a session."""
@@ -88,10 +90,8 @@ class Copilot:
             yield from list_skills(root / "skills")
 
 
-class _Parser:
-    """Implements `jsonl.RowParser` for the events of a session and of its sub-agents."""
-
-    held: int | None = None  # every message is one event
+class _Parser(RowParser):
+    """Parses the events of a session and of its sub-agents."""
 
     def __init__(self, state: Mapping[str, Any], session: str) -> None:
         self._session = as_text(state.get("session")) or session
@@ -116,10 +116,6 @@ class _Parser:
             "speeches": {**self._states, **spoken},
         }
 
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: every message is one event."""
-        yield from ()
-
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
         """Yield what an event says."""
         del start
@@ -134,7 +130,14 @@ class _Parser:
             case "assistant.message":
                 yield from self._take_answer(row, data, agent)
             case "tool.execution_complete":
-                yield from self._take_result(row, data, agent)
+                result, error = data.get("result"), data.get("error")
+                content = result.get("content") if isinstance(result, dict) else result
+                if content is None and isinstance(error, dict):
+                    content = error.get("message")
+                speech, facts = self._open(agent)
+                yield from facts
+                call = as_text(data.get("toolCallId"))
+                yield from speech.result(_name(row), result_text(content), _moment(row), call=call)
             case "session.usage_record":
                 yield from self._take_usage(row, data)
             case _:
@@ -182,7 +185,11 @@ class _Parser:
             return
         blocks = as_blocks(data["content"])
         yield from name_unknown(blocks)
-        files = [f"[file {name}]" for one in as_objects(data.get("attachments")) if (name := _name_file(one))]
+        files = [
+            f"[file {name}]"
+            for one in as_objects(data.get("attachments"))
+            if (name := (as_text(one.get("displayName")) or as_text(one.get("path"))))
+        ]
         speech, facts = self._open(agent)
         yield from facts
         text = join_texts((*map(describe_block, blocks), *files))
@@ -202,16 +209,6 @@ class _Parser:
         yield from name_unknown(blocks)
         text = join_texts(map(describe_block, blocks))
         yield from speech.answer(_name(row), text, _moment(row), calls=calls, tokens=tokens)
-
-    def _take_result(self, row: Mapping[str, Any], data: Mapping[str, Any], agent: str | None) -> Iterator[Item]:
-        result, error = data.get("result"), data.get("error")
-        content = result.get("content") if isinstance(result, dict) else result
-        if content is None and isinstance(error, dict):
-            content = error.get("message")
-        speech, facts = self._open(agent)
-        yield from facts
-        call = as_text(data.get("toolCallId"))
-        yield from speech.result(_name(row), result_text(content), _moment(row), call=call)
 
     def _take_usage(self, row: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[Item]:
         usage = data.get("usage")
@@ -234,10 +231,6 @@ def _name(row: Mapping[str, Any]) -> str:
 
 def _moment(row: Mapping[str, Any]) -> float | None:
     return from_program(row.get("timestamp"))
-
-
-def _name_file(attachment: Mapping[str, Any]) -> str | None:
-    return as_text(attachment.get("displayName")) or as_text(attachment.get("path"))
 
 
 def _read_messages(value: Any, name: str) -> Iterator[Item]:

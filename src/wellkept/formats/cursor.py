@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from msgspec.structs import replace
@@ -15,35 +17,37 @@ from msgspec.structs import replace
 from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Usage
-from wellkept.formats.jsonl import UNEXPECTED, JsonlReading, open_own, read_row
-from wellkept.formats.message_sequence import Speech, name_unknown
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import UNEXPECTED, JsonlReading, RowParser, open_own, read_row
+from wellkept.formats.messages import (
+    Speech,
+    as_blocks,
+    as_objects,
+    as_text,
+    describe_block,
+    join_texts,
+    name_unknown,
+    result_text,
+)
 from wellkept.formats.port import (
+    Asset,
     Conversation,
     Item,
     Kind,
     Left,
     MemoryFile,
-    Option,
     Position,
     Problem,
     Reading,
     Request,
     Said,
+    Source,
     Spent,
     Unusable,
     unknown,
 )
-from wellkept.formats.typed_text import as_blocks, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
-from wellkept.storage.foreign import open_copy
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
-    from wellkept.storage.foreign import ForeignTables
+from wellkept.storage.foreign import ForeignTables, open_copy
 
 TABLES = ("cursorDiskKV", "ItemTable")
 _USER, _ASSISTANT = 1, 2
@@ -117,10 +121,8 @@ class StateDatabase:
         return as_objects(_field(self.value("ItemTable", _OLD_CHATS), "tabs"))
 
 
-class DatabaseReading:
-    """Implements `port.Reading`: chats that changed since the last one that was read."""
-
-    was_rewritten = False
+class DatabaseReading(Reading):
+    """Reads chats that changed since the last one that was read."""
 
     def __init__(self, path: Path, position: Position, folders: Mapping[str, str], folder: str | None) -> None:
         self._path = path
@@ -167,10 +169,6 @@ class DatabaseReading:
     def position(self) -> Position:
         """Return the newest change that was read; the stamp only when all of it was."""
         return Position(self._newest, self._stamp) if self._is_done else Position(self._since)
-
-    def waiting_bytes(self) -> int:
-        """Return 0: what the program has not written yet has no size."""
-        return 0
 
     def close(self) -> None:
         """Remove the copy."""
@@ -231,7 +229,7 @@ class DatabaseReading:
     def _describe(self, name: str, composer: Mapping[str, Any], bubbles: list[dict[str, Any]]) -> Conversation:
         parent = as_text(_field(composer.get("subagentInfo"), "parentComposerId"))
         uris = next(
-            (listed for one in bubbles if isinstance(listed := one.get("workspaceUris"), list) and listed), [None]
+            (listed for bubble in bubbles if isinstance(listed := bubble.get("workspaceUris"), list) and listed), [None]
         )
         own = find_place(_field(composer.get("workspaceIdentifier"), "uri")) or find_place(uris[0])
         model = as_text(_field(composer.get("modelConfig"), "modelName"))
@@ -345,11 +343,10 @@ _MOST_COPIED_BYTES = 500_000_000
 """A larger database is not copied only to look for the person's rules."""
 
 
-class Cursor:
+class Cursor(Source):
     """Finds and reads the history of Cursor."""
 
     client = "cursor"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of the editor on each system, and that of the agents."""
@@ -456,7 +453,7 @@ def _list_composers(path: Path, stamp: str) -> tuple[str, ...]:
         return ()  # reported where it is read itself
     try:
         found = [
-            *(one.get("composerId") for one in database.old_composers()),
+            *(composer.get("composerId") for composer in database.old_composers()),
             *(name for name, _ in database.composers()),
         ]
     except StorageError:
@@ -471,11 +468,10 @@ def _list_chats(database: Path, stamp: str) -> frozenset[str]:
     return frozenset(_list_composers(database, stamp))
 
 
-class _Parser:
-    """Implements `jsonl.RowParser` for the transcript of an agent, which has neither ids nor times."""
+class _Parser(RowParser):
+    """Parses the transcript of an agent, which has neither ids nor times."""
 
     def __init__(self, state: Mapping[str, Any], path: Path) -> None:
-        self.held: int | None = None
         session = path.stem
         is_delegate = "subagents" in path.parts
         parent = path.parents[1].name if is_delegate else None
@@ -497,10 +493,6 @@ class _Parser:
     def state(self) -> Mapping[str, JSON]:
         """Return what the next row needs to know."""
         return {"last": self._last, "speech": self._speech.state()}
-
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: every row is whole."""
-        return iter(())
 
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
         """Yield a message."""

@@ -3,68 +3,40 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
 from wellkept.core.regular_files import load_text
-from wellkept.formats.agent_files import list_skills, read_memory
-from wellkept.formats.jsonl import JsonlReading, modification_time
-from wellkept.formats.message_sequence import Speech, speak_answer, speak_prompt
-from wellkept.formats.port import Conversation, Item, Kind, Left, Option, Position, Reading, Request, unknown
-from wellkept.formats.typed_text import as_blocks, as_text
-from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
+from wellkept.core.text import JSON
+from wellkept.formats.agent_files import SessionFolder
+from wellkept.formats.json_files import JsonlReading, RowParser
+from wellkept.formats.messages import Speech, as_blocks, as_text, speak_answer, speak_prompt
+from wellkept.formats.port import Conversation, Item, Kind, Left, Position, Reading, unknown
 
 _WITHOUT_MESSAGES = frozenset(("todo_state", "compaction_state", "session_end"))
 
 
-class Droid:
-    """Finds and reads the sessions of Droid."""
+class Droid(SessionFolder):
+    """Finds and reads the sessions of Droid; sub-agents have sessions of their own in the same folder."""
 
     client = "droid"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of sessions."""
         home = Path(environ.get("HOME") or "~").expanduser()
         return [home / ".factory" / "sessions"]
 
-    def list_transcripts(self, root: Path) -> list[Path]:
-        """Return every session below a folder, the oldest first."""
-        if root.is_file():
-            return [root]
-        base = root / "sessions" if (root / "sessions").is_dir() else root
-        return sorted(base.rglob("*.jsonl"), key=lambda path: (modification_time(path), path.name))
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: sub-agents have sessions of their own in the same folder."""
-        del path
-        return []
-
     def open(self, path: Path, position: Position) -> Reading:
         """Open a session."""
         return JsonlReading(path, position, lambda state: _Parser(state, path))
 
-    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield the instructions of the person, and the skills."""
-        del request
-        if root.name == "sessions":
-            yield from read_memory(root.parent / "AGENTS.md", "AGENTS.md", Target.MEMORY)
-            yield from list_skills(root.parent / "skills")
 
-
-class _Parser:
-    """Implements `jsonl.RowParser` for Droid."""
-
-    held: int | None = None  # every message is one row
+class _Parser(RowParser):
+    """Parses the rows of a session."""
 
     def __init__(self, state: Mapping[str, Any], path: Path) -> None:
         parent = as_text(state.get("parent"))
@@ -89,10 +61,6 @@ class _Parser:
             "title": facts.title,
             "speech": self._speech.state(),
         }
-
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: every message is one row."""
-        yield from ()
 
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
         """Yield what a row says."""

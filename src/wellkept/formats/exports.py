@@ -10,17 +10,14 @@ import struct
 import zipfile
 import zlib
 from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, Any, Protocol
 
 from msgspec import Struct
 
-from wellkept.formats.json_stream import JsonStream
-from wellkept.formats.jsonl import UNEXPECTED, open_own
-from wellkept.formats.port import START, Item, Left, Position, Problem, Said, Unusable, unknown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from wellkept.formats.json_files import UNEXPECTED, JsonStream, open_own
+from wellkept.formats.port import START, Item, Left, Position, Problem, Reading, Said, Unusable, unknown
 
 MOST_DIRECTORY_BYTES = 32_000_000
 """About 250,000 files. A longer list of files would fill the memory before the first file is read."""
@@ -192,19 +189,15 @@ class _Archive:
             raise self._refuse(why, _DOWNLOAD_AGAIN)
         length = _END.unpack_from(tail, place)[5]
         if length == _FULL:
-            length = self._long_length(start + place)
+            locator = self._pread((start + place) - _END64_LOCATOR.size, _END64_LOCATOR.size)
+            record = b""
+            if len(locator) == _END64_LOCATOR.size:
+                record = self._pread(_END64_LOCATOR.unpack(locator)[2], _END64.size)
+            if len(record) < _END64.size:
+                raise self._refuse("is a damaged archive: its end is incomplete", _DOWNLOAD_AGAIN)
+            length = int(_END64.unpack(record)[8])
         if length > MOST_DIRECTORY_BYTES:
             raise self._refuse("lists more files than an export can have", _DOWNLOAD_AGAIN)
-
-    def _long_length(self, end: int) -> int:
-        """Return the length of the list of files in an archive of more than 4 GB."""
-        locator = self._pread(end - _END64_LOCATOR.size, _END64_LOCATOR.size)
-        record = b""
-        if len(locator) == _END64_LOCATOR.size:
-            record = self._pread(_END64_LOCATOR.unpack(locator)[2], _END64.size)
-        if len(record) < _END64.size:
-            raise self._refuse("is a damaged archive: its end is incomplete", _DOWNLOAD_AGAIN)
-        return int(_END64.unpack(record)[8])
 
     def _pread(self, place: int, count: int) -> bytes:
         return os.pread(self._file.fileno(), count, place) if 0 <= place <= self.total_bytes else b""
@@ -339,10 +332,8 @@ def repeat_joint(branch: Branch, nodes: Mapping[str, Node], read: Callable[[Node
         node, steps = nodes.get(node.parent or ""), steps + 1
 
 
-class ExportReading:
-    """Implements `port.Reading` on an export: read whole, unless it is the one that was read before."""
-
-    was_rewritten = False
+class ExportReading(Reading):
+    """Reads an export: read whole, unless it is the one that was read before."""
 
     def __init__(
         self,
@@ -369,16 +360,13 @@ class ExportReading:
                             if problems <= _MANY_PROBLEMS:
                                 yield Problem(f"{name}, record {number}", piece.problem)
                         else:
-                            yield from self._read_record(piece.value)
+                            try:
+                                yield from self._read(piece.value)
+                            except UNEXPECTED:
+                                yield unknown(piece.value)
             except (*DAMAGE, Unusable) as error:
                 yield Problem(name, str(error))
         self._is_done = True
-
-    def _read_record(self, record: dict[str, Any]) -> Iterator[Item]:
-        try:
-            yield from self._read(record)
-        except UNEXPECTED:
-            yield unknown(record)
 
     def position(self) -> Position:
         """Return the end after everything was read; before, the beginning: ids tell what is stored."""

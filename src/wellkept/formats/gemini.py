@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Usage
+from wellkept.core.text import JSON
 from wellkept.formats.exports import open_conversations
-from wellkept.formats.jsonl import JsonlReading, modification_time, open_own, read_row
-from wellkept.formats.message_sequence import Speech
+from wellkept.formats.json_files import JsonlReading, RowParser, modification_time, open_own, read_row
+from wellkept.formats.messages import Speech, as_count, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.formats.port import (
+    Asset,
     Conversation,
     Item,
     Kind,
     Left,
     MemoryFile,
-    Option,
     Position,
     Reading,
     Request,
     Said,
+    Source,
     Spent,
     Unusable,
     Withdrawn,
     unknown,
 )
-from wellkept.formats.typed_text import as_count, as_objects, as_text, describe_block, join_texts, result_text
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 _PARTS = frozenset(
     (
@@ -50,11 +46,10 @@ _PROMPTS_REMEMBERED = 500
 _MOST_PAGE_BYTES = 1_000_000
 
 
-class Gemini:
+class Gemini(Source):
     """Finds and reads the history of Gemini CLI."""
 
     client = "gemini"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of Gemini CLI."""
@@ -174,7 +169,7 @@ class _Messages:
         yield from _name_unknown(parts)
         text = "".join(_describe(part) for part in parts if not part.get("thought"))
         tools = as_objects(message.get("toolCalls"))
-        calls = [(str(one.get("id") or ""), str(one.get("name") or "tool"), one.get("args") or {}) for one in tools]
+        calls = [(str(tool.get("id") or ""), str(tool.get("name") or "tool"), tool.get("args") or {}) for tool in tools]
         tokens = message.get("tokens") if isinstance(message.get("tokens"), dict) else {}
         assert isinstance(tokens, dict)
         items = list(self._speech.answer(name, text, moment, calls=calls, tokens=as_count(tokens, "output")))
@@ -189,8 +184,8 @@ class _Messages:
             yield Spent(conversation, name, self.facts.model, _usage(tokens), moment or self._speech.moment)
 
 
-class _Parser:
-    """Implements `jsonl.RowParser`: a message is written again, whole, when it has grown."""
+class _Parser(RowParser):
+    """Parses the rows of a session: a message is written again, whole, when it has grown."""
 
     def __init__(self, state: Mapping[str, Any], *, folder: str | None, parent: str | None) -> None:
         self.held: int | None = None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wellkept.core.errors import StorageError
 from wellkept.formats.agent_files import read_text
@@ -18,9 +19,11 @@ from wellkept.formats.hermes_history import (
     read_moment,
     speak,
 )
-from wellkept.formats.jsonl import UNEXPECTED, open_own
+from wellkept.formats.json_files import UNEXPECTED, open_own
+from wellkept.formats.messages import PrivateTurns, as_text
 from wellkept.formats.openclaw_config import SECRETS, dig, read_env
 from wellkept.formats.port import (
+    Asset,
     Caution,
     Conversation,
     Document,
@@ -33,19 +36,15 @@ from wellkept.formats.port import (
     Position,
     Problem,
     Reading,
+    Request,
     Secret,
     Setting,
     SkillFolder,
+    Source,
     unknown,
 )
-from wellkept.formats.typed_text import PrivateTurns, as_text
 from wellkept.llm.endpoints import VENDORS
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.formats.port import Asset, Request
 
 _SEPARATOR = "§"
 """A line that separates the entries of a page."""
@@ -64,7 +63,11 @@ def list_hermes(home: Path, request: Request, profile: str) -> Iterator[Asset]:
     """Yield what a profile has besides conversations; persona and settings of the default profile only."""
     prefix = f"profiles/{profile}/" if profile else ""
     for name, target in _PAGES:
-        yield from _read_page(home / "memories" / name, f"{prefix}memories/{name}", target)
+        text = read_text(home / "memories" / name)
+        if isinstance(text, Problem):
+            yield text
+        elif text is not None and text.strip():
+            yield MemoryFile(f"{prefix}memories/{name}", target, entries=split_entries(text))
     yield from _list_skills(home / "skills")
     yield from _list_persona(home, request, prefix)
     if not profile:
@@ -73,14 +76,6 @@ def list_hermes(home: Path, request: Request, profile: str) -> Iterator[Asset]:
             yield Caution("Hermes is running: what it writes meanwhile is left out")
         if request.options.get("migrate-secrets"):
             yield from _list_secrets(home / ".env")
-
-
-def _read_page(path: Path, name: str, target: Target) -> Iterator[Asset]:
-    text = read_text(path)
-    if isinstance(text, Problem):
-        yield text
-    elif text is not None and text.strip():
-        yield MemoryFile(name, target, entries=split_entries(text))
 
 
 def split_entries(text: str) -> tuple[str, ...]:
@@ -97,7 +92,9 @@ def split_entries(text: str) -> tuple[str, ...]:
 
 def _list_skills(folder: Path) -> Iterator[Asset]:
     """Yield skills of people and agents; those that came with Hermes belong to it."""
-    use = _load_object(folder / ".usage.json")
+    text = read_text(folder / ".usage.json")
+    value = _parse(text) if isinstance(text, str) else None
+    use = value if isinstance(value, dict) else {}
     bundled = read_text(folder / ".bundled_manifest")
     shipped = {line.partition(":")[0].strip() for line in bundled.splitlines()} if isinstance(bundled, str) else set()
     for main in sorted(folder.rglob("SKILL.md")):
@@ -165,12 +162,6 @@ def _is_running(home: Path) -> bool:
     return isinstance(pid, int) and Path(f"/proc/{pid}").is_dir()
 
 
-def _load_object(path: Path) -> Mapping[str, Any]:
-    text = read_text(path)
-    value = _parse(text) if isinstance(text, str) else None
-    return value if isinstance(value, dict) else {}
-
-
 def _parse(text: str) -> Any:
     try:
         return json.loads(text)
@@ -181,8 +172,8 @@ def _parse(text: str) -> Any:
 _STATE = "state.db"
 
 
-class Hermes:
-    """Finds and reads everything of Hermes Agent."""
+class Hermes(Source):
+    """Finds and reads everything of Hermes Agent; sub-agents are sessions of the same database."""
 
     client = "hermes"
     options: tuple[Option, ...] = (Option("workspace-target"), Option("migrate-secrets", ("yes",)))
@@ -208,11 +199,6 @@ class Hermes:
         databases = [home / _STATE for home in homes if (home / _STATE).is_file()]
         # their names begin with the time of the session
         return databases + [path for home in homes for path in sorted((home / "sessions").glob("session_*.json"))]
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: sub-agents are sessions of the same database."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a database or an older file."""
@@ -252,10 +238,8 @@ def name_profile(home: Path) -> str:
     return home.name if home.parent.name == "profiles" else ""
 
 
-class _JsonReading:
-    """Implements `port.Reading` on a JSON file of an older version: one session, rewritten at each turn."""
-
-    was_rewritten = False
+class _JsonReading(Reading):
+    """Reads a JSON file of an older version: one session, rewritten at each turn."""
 
     def __init__(self, path: Path, position: Position, profile: str, *, known: frozenset[str]) -> None:
         with open_own(path) as file:
@@ -296,10 +280,6 @@ class _JsonReading:
     def position(self) -> Position:
         """Return the position: the whole file."""
         return Position(self._size, self._check)
-
-    def waiting_bytes(self) -> int:
-        """Return 0: the file is read at once."""
-        return 0
 
     def close(self) -> None:
         """Do nothing: the file is closed already."""

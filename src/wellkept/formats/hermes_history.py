@@ -6,32 +6,20 @@ import hashlib
 import json
 import re
 from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 
 from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Link, Message, Origin, Role, ToolCall, Usage
-from wellkept.formats.jsonl import UNEXPECTED
-from wellkept.formats.port import (
-    START,
-    UNKNOWN,
-    Conversation,
-    Item,
-    Kind,
-    Left,
-    Position,
-    Problem,
-    Said,
-    Spent,
-    Unusable,
-    Withdrawn,
-    unknown,
-)
-from wellkept.formats.typed_text import (
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import UNEXPECTED
+from wellkept.formats.messages import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
@@ -48,12 +36,22 @@ from wellkept.formats.typed_text import (
     shorten,
     starts_with_any,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-    from pathlib import Path
-
-    from wellkept.core.text import JSON
+from wellkept.formats.port import (
+    START,
+    UNKNOWN,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Reading,
+    Said,
+    Spent,
+    Unusable,
+    Withdrawn,
+    unknown,
+)
 
 MACHINE_SOURCES = frozenset(("cron", "webhook", "batch"))
 """Values of `sessions.source` whose prompts a program wrote."""
@@ -299,8 +297,8 @@ _SESSIONS_REMEMBERED = 200
 """The newest sessions, whose tokens and withdrawn turns may still change."""
 
 
-class HermesDatabase:
-    """Implements `port.Reading` on a `state.db`: the position is the id of the last message that was read."""
+class HermesDatabase(Reading):
+    """Reads a `state.db`: the position is the id of the last message that was read."""
 
     def __init__(self, path: Path, position: Position, profile: str) -> None:
         from wellkept.storage.foreign import open_copy
@@ -314,7 +312,9 @@ class HermesDatabase:
             if not {"id", "started_at"} <= self._columns["sessions"] or "session_id" not in self._columns["messages"]:
                 self.close()
                 raise Unusable(f"{str(path)!r} is not a readable database of Hermes", "give the folder of Hermes")
-            self._sessions = self._read_sessions()
+            names = [name for name in _SESSION_COLUMNS if name in self._columns["sessions"]]
+            rows = self._tables.rows(f"SELECT {', '.join(names)} FROM sessions ORDER BY started_at")  # noqa: S608
+            self._sessions = {str(row[0]): dict(zip(names, row, strict=True)) for row in rows}
             ((last,),) = self._tables.rows("SELECT coalesce(max(id), 0) FROM messages")
         except StorageError as error:
             raise Unusable(error.message, error.remedy) from error
@@ -349,20 +349,11 @@ class HermesDatabase:
         recent = dict(list(self._after.items())[-_SESSIONS_REMEMBERED:])
         return Position(self._last, state=recent)
 
-    def waiting_bytes(self) -> int:
-        """Return 0: the copy holds all that there was."""
-        return 0
-
     def close(self) -> None:
         """Remove the copy."""
         self._copied.__exit__(None, None, None)
 
     # sessions
-
-    def _read_sessions(self) -> dict[str, dict[str, Any]]:
-        names = [name for name in _SESSION_COLUMNS if name in self._columns["sessions"]]
-        rows = self._tables.rows(f"SELECT {', '.join(names)} FROM sessions ORDER BY started_at")  # noqa: S608
-        return {str(row[0]): dict(zip(names, row, strict=True)) for row in rows}
 
     def _sort(self) -> list[str]:
         """Return the sessions by their beginning, parents before what was derived from them."""

@@ -4,61 +4,46 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
-from wellkept.core.messages import ImagePart, Message, TextPart
-from wellkept.formats.jsonl import JsonlReading, describe_binary, open_own
+from wellkept.core.messages import ImagePart, Message, Session, TextPart
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import JsonlReading, RowParser, describe_binary, open_own
+from wellkept.formats.messages import MOST_CHARS, shorten
 from wellkept.formats.port import (
+    Asset,
     Conversation,
     Item,
     Left,
     MemoryFile,
-    Option,
     Position,
     Reading,
     Request,
     Said,
+    Source,
     Unusable,
     unknown,
 )
-from wellkept.formats.typed_text import MOST_CHARS, shorten
 from wellkept.memory.page import Target
 from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
 from wellkept.sessions.shapes import expand
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-    from wellkept.core.messages import Session
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 _PAGE = b'"page"'
 _MOST_PAGE_BYTES = 4_000_000
 
 
-class KeptLines:
+class KeptLines(Source):
     """Reads files in our own format."""
 
     client = "jsonl"
-    options: tuple[Option, ...] = ()
-
-    def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
-        """Return nothing: an export is where the person saved it."""
-        del environ
-        return []
 
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return the file, or all such files in a folder."""
         return sorted(root.glob("*.jsonl")) if root.is_dir() else [root]
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a file."""
@@ -92,21 +77,16 @@ def _read_page(line: bytes) -> Iterator[Asset]:
         yield MemoryFile(name, target, entries=texts, folder=folder if isinstance(folder, str) else None)
 
 
-class _Parser:
-    """Implements `jsonl.RowParser`."""
+class _Parser(RowParser):
+    """Parses the lines of an export."""
 
     def __init__(self, state: Mapping[str, Any]) -> None:
         del state
-        self.held: int | None = None
         self._told: dict[str, Conversation] = {}
 
     def state(self) -> Mapping[str, JSON]:
         """Return nothing: every line is independent."""
         return {}
-
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: every line is whole."""
-        return iter(())
 
     def take(self, row: dict[str, Any], start: int) -> Iterator[Item]:
         """Yield the messages of a line; a message without a time is stored with the time of the import."""

@@ -7,22 +7,17 @@ a graph again; all others are observations of one entity per page, so that an ex
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
-from wellkept.formats.json_stream import JsonStream
-from wellkept.formats.jsonl import open_own
-from wellkept.formats.port import MemoryFile, Option, Position, Problem, Reading, Request, Unusable
-from wellkept.formats.typed_text import as_text
+from wellkept.core.text import JSON
+from wellkept.formats.json_files import JsonStream, open_own
+from wellkept.formats.messages import as_text
+from wellkept.formats.port import Asset, MemoryFile, Position, Problem, Reading, Request, Source, Unusable
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 PAGE_TYPE = "kept page"
 """The type of the entity that holds the entries of a page that are about nothing else."""
@@ -108,11 +103,10 @@ def build_graph(pages: Iterable[tuple[str, Iterable[str]]]) -> Graph:
     return graph
 
 
-class McpMemory:
+class McpMemory(Source):
     """Reads the file of the MCP memory server; it has no conversations."""
 
     client = "mcp-memory"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the file that the variable names, else those beside the server's code in the cache of npx."""
@@ -126,11 +120,6 @@ class McpMemory:
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return nothing."""
         del root
-        return []
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing."""
-        del path
         return []
 
     def open(self, path: Path, position: Position) -> Reading:

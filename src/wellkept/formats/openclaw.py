@@ -5,18 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct, field
 
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Link
 from wellkept.core.regular_files import load_bytes
+from wellkept.core.text import JSON
 from wellkept.formats.agent_files import list_skills, read_text
-from wellkept.formats.jsonl import UNEXPECTED, JsonlReading, open_own, unpack
+from wellkept.formats.json_files import UNEXPECTED, JsonlReading, open_own, unpack
+from wellkept.formats.messages import as_text
 from wellkept.formats.openclaw_config import (
     FOLDERS,
     SECRETS,
@@ -30,6 +33,7 @@ from wellkept.formats.openclaw_config import (
 from wellkept.formats.openclaw_entries import EntryParser, Key
 from wellkept.formats.port import (
     START,
+    Asset,
     Caution,
     Conversation,
     Document,
@@ -42,17 +46,12 @@ from wellkept.formats.port import (
     Position,
     Problem,
     Reading,
+    Request,
+    Source,
     Unusable,
     unknown,
 )
-from wellkept.formats.typed_text import as_text
 from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset, Request
 
 _EVENTS, _ARCHIVES, _COLD = "transcript_events", "session_transcript_archives", "session_transcript_cold_archives"
 _LISTS = ("session_entries", "sessions", "session_nodes", "session_windows")
@@ -148,8 +147,8 @@ def load_list(folder: Path) -> SessionList:
     return found
 
 
-class AgentDatabase:
-    """Implements `port.Reading` on an agent's database: the position is the time of the newest entry."""
+class AgentDatabase(Reading):
+    """Reads an agent's database: the position is the time of the newest entry."""
 
     def __init__(self, path: Path, position: Position) -> None:
         from wellkept.storage.foreign import open_copy
@@ -194,10 +193,6 @@ class AgentDatabase:
     def position(self) -> Position:
         """Return the position: the newest entry, once everything was read."""
         return Position(self._last if self._is_done and not self._tables.damage else self._since)
-
-    def waiting_bytes(self) -> int:
-        """Return 0: the copy holds all that there was."""
-        return 0
 
     def close(self) -> None:
         """Remove the copy."""
@@ -328,7 +323,7 @@ def list_openclaw(root: Path, request: Request) -> Iterator[Asset]:
         yield from _list_leftovers(root)
     if request.options.get("migrate-secrets"):
         secrets = list(list_secrets(root, config))
-        taken = ", ".join(f"{one.name} from {one.origin}" for one in secrets) or "none was found"
+        taken = ", ".join(f"{secret.name} from {secret.origin}" for secret in secrets) or "none was found"
         yield Caution(f"credentials that are copied: {taken}; only these names are searched for: {', '.join(SECRETS)}")
         yield from secrets
 
@@ -414,7 +409,7 @@ def _list_leftovers(root: Path) -> Iterator[Asset]:
 
 def _measure(path: Path) -> int:
     files = [one for one in path.rglob("*") if one.is_file()] if path.is_dir() else [path]
-    return sum(one.stat().st_size for one in files)
+    return sum(file.stat().st_size for file in files)
 
 
 _TRANSCRIPT = re.compile(r"(?P<session>.+?)\.jsonl(?:\.reset\..+)?(?:\.zst)?")
@@ -422,8 +417,8 @@ _NOT_READ = re.compile(r"\.(?:checkpoint|trajectory|deleted|bak|lock)(?:[.-]|$)"
 """Copies, traces of runs, and sessions that were deleted."""
 
 
-class OpenClaw:
-    """Finds and reads everything of OpenClaw."""
+class OpenClaw(Source):
+    """Finds and reads everything of OpenClaw; sub-agents have sessions of their own in the same folder."""
 
     client = "openclaw"
     options: tuple[Option, ...] = (
@@ -452,11 +447,6 @@ class OpenClaw:
         databases = (agent / "agent" / "openclaw-agent.sqlite" for agent in agents)
         found = [*files, *(path for path in databases if path.is_file())]
         return sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: sub-agents have sessions of their own in the same folder."""
-        del path
-        return []
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript or a database."""

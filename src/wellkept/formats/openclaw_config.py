@@ -6,19 +6,15 @@ import json
 import os
 import re
 import socket
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wellkept.core.regular_files import load_bytes, load_text
-from wellkept.formats.port import Leftover, Secret, Setting
-from wellkept.formats.typed_text import as_text
+from wellkept.core.text import JSON, dumps
+from wellkept.formats.messages import as_text
+from wellkept.formats.port import Asset, Leftover, Secret, Setting
 from wellkept.llm.endpoints import KEYED, VENDORS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
-    from wellkept.formats.port import Asset
 
 FOLDERS = (".openclaw", ".clawdbot", ".moltbot")
 _NAMES = ("openclaw.json", "clawdbot.json", "moltbot.json")
@@ -113,11 +109,11 @@ def _expand(place: str, home: str) -> Path:
 
 def list_settings(config: Mapping[str, Any]) -> Iterator[Asset]:
     """Yield model names as settings, and every section that has no counterpart for the archive, without credentials."""
-    from wellkept.core.text import dumps
     from wellkept.security.secrets import redact_json
 
     model = dig(config, "agents", "defaults", "model") or dig(config, "agent", "model")
-    aliases = _read_aliases(config)
+    catalogue = dig(config, "agents", "defaults", "models") or dig(config, "agent", "models")
+    aliases = {str(alias).casefold(): name for name, one in _items(catalogue) if (alias := dig(one, "alias"))}
     primary = _resolve(model if isinstance(model, str) else dig(model, "primary"), aliases)
     fallbacks = dig(model, "fallbacks")
     names = [primary, *(_resolve(name, aliases) for name in (fallbacks if isinstance(fallbacks, list) else []))]
@@ -131,12 +127,6 @@ def list_settings(config: Mapping[str, Any]) -> Iterator[Asset]:
             cleaned: JSON = redact_json(_drop_secrets(value))
             data = f"{dumps(cleaned, indent=2)}\n".encode()
             yield Leftover(f"config/{_as_name(section)}.json", data, explain_section(section))
-
-
-def _read_aliases(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the models by the names that the person gave them."""
-    catalogue = dig(config, "agents", "defaults", "models") or dig(config, "agent", "models")
-    return {str(alias).casefold(): name for name, one in _items(catalogue) if (alias := dig(one, "alias"))}
 
 
 def _resolve(name: Any, aliases: Mapping[str, str]) -> Any:
@@ -226,7 +216,7 @@ def _load_profiles(path: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError):
         return []
     profiles = dig(value, "profiles")
-    return [one for one in profiles.values() if isinstance(one, dict)] if isinstance(profiles, dict) else []
+    return [profile for profile in profiles.values() if isinstance(profile, dict)] if isinstance(profiles, dict) else []
 
 
 # the running program

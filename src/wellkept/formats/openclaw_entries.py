@@ -5,18 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_program
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
-from wellkept.core.text import dumps
-from wellkept.formats.message_sequence import name_unknown
-from wellkept.formats.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
-from wellkept.formats.typed_text import (
+from wellkept.core.text import JSON, dumps
+from wellkept.formats.json_files import RowParser
+from wellkept.formats.messages import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
@@ -30,16 +30,13 @@ from wellkept.formats.typed_text import (
     describe_block,
     is_our_tool,
     join_texts,
+    name_unknown,
     remove_machine_blocks,
     result_text,
     shorten,
     starts_with_any,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.core.text import JSON
+from wellkept.formats.port import Conversation, Item, Kind, Left, Said, Spent, Withdrawn, unknown
 
 _MACHINE_TEXTS = (
     "[OpenClaw heartbeat",
@@ -169,10 +166,8 @@ _MIRRORS = frozenset(("delivery-mirror", "gateway-injected"))
 """Models of rows that repeat what was sent to a channel."""
 
 
-class EntryParser:
-    """Implements `jsonl.RowParser` for the entries of one session."""
-
-    held: int | None = None  # every message is one row
+class EntryParser(RowParser):
+    """Parses the entries of one session."""
 
     def __init__(self, state: Mapping[str, Any], facts: Conversation, *, is_group: bool = False) -> None:
         self._whole = facts.external_id
@@ -225,10 +220,6 @@ class EntryParser:
             self._take_fact(row, kind)
         else:
             yield Left("no message") if kind in _WITHOUT_MESSAGES else unknown(row)
-
-    def flush(self) -> Iterator[Item]:
-        """Yield nothing: every message is one row."""
-        yield from ()
 
     # the session and its branches
 

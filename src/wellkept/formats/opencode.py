@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
@@ -17,21 +18,8 @@ from wellkept.core.clock import from_program
 from wellkept.core.errors import StorageError
 from wellkept.core.messages import Message, Origin, Role, ToolCall, Usage
 from wellkept.core.regular_files import load_bytes
-from wellkept.formats.jsonl import MOST_WHOLE_BYTES, UNEXPECTED, open_own
-from wellkept.formats.port import (
-    Conversation,
-    Item,
-    Kind,
-    Left,
-    Position,
-    Problem,
-    Reading,
-    Said,
-    Spent,
-    Unusable,
-    unknown,
-)
-from wellkept.formats.typed_text import (
+from wellkept.formats.json_files import MOST_WHOLE_BYTES, UNEXPECTED, open_own
+from wellkept.formats.messages import (
     MOST_CHARS,
     MOST_TOOL_CHARS,
     OUR_RESULT,
@@ -49,12 +37,26 @@ from wellkept.formats.typed_text import (
     result_text,
     shorten,
 )
+from wellkept.formats.port import (
+    Asset,
+    Conversation,
+    Item,
+    Kind,
+    Left,
+    Position,
+    Problem,
+    Reading,
+    Request,
+    Said,
+    Source,
+    Spent,
+    Unusable,
+    unknown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from contextlib import AbstractContextManager
 
-    from wellkept.formats.port import Asset, Option, Request
     from wellkept.storage.foreign import ForeignTables
 
 _PARTS = frozenset(
@@ -68,11 +70,10 @@ _STALE_MILLISECONDS = 600_000
 """An answer that did not end within ten minutes of its last change was cut off, and is stored as it is."""
 
 
-class Opencode:
-    """Finds and reads the history of opencode."""
+class Opencode(Source):
+    """Finds and reads the history of opencode; sub-agents are sessions of the same database."""
 
     client = "opencode"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the database or the folder of opencode."""
@@ -89,11 +90,6 @@ class Opencode:
         found = sorted(root.glob("opencode*.db")) or sorted(path for path in root.glob("*.json") if _is_export(path))
         storage = root / "storage" if (root / "storage" / "session").is_dir() else root
         return [storage, *found] if (storage / "session").is_dir() else found
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: sub-agents are sessions of the same database."""
-        del path
-        return []
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
         """Yield the rules of the person and of each project, and the skills."""
@@ -158,10 +154,8 @@ class _History(Protocol):
         ...
 
 
-class _OpencodeReading:
-    """Implements `port.Reading` on a history: the position is the time of the last change that was read."""
-
-    was_rewritten = False
+class _OpencodeReading(Reading):
+    """Reads a history: the position is the time of the last change that was read."""
 
     def __init__(self, history: _History, position: Position) -> None:
         self._history = history
@@ -185,10 +179,6 @@ class _OpencodeReading:
     def position(self) -> Position:
         """Return the position: the last change of the sessions that were read whole."""
         return Position(self._done)
-
-    def waiting_bytes(self) -> int:
-        """Return 0: an answer that is not finished has no size yet."""
-        return 0
 
     def close(self) -> None:
         """Remove the copy."""
@@ -214,7 +204,7 @@ class _OpencodeReading:
                 yield from (unknown(part, "part") for part in listed if _kind(part) not in _PARTS)
                 parts = as_objects(listed)
                 if role == "user":
-                    is_hidden = _has_private(parts)
+                    is_hidden = any("<private>" in str(part).lower() for part in parts)
                     items = list(_read_prompt(message, parts, facts, spans))
                     is_hidden = is_hidden and not any(isinstance(item, Said) for item in items)
                     yield from items
@@ -248,13 +238,7 @@ def _title(value: Any) -> str | None:
     )
 
 
-def _has_private(parts: list[dict[str, Any]]) -> bool:
-    return any("<private>" in str(part).lower() for part in parts)
-
-
 def _is_finished(message: dict[str, Any], changed: int) -> bool:
-    from time import time
-
     times = message.get("time") or {}
     return bool(times.get("completed") or message.get("error")) or changed < time() * 1_000 - _STALE_MILLISECONDS
 

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from wellkept.core.messages import Message, Origin, Role
-from wellkept.formats.agent_files import list_skills, read_memory
-from wellkept.formats.jsonl import JsonlReading, modification_time
+from wellkept.formats.agent_files import SessionFolder
+from wellkept.formats.json_files import JsonlReading
+from wellkept.formats.messages import MOST_CHARS, as_text, shorten
 from wellkept.formats.openclaw_entries import EntryParser
-from wellkept.formats.port import Conversation, Item, Option, Position, Reading, Request
-from wellkept.formats.typed_text import MOST_CHARS, as_text, shorten
-from wellkept.memory.page import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from wellkept.formats.port import Asset
+from wellkept.formats.port import Conversation, Item, Position, Reading
 
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Pi:
-    """Finds and reads the sessions of pi."""
+class Pi(SessionFolder):
+    """Finds and reads the sessions of pi; pi has no sub-agents."""
 
     client = "pi"
-    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folder of sessions."""
@@ -38,29 +32,10 @@ class Pi:
         folder = environ.get("PI_CODING_AGENT_DIR") or f"{environ.get('HOME') or '~'}/.pi/agent"
         return [Path(folder).expanduser() / "sessions"]
 
-    def list_transcripts(self, root: Path) -> list[Path]:
-        """Return every session below a folder, the oldest first."""
-        if root.is_file():
-            return [root]
-        base = root / "sessions" if (root / "sessions").is_dir() else root
-        return sorted(base.rglob("*.jsonl"), key=lambda path: (modification_time(path), path.name))
-
-    def list_related(self, path: Path) -> list[Path]:
-        """Return nothing: pi has no sub-agents."""
-        del path
-        return []
-
     def open(self, path: Path, position: Position) -> Reading:
         """Open a session."""
         facts = Conversation(_find_id(path.name) or path.stem)
         return JsonlReading(path, position, lambda state: _Parser(state, facts))
-
-    def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
-        """Yield the instructions of the person, and the skills."""
-        del request
-        if root.name == "sessions":
-            yield from read_memory(root.parent / "AGENTS.md", "AGENTS.md", Target.MEMORY)
-            yield from list_skills(root.parent / "skills")
 
 
 def _find_id(name: str) -> str | None:

@@ -9,7 +9,7 @@ operations, remembers what it applied, and can undo it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct, field
 
@@ -138,27 +138,26 @@ class Position(Struct, frozen=True):
 START = Position()
 
 
-class Reading(Protocol):
-    """One transcript that is being read."""
+class Reading:
+    """One transcript that is being read; the base of all readings, with what holds for one that is read at once."""
 
-    was_rewritten: bool
+    was_rewritten: bool = False
     """Whether the stored position was no longer valid, so that reading started over."""
 
     def __iter__(self) -> Iterator[Item]:
         """Yield what the transcript holds after the position, in order."""
-        ...
+        raise NotImplementedError
 
     def position(self) -> Position:
         """Return the position after what was yielded so far."""
-        ...
+        raise NotImplementedError
 
     def waiting_bytes(self) -> int:
         """Return how much of the transcript lies after the position."""
-        ...
+        return 0
 
     def close(self) -> None:
         """Close the transcript."""
-        ...
 
 
 class Option(Struct, frozen=True):
@@ -184,19 +183,20 @@ class Request(Struct, frozen=True):
     """The options of the source by name; one that was not given has its default."""
 
 
-class Source(Protocol):
-    """One program, or one kind of export, whose conversations and memory can be imported."""
+class Source:
+    """One program, or one kind of export, whose conversations and memory can be imported; the base of all sources."""
 
     client: str
     """Its name in commands; also the `source` of its sessions."""
-    options: tuple[Option, ...]
+    options: tuple[Option, ...] = ()
 
     def find_roots(self, environ: Mapping[str, str]) -> list[Path]:
         """Return the folders or files in which the program keeps its history on this machine, existing or not.
 
         Nothing for an export, which has no usual place: it needs `--source`.
         """
-        ...
+        del environ
+        return []
 
     def list_transcripts(self, root: Path) -> list[Path]:
         """Return the transcripts below a root, the oldest first.
@@ -204,22 +204,24 @@ class Source(Protocol):
         A root may be one transcript, or an archive given with `--source export.zip`. An archive, like a database with
         many conversations, is one transcript: `open` reads it in place and yields the items of all conversations in it.
         """
-        ...
+        raise NotImplementedError
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the transcripts of sub-agents that belong to this one."""
-        ...
+        del path
+        return []
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript at a position; raise Unusable if it cannot be read, with the reason and a remedy."""
-        ...
+        raise NotImplementedError
 
     def list_assets(self, root: Path, request: Request) -> Iterator[Asset]:
         """Yield what the source has besides transcripts, in an order that does not change; raise nothing.
 
         Called for the list of what was found, for the preview and for the import, so it must be quick and read only.
         """
-        ...
+        del root, request
+        return iter(())
 
 
 SOURCES: Mapping[str, str] = {

@@ -12,17 +12,25 @@ from typing import TYPE_CHECKING, assert_never
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError
+from wellkept.core.regular_files import explain_errors
 from wellkept.core.text import dumps
-from wellkept.formats.port import Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
+from wellkept.formats.port import Asset, Caution, Document, Leftover, MemoryFile, Problem, Secret, Setting, SkillFolder
 from wellkept.imports.record import Journal, Part
+from wellkept.storage.files import (
+    copy_bytes,
+    make_folder,
+    read_bytes,
+    sync_file,
+    sync_folder,
+    sync_tree,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.formats.port import Asset
     from wellkept.skills.editor import SkillEditor
 
 
@@ -181,8 +189,6 @@ class AssetImport(Struct, frozen=True):
         self._put("secret", asset.name, asset.value, current, lambda: set_secret(path, asset.name, asset.value))
 
     def _take_document(self, asset: Document) -> None:
-        from wellkept.storage.files import make_folder, read_bytes, write_atomically
-
         if asset.path.is_relative_to(self.caller.app.home.path):
             self.caller.require(Scope.ADMIN)
         self.caller.require_person("`kept import`")  # SOUL.md and AGENTS.md are instructions in every prompt
@@ -244,9 +250,6 @@ def _describe_content(content: bytes | Path) -> str:
 
 
 def _copy(content: bytes | Path, place: Path) -> None:
-    from wellkept.core.regular_files import explain_errors
-    from wellkept.storage.files import copy_bytes, make_folder, sync_file, sync_folder, sync_tree, write_atomically
-
     make_folder(place.parent)
     if isinstance(content, bytes):
         write_atomically(place, content)
@@ -338,7 +341,11 @@ def _decide(run: AssetImport, editor: SkillEditor, name: str, source: str, known
 
 def _free_name(editor: SkillEditor, name: str, names: Sequence[str]) -> str:
     candidates = (f"{name}-{number}" for number in range(2, _MOST_RENAMES))
-    return next(one for one in candidates if one not in names and editor.library.home_folder(one) is None)
+    return next(
+        candidate
+        for candidate in candidates
+        if candidate not in names and editor.library.home_folder(candidate) is None
+    )
 
 
 def _refuse_dangerous(files: Mapping[str, bytes]) -> Refused | None:

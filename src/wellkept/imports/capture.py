@@ -11,17 +11,15 @@ from msgspec import Struct
 
 from wellkept.core.errors import Busy
 from wellkept.core.ids import MessageId, SessionId, SourceName
-from wellkept.core.messages import NewMessage, Origin, Role
-from wellkept.formats.port import Conversation, Item, Left, Position, Problem, Said, Spent, Withdrawn
+from wellkept.core.messages import Message, NewMessage, Origin, Role, StoredMessage
+from wellkept.formats.port import Conversation, Item, Left, Position, Problem, Reading, Said, Spent, Withdrawn
 from wellkept.imports.conversations import EVENT_PREFIX, Conversations
 from wellkept.imports.record import Captures, Known, Tally, mark_of, words_mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from wellkept.core.messages import Message, StoredMessage
     from wellkept.core.ports import Clock, Database, UnitOfWork
-    from wellkept.formats.port import Reading
     from wellkept.sessions.ports import Sessions
     from wellkept.storage.leases import Lease
 
@@ -330,7 +328,7 @@ class Capture:
             if item.message.role is not Role.USER or item.origin is not Origin.PERSON:
                 continue
             prompt = words_mark(item.message.text)
-            twin = next((one for one in turns if one.turn == item.turn or one.prompt == prompt), None)
+            twin = next((turn for turn in turns if turn.turn == item.turn or turn.prompt == prompt), None)
             if twin is not None:
                 turns.remove(twin)
                 self._store.transfer.drop_messages(twin.messages, unit=unit)

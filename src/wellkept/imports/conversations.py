@@ -11,11 +11,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch
-from wellkept.core.ids import SessionId
-from wellkept.core.messages import Link, NewMessage, Origin, Session
+from wellkept.core.ids import MessageId, SessionId, SourceName
+from wellkept.core.messages import Link, Message, NewMessage, Origin, Session, StoredMessage
 from wellkept.core.provenance import accept_claim
-from wellkept.formats.port import Conversation, Kind
-from wellkept.imports.record import Known, mark_of
+from wellkept.formats.port import Conversation, Kind, Said
+from wellkept.imports.record import Captures, Known, mark_of
 from wellkept.security.taint import Flow
 from wellkept.sessions.records import SALVAGED
 from wellkept.storage.files import find_project
@@ -23,12 +23,8 @@ from wellkept.storage.files import find_project
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wellkept.core.ids import MessageId, SourceName
-    from wellkept.core.messages import Message, StoredMessage
     from wellkept.core.ports import Clock, UnitOfWork
     from wellkept.core.text import JSON
-    from wellkept.formats.port import Said
-    from wellkept.imports.record import Captures
     from wellkept.sessions.ports import Sessions
 
 EVENT_PREFIX = "event:"
@@ -99,7 +95,8 @@ class Conversations:
         known = self._captures.session(unit, external)
         if known is None:
             if not fresh:
-                return self._open_shared(external)
+                message = self._store.message(self._shared[external]) if external in self._shared else None
+                return None if message is None else Opened(message.session_id)
             opened: Opened | None = self._create(unit, external, fresh[0].timestamp)
         elif self._store.session(known.session_id) is None:
             self.has_trashed = self.has_trashed or known.session_id in {one.id for one in self._store.upkeep.trash()}
@@ -130,11 +127,6 @@ class Conversations:
         self._facts[name] = replace(facts, external_id=name)
         self._shared[name] = shared
         return self._create(unit, name, fresh[0].timestamp)
-
-    def _open_shared(self, external: str) -> Opened | None:
-        """Return the session that holds all of a copy."""
-        message = self._store.message(self._shared[external]) if external in self._shared else None
-        return None if message is None else Opened(message.session_id)
 
     def _create(self, unit: UnitOfWork, external: str, started: float) -> Opened:
         facts = self._facts.get(external) or Conversation(external)

@@ -10,19 +10,16 @@ from msgspec import Struct, field
 
 from wellkept.core.errors import KeptError, Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
-from wellkept.imports.assets import mark_text
+from wellkept.imports.assets import AssetImport, mark_text
 from wellkept.imports.record import Part
 from wellkept.memory.incoming import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
-from wellkept.memory.page import Add, Author, Target
-from wellkept.memory.store import rules_in
+from wellkept.memory.page import Add, Author, Page, Target
+from wellkept.memory.store import MemoryStore, rules_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from wellkept.formats.port import MemoryFile
-    from wellkept.imports.assets import AssetImport
-    from wellkept.memory.page import Page
-    from wellkept.memory.store import MemoryStore
 
 _OURS = frozenset((Fate.ADDED, Fate.REPLACED))
 """Fates of entries that an earlier import put on the page and a later one may change."""

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused, StorageError
+from wellkept.core.text import JSON
 from wellkept.core.values import JsonStruct
 from wellkept.storage.files import move
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
 
 SUFFIX = ".pre-migration"
 
@@ -51,7 +46,7 @@ class Cleanup(Struct, frozen=True):
         """Return the renamings, warnings and problems."""
         return {
             "dry_run": self.is_preview,
-            "renamed": [one.as_json() for one in self.renamings],
+            "renamed": [renaming.as_json() for renaming in self.renamings],
             "warnings": list(self.warnings),
             "problems": [{"where": where, "what": what} for where, what in self.problems],
         }
@@ -88,15 +83,15 @@ def run_cleanup(caller: Caller, plan: Cleanup) -> Cleanup:
     """Rename the folders of a plan; one that cannot be renamed is a problem, not the end."""
     caller.require(Scope.ADMIN)
     done, problems = [], []
-    for one in plan.renamings:
-        if one.new.exists():  # a rename would replace an empty folder
-            problems.append((str(one.old), "cannot be renamed: a file of that name has appeared"))
+    for renaming in plan.renamings:
+        if renaming.new.exists():  # a rename would replace an empty folder
+            problems.append((str(renaming.old), "cannot be renamed: a file of that name has appeared"))
             continue
         try:
-            move(one.old, one.new)
-            done.append(one)
+            move(renaming.old, renaming.new)
+            done.append(renaming)
         except StorageError as error:
-            problems.append((str(one.old), error.message))
+            problems.append((str(renaming.old), error.message))
     return Cleanup(tuple(done), plan.warnings, tuple(problems), is_preview=False)
 
 

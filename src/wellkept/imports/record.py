@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct, field
 
-from wellkept.core.clock import iso_moment
+from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.digests import blake2b
-from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import Usage
-from wellkept.core.text import dumps
+from wellkept.core.ids import MessageId, SessionId, UserId
+from wellkept.core.messages import Message, Usage
+from wellkept.core.text import JSON, dumps
 from wellkept.storage.connections import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from wellkept.core.ids import UserId
-    from wellkept.core.messages import Message
     from wellkept.core.ports import UnitOfWork
-    from wellkept.core.text import JSON
     from wellkept.formats.port import Item, Position, Said, Spent
     from wellkept.sessions.reports import UsageRow
 
@@ -201,8 +198,6 @@ class Captures:
         """Record a model call that an import counted, so that an undo can subtract it."""
         if self.import_number is None:
             return
-        from wellkept.core.clock import from_epoch
-
         usage = spent.usage
         tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
         day = f"{from_epoch(spent.timestamp):%Y-%m-%d}"

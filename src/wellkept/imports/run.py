@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
-from wellkept.connect.capture import capture_file, capture_files, open_capture
+from wellkept.app.caller import Caller, Scope
+from wellkept.connect.capture import capture_file, capture_files, open_capture, prune_captures
 from wellkept.core.clock import iso
 from wellkept.core.errors import Refused, StorageError
 from wellkept.core.events import Progressed
-from wellkept.core.text import dumps
+from wellkept.core.ids import new_group_id
+from wellkept.core.text import JSON, dumps
 from wellkept.imports.sources import FoundSource, ImportChoices, exists, read_stamp
+from wellkept.storage.files import make_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
     from wellkept.formats.port import Source
     from wellkept.imports.assets import AssetImport, AssetTally
     from wellkept.imports.capture import Capture
@@ -116,8 +117,6 @@ def _list_pairs(pairs: Sequence[tuple[str, str]]) -> list[JSON]:
 
 def write_report(caller: Caller, report: ImportReport, folder: Path) -> Path:
     """Write the report, and the entries that did not fit their pages."""
-    from wellkept.storage.files import make_folder, write_atomically
-
     make_folder(folder)
     if report.assets.overflow:
         lines = [f"## {name}\n\n{text}\n" for name, text in report.assets.overflow]
@@ -172,8 +171,6 @@ def preview_import(caller: Caller, found: FoundSource, choices: ImportChoices | 
 
 def run_import(caller: Caller, found: FoundSource, choices: ImportChoices | None = None) -> ImportReport | Refused:
     """Back up the home, then store everything of a source once; if anything was new, leave a report in the home."""
-    from wellkept.connect.capture import prune_captures
-    from wellkept.core.ids import new_group_id
     from wellkept.imports.capture import Purpose
     from wellkept.imports.record import Journal
 
@@ -219,7 +216,6 @@ def _warn_of_gateway(caller: Caller, assets: AssetImport) -> None:
 
 def _find_gateway(caller: Caller) -> int | None:
     """Return the port on which a gateway of kept answers on this machine, or None."""
-    import json
     from http.client import HTTPConnection, HTTPException
 
     port = caller.app.settings.serve.port
@@ -333,8 +329,6 @@ class Watch:
 
     def step(self) -> list[tuple[str, Path, int]]:
         """Capture every transcript that changed since the last step; return client, path and messages added."""
-        from wellkept.connect.capture import prune_captures
-
         added = [
             one for source in self._sources if (paths := self._changes(source)) for one in self._follow(source, paths)
         ]
@@ -370,7 +364,6 @@ class Watch:
 
     def _open(self, client: str) -> tuple[int, Capture]:
         """Return the running import of a source; a new one at the first change, and after an undo."""
-        from wellkept.core.ids import new_group_id
         from wellkept.imports.capture import Purpose
 
         database = self._caller.database

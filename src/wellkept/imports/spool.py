@@ -18,8 +18,8 @@ from wellkept.core.messages import Message, Origin, Role
 from wellkept.core.regular_files import load_text
 from wellkept.core.text import dumps
 from wellkept.core.values import asdict
+from wellkept.formats.messages import MOST_CHARS, clean_answer, remove_machine_blocks, remove_private, shorten
 from wellkept.formats.port import Conversation, Said
-from wellkept.formats.typed_text import MOST_CHARS, clean_answer, remove_machine_blocks, remove_private, shorten
 from wellkept.imports.conversations import EVENT_PREFIX
 from wellkept.imports.record import words_mark
 from wellkept.security.secrets import redact

@@ -5,24 +5,19 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
-from wellkept.core.regular_files import load_bytes
-from wellkept.core.text import dumps
-from wellkept.imports.assets import mark_text
+from wellkept.core.ids import SessionId
+from wellkept.core.regular_files import explain_errors, load_bytes
+from wellkept.core.text import JSON, dumps
+from wellkept.imports.assets import is_unchanged, mark_text, remove_skill
 from wellkept.imports.record import ImportRun, Journal, Part
-
-if TYPE_CHECKING:
-    from wellkept.app.caller import Caller
-    from wellkept.core.ids import SessionId
-    from wellkept.core.text import JSON
-    from wellkept.memory.store import MemoryStore
+from wellkept.storage.files import read_bytes, write_atomically
 
 _STEP = 1_000
 """How many messages one transaction removes, so that others can write in between."""
@@ -134,19 +129,14 @@ def _undo_entries(caller: Caller, run: ImportRun, result: UndoneImport) -> Refus
         result.kept += [("memory", f"changed since: {text}") for text in kept]
         seen = done.undone if store is base else seen
     if not result.is_preview:
-        _discard_pending(caller, run, base)
+        with caller.database.reading() as unit:
+            parts = Journal(caller.user).parts(unit, run.source)
+        held = {part.mark for part in parts if part.state == "held" and part.import_number == run.number}
+        approvals = caller.space.approvals.for_store(base)
+        for pending in approvals.waiting() if held else ():
+            if pending.origin == "import" and {mark_text(text) for text in pending.texts} <= held:
+                approvals.discard(pending.id)
     return None
-
-
-def _discard_pending(caller: Caller, run: ImportRun, store: MemoryStore) -> None:
-    """Discard entries of the import that still wait for approval."""
-    with caller.database.reading() as unit:
-        parts = Journal(caller.user).parts(unit, run.source)
-    held = {part.mark for part in parts if part.state == "held" and part.import_number == run.number}
-    approvals = caller.space.approvals.for_store(store)
-    for pending in approvals.waiting() if held else ():
-        if pending.origin == "import" and {mark_text(text) for text in pending.texts} <= held:
-            approvals.discard(pending.id)
 
 
 # skills, settings, secrets, documents
@@ -168,8 +158,6 @@ def _undo_parts(caller: Caller, run: ImportRun, result: UndoneImport) -> None:
 
 
 def _undo_skill(caller: Caller, part: Part, result: UndoneImport) -> bool:
-    from wellkept.imports.assets import is_unchanged, remove_skill
-
     if not is_unchanged(caller, part):
         return False
     if not result.is_preview and remove_skill(caller, part) is not None:
@@ -194,7 +182,6 @@ def _undo_value(caller: Caller, run: ImportRun, part: Part, result: UndoneImport
 
 def _read_value(caller: Caller, part: Part) -> str | None:
     from wellkept.config.settings import find_value, read_secrets
-    from wellkept.storage.files import read_bytes
 
     match part.kind:
         case "setting":
@@ -209,8 +196,6 @@ def _read_value(caller: Caller, part: Part) -> str | None:
 
 def _remove_value(caller: Caller, part: Part, copy: Path | None) -> None:
     from wellkept.config.settings import unset_secret, unset_value
-    from wellkept.core.regular_files import explain_errors
-    from wellkept.storage.files import write_atomically
 
     caller.require(Scope.ADMIN)
     match part.kind:

@@ -11,21 +11,33 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import from_epoch, iso_moment
 from wellkept.core.errors import Reason, Refused
-from wellkept.core.text import split_words
+from wellkept.core.provenance import COMMAND_SOURCE, covers
+from wellkept.core.text import JSON, split_words
 from wellkept.core.values import JsonStruct
-from wellkept.memory.page import PERSON, Add, Author, Target
+from wellkept.memory.page import (
+    ENTRY_DELIMITER,
+    PERSON,
+    Add,
+    Author,
+    Edit,
+    EditRecord,
+    LedgerRepair,
+    Page,
+    Target,
+    parse,
+    replay,
+    subject_of,
+    undone_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending, Rejected
     from wellkept.memory.history import ArchiveHits, EditLog, PageEntries, PageView, Undone
-    from wellkept.memory.page import Edit, EditRecord, LedgerRepair, Page
     from wellkept.memory.rewrite import Imported, Proposal, Repaired, Reset
     from wellkept.memory.store import MemoryStore, Outcome
     from wellkept.sessions.receipts import Receipt
@@ -56,9 +68,9 @@ def show_pages(caller: Caller, target: Target | None = None, *, with_metadata: b
     store = caller.space.memory
     views = tuple(view_page(store, page, with_metadata=with_metadata) for page in targets(store, target))
     masked = {
-        one.target: tuple(store.mask(one.target, one.page.entries, is_page=True))
-        for one in views
-        if one.page is not None
+        view.target: tuple(store.mask(view.target, view.page.entries, is_page=True))
+        for view in views
+        if view.page is not None
     }
     # most homes have no pending writes: do not load what reads them
     has_pending = caller.app.server is not None or caller.space.home.pending.is_dir()
@@ -109,10 +121,7 @@ def edit_entry(
 
 
 def _write_as_agent(caller: Caller, edit: Edit, target: Target) -> Outcome | Refused:
-    from wellkept.core.errors import Reason, Refused
-    from wellkept.core.provenance import COMMAND_SOURCE
     from wellkept.memory.approval import Held, Staged, WriteRequest, Written, write_memory
-    from wellkept.memory.page import subject_of
 
     author = Author(origin="agent", session_id=caller.session_id, sources={subject_of(edit): COMMAND_SOURCE})
     match write_memory(_writable(caller), caller.space.approvals, WriteRequest(target, (edit,)), author):
@@ -147,8 +156,6 @@ class MaskedLog(Struct, frozen=True):
 
 def read_masked_log(caller: Caller, *, limit: int) -> MaskedLog:
     """Return the newest edits of both pages for a model to read."""
-    from wellkept.core.clock import iso_moment
-
     store = caller.space.memory
     log = read_log(caller)
     rows: list[Mapping[str, JSON]] = []
@@ -185,7 +192,6 @@ def undo(
     caller: Caller, *, ledger_id: int | None = None, group_id: str | None = None, target: Target | None = None
 ) -> Undone | Refused:
     """Undo one edit, one group, or the newest group that is not undone yet; only a person undoes what a person did."""
-    from wellkept.core.errors import Refused
     from wellkept.memory.history import choose_edits
     from wellkept.memory.history import undo as undo_edits
 
@@ -222,7 +228,6 @@ class PageStep(JsonStruct, frozen=True):
 def read_step(caller: Caller, target: Target, number: int | None = None) -> PageStep:
     """Return a page as it was after the given step of its ledger, by default the newest."""
     from wellkept.memory.history import History
-    from wellkept.memory.page import replay
 
     store = caller.space.memory
     rows = [row for row in History(store).rows(target) if row.step.action != "archive"]
@@ -293,7 +298,6 @@ def reject(caller: Caller, pending_id: str) -> Rejected | Refused:
 
 def decide_pending(caller: Caller, pending_id: str, *, approves: bool) -> str:
     """Approve or reject a pending write, and return the result as a line for a chat."""
-    from wellkept.core.errors import Refused
     from wellkept.memory.approval import Rejected
 
     result = approve(caller, pending_id) if approves else reject(caller, pending_id)
@@ -316,10 +320,6 @@ def confirm_entries(
     caller: Caller, text: str | None, *, origin: str | None = None, target: Target | None = None
 ) -> Confirmed | Refused:
     """Clear the mark of unverified entries: of the one that contains `text`, or of all from a source."""
-    from wellkept.core.errors import Reason, Refused
-    from wellkept.core.provenance import covers
-    from wellkept.memory.page import Add
-
     store = _decide(caller, "confirm TEXT")
     marked = [
         (page, entry)
@@ -367,7 +367,6 @@ def replace_page(
     caller: Caller, target: Target, text: str, *, before: Page, keep_held: bool = False
 ) -> Outcome | Refused:
     """Replace the whole page `before` by `text`; refused when the page has changed since."""
-    from wellkept.memory.page import parse
     from wellkept.memory.rewrite import edit_page
 
     return edit_page(_decide(caller, "edit"), target, parse(text), before=before, keep_held=keep_held)
@@ -483,7 +482,7 @@ def list_entries(caller: Caller) -> EntryPages:
                 EntryPage(view.target, (), 0, 0, 0, error=view.error.message, remedy=view.error.remedy)
             )  # fmt: skip
             continue
-        shown_at = [one.created for one in starts if _shows(one, view.target)]
+        shown_at = [start.created for start in starts if _shows(start, view.target)]
         pages.append(
             EntryPage(
                 view.target,
@@ -552,7 +551,6 @@ class EntryHistory(JsonStruct, frozen=True):
 def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
     """Return the history of the entry whose text is, or once was, `text`."""
     from wellkept.memory.history import History
-    from wellkept.memory.page import undone_ids
 
     store = caller.space.memory
     rows = History(store).rows(target)
@@ -566,7 +564,7 @@ def trace_entry(caller: Caller, target: Target, text: str) -> EntryHistory:
         Version(row, row.id in gone) for row in reversed(rows) if related & {row.step.before, row.step.after}
     ]  # fmt: skip
     live = store.page(target).entries
-    latest = [one.record.step.after for one in versions if one.record.step.after in live]
+    latest = [version.record.step.after for version in versions if version.record.step.after in live]
     current = text if text in live else next(iter(latest), None)
     return EntryHistory(target, text, current, tuple(versions))
 
@@ -601,8 +599,6 @@ class EntryCheck(Struct, frozen=True):
 
 def check_entry(caller: Caller, target: Target, text: str) -> EntryCheck:
     """Return what adding `text` would do; writes nothing."""
-    from wellkept.memory.page import ENTRY_DELIMITER
-
     store = caller.space.memory
     page = store.page(target)
     text = text.strip()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, NewType
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import ModelRefused, NotAllowed, StorageError, UsageError
 from wellkept.core.ids import SessionId
 from wellkept.core.messages import ChatRequest, ChatResponse, Message, Role
@@ -21,7 +21,6 @@ from wellkept.sessions.reports import Total, UsageRow, sum_usage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.core.ports import ChatModel
     from wellkept.core.text import JSON
     from wellkept.llm.models import Choice, Offer
@@ -49,8 +48,8 @@ class ModelList(Struct, frozen=True):
             "why": self.choice.reason,
             "fallbacks": list(self.fallbacks),
             "offers": [
-                {"name": one.name, "available": one.is_available, "why": one.reason, "models": list(one.models)}
-                for one in self.offers
+                {"name": offer.name, "available": offer.is_available, "why": offer.reason, "models": list(offer.models)}
+                for offer in self.offers
             ],
             "prices_checked": self.prices_checked,
         }
@@ -220,7 +219,7 @@ class UsageReport(Struct, frozen=True):
         """Return the rows and the total."""
         return {
             "by": self.by,
-            "rows": [_total_json(one) for one in self.rows],
+            "rows": [_total_json(row) for row in self.rows],
             "total": None if self.total is None else _total_json(self.total),
         }
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from wellkept.agent.statements import Statement
-    from wellkept.app.caller import Caller
     from wellkept.core.ids import MessageId, SessionId, SourceName
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
@@ -148,7 +147,7 @@ def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]
     newest: dict[frozenset[str], StandingFact] = {}
     sessions: dict[frozenset[str], set[SessionId]] = {}
     lasting = [_bring_up_to_date(fact, changes) for fact in facts if not fact.is_change]
-    lasting += [one for one in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, one)[1], "needle")]
+    lasting += [change for change in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, change)[1], "needle")]
     for fact in sorted(lasting, key=lambda one: (one.moment, one.message_id)):
         key = _key(fact.statement.text)
         sessions.setdefault(key, set()).add(fact.session_id)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.ids import random_hex
 from wellkept.core.values import asdict
 from wellkept.memory.page import Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.providers.audit import ProviderStats
     from wellkept.providers.base import CommandAnswer, MemoryProvider
@@ -144,7 +144,6 @@ def try_provider(caller: Caller, provider: MemoryProvider) -> Refused | None:
 
 def make_round_trip(caller: Caller, name: str) -> Trial:
     """Store a sentence with the provider, recall it and remove it again, for a user that exists only for this test."""
-    from wellkept.core.ids import random_hex
     from wellkept.providers.base import StartContext
     from wellkept.providers.trial import run_trial
 

@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.config.settings import nearest as nearest_word
 from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId
-from wellkept.core.messages import Role
-from wellkept.core.search import SearchRequest
-from wellkept.core.text import one_line
+from wellkept.core.messages import Role, StoredMessage
+from wellkept.core.search import FoundMessage, SearchRequest
+from wellkept.core.text import JSON, one_line
 from wellkept.operations.sessions import message_json
 from wellkept.sessions.recall import when
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from wellkept.app.caller import Caller
-    from wellkept.core.messages import StoredMessage
-    from wellkept.core.search import FoundMessage
-    from wellkept.core.text import JSON
     from wellkept.sessions.arguments import Sort
     from wellkept.sessions.ports import Sessions
     from wellkept.sessions.search.discovery import Conversations
@@ -73,7 +69,7 @@ class SearchAnswer(Struct, frozen=True):
         value = {**self.as_line(), "passages": self._passages(), **self._conversations()}
         times = [hits.conversations for hits in self.profiles if hits.conversations.found.period is not None]
         if times:
-            value["days"] = [day for each in times for day in _list_days(each)]
+            value["days"] = [day for time in times for day in _list_days(time)]
             value["more"] = sum(each.more for each in times)
         found = [hits.conversations for hits in self.profiles]
         reasons = [each.reason for each in found if each.reason is not None]
@@ -85,11 +81,12 @@ class SearchAnswer(Struct, frozen=True):
         """Return only ids and scores: the answer to one query of a batch."""
         found = [hits.conversations for hits in self.profiles]
         sessions = sorted((one for each in found for one in each.ranked), key=lambda one: -one.score)
-        messages = sorted((one for each in found for one in each.found.messages), key=lambda one: -one.score)
+        messages = sorted((message for each in found for message in each.found.messages), key=lambda one: -one.score)
         return {
             "query": self.query,
             "sessions": [
-                {"session_id": one.session_id, "score": round(one.score, 6)} for one in sessions[: self._most]
+                {"session_id": session.session_id, "score": round(session.score, 6)}
+                for session in sessions[: self._most]
             ],
             "messages": [
                 {"external_id": one.external_id, "session_id": one.session_id, "score": round(one.score, 6)}

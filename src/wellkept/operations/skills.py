@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.errors import Reason, Refused, UsageError
+from wellkept.core.provenance import COMMAND_SOURCE
 from wellkept.core.regular_files import load_text
 from wellkept.core.values import asdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wellkept.app.caller import Caller
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
     from wellkept.skills.changes import Author, Change, Changed
@@ -61,7 +61,7 @@ class SkillList(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per skill."""
-        return [one.as_json() for one in self.skills]
+        return [skill.as_json() for skill in self.skills]
 
 
 def list_skills(
@@ -240,7 +240,9 @@ def diff_skill(caller: Caller, name: str, number: int | None = None) -> SkillDif
     versions = _read_versions(caller, name)
     if isinstance(versions, Refused):
         return versions
-    chosen = versions[-1] if number is None else next((one for one in versions if one.number == number), None)
+    chosen = (
+        versions[-1] if number is None else next((version for version in versions if version.number == number), None)
+    )
     if chosen is None:
         return Refused(Reason.NO_MATCH, f"{name!r} has no change {number}", f"`kept skills log {name}` lists them")
     return SkillDiff(chosen, caller.space.skill_tools.library.versions.diff(name, chosen))
@@ -261,7 +263,7 @@ class SkillStats(Struct, frozen=True):
 
     def as_json(self) -> list[JSON]:
         """Return one object per skill."""
-        return [_stats_json(one) for one in self.stats]
+        return [_stats_json(stat) for stat in self.stats]
 
 
 def _stats_json(one: Stats) -> dict[str, JSON]:
@@ -288,16 +290,16 @@ class PendingSkillChanges(Struct, frozen=True):
         """Return one object per change."""
         return [
             {
-                "id": one.id,
-                "created_at": one.created_at,
-                "action": one.action,
-                "name": one.change.name,
-                "origin": one.origin,
-                "rules": list(one.rules),
-                "findings": list(one.findings),
-                **({"source": one.source} if one.source else {}),
+                "id": change.id,
+                "created_at": change.created_at,
+                "action": change.action,
+                "name": change.change.name,
+                "origin": change.origin,
+                "rules": list(change.rules),
+                "findings": list(change.findings),
+                **({"source": change.source} if change.source else {}),
             }
-            for one in self.changes
+            for change in self.changes
         ]
 
 
@@ -338,7 +340,7 @@ class SkillProblems(Struct, frozen=True):
     @property
     def has_unloaded(self) -> bool:
         """Whether a skill cannot be loaded."""
-        return any(not one.loaded for one in self.problems)
+        return any(not problem.loaded for problem in self.problems)
 
     def as_json(self) -> list[JSON]:
         """Return one object per problem."""
@@ -352,8 +354,6 @@ def check_skills(caller: Caller) -> SkillProblems:
 
 def _apply(caller: Caller, change: Change) -> Changed | Refused:
     """Make a change; what an agent writes by a command has the limits of its tool, and a source."""
-    from wellkept.core.provenance import COMMAND_SOURCE
-
     editor, author = _writable(caller), _author(caller)
     if not caller.why_no_person:
         return editor.apply(change, author)
@@ -446,22 +446,22 @@ class HubAudit(Struct, frozen=True):
     @property
     def is_clean(self) -> bool:
         """Whether every skill is as it was installed."""
-        return all(one.clean for one in self.results)
+        return all(result.clean for result in self.results)
 
     def as_json(self) -> list[JSON]:
         """Return one object per skill."""
         return [
             {
-                "name": one.name,
-                "clean": one.clean,
-                "changed": list(one.changed),
-                "missing": list(one.missing),
-                "added": list(one.added),
-                "verdict": one.verdict,
-                "locked_verdict": one.locked_verdict,
-                "rules": list(one.rules),
+                "name": result.name,
+                "clean": result.clean,
+                "changed": list(result.changed),
+                "missing": list(result.missing),
+                "added": list(result.added),
+                "verdict": result.verdict,
+                "locked_verdict": result.locked_verdict,
+                "rules": list(result.rules),
             }
-            for one in self.results
+            for result in self.results
         ]
 
 

@@ -17,7 +17,7 @@ from wellkept.core.ids import OWNER
 from wellkept.forgetting import requests as forget_requests
 from wellkept.operations import memory, sessions
 from wellkept.operations.conversations import CompactionPreview, use_model
-from wellkept.operations.models import choose_offered
+from wellkept.operations.models import choose_offered, sum_sessions
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -196,7 +196,11 @@ def _memory(call: Call) -> str | memory.PageViews:
             )
         case "undo":
             undone = memory.undo(caller)
-            return undone.error if isinstance(undone, Refused) else " ".join(one.message for one in undone.outcomes)
+            return (
+                undone.error
+                if isinstance(undone, Refused)
+                else " ".join(outcome.message for outcome in undone.outcomes)
+            )
         case _:
             raise UsageError(
                 f"there is no /memory {word}", "write /memory, or /memory pending, approve ID, reject ID, undo"
@@ -244,8 +248,6 @@ def _model(call: Call) -> str:
 
 def _usage(call: Call) -> str | None:
     """Return tokens and cost of all sessions of the conversation, earlier processes included."""
-    from wellkept.operations.models import sum_sessions
-
     total = sum_sessions(call.caller, sorted(call.agent.conversation.lineage))
     return None if total is None else describe_usage(total.usage, total.cost)
 

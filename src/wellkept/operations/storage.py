@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.agency import refuse_decision
 from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.events import Progressed
-from wellkept.core.ids import OWNER, random_hex
-from wellkept.core.ports import ignore
+from wellkept.core.ids import OWNER, UserId, random_hex
+from wellkept.core.ports import Database, EventSink, UnitOfWork, ignore
 from wellkept.core.regular_files import load_bytes
 from wellkept.operations.profiles import hide_password
 from wellkept.operations.users import add_account, list_users, write_card
+from wellkept.storage.connections import sql_migrations
 from wellkept.storage.documents import FolderDocuments, RowDocuments
-from wellkept.storage.files import move, write_atomically
+from wellkept.storage.files import APPLICATION_ID, make_folder, move, write_atomically
+from wellkept.storage.sqlite import Database as SqliteDatabase
+from wellkept.storage.sqlite import open_state
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.config.home import Home
-    from wellkept.core.ids import UserId
-    from wellkept.core.ports import Database, EventSink, UnitOfWork
     from wellkept.core.text import JSON
     from wellkept.storage.postgres.database import PostgresServer
     from wellkept.storage.postgres.rewrite import Rewritten
@@ -86,7 +86,7 @@ class Move:
         advance_sequences(self._rows, _SEQUENCES)
         # a file numbers the messages of all its users together: only the owner continues after its highest id
         advance_message_ids(self._rows, highest, goes_on=self._user == OWNER)
-        if self._is_index_due():
+        if any(one.table == "messages" and one.rows for one in self._done):
             open_sessions_at(self._rows.server, self._user).upkeep.reindex()
         return self._done
 
@@ -99,9 +99,6 @@ class Move:
         self._copy_pages(to_files=False)
         with self._rows.writing() as server:
             server.execute(_COUNT_LEDGER)
-
-    def _is_index_due(self) -> bool:
-        return any(one.table == "messages" and one.rows for one in self._done)
 
     def run_back(self, database: Database) -> list[Copied]:
         """Copy a consistent snapshot of the server's rows to files; the next search indexes them."""
@@ -167,13 +164,11 @@ class Move:
 
     @contextmanager
     def _open_ledger(self) -> Iterator[Database]:
-        from wellkept.storage.connections import sql_migrations
-        from wellkept.storage.files import APPLICATION_ID, make_folder
-        from wellkept.storage.sqlite import Database
-
         make_folder(self._memories)
         path, migrations = self._memories / "ledger.db", sql_migrations("wellkept.memory")
-        with closing(Database(path, application_id=APPLICATION_ID, migrations=migrations, durability="full")) as opened:
+        with closing(
+            SqliteDatabase(path, application_id=APPLICATION_ID, migrations=migrations, durability="full")
+        ) as opened:
             yield opened
 
 
@@ -241,8 +236,6 @@ def restore_documents(server: PostgresServer, user: UserId, own: Path) -> None:
 
 def copy_to_files(server: PostgresServer, users: Iterable[UserId], home: Home, sink: EventSink) -> None:
     """Write the server's data of these users as the files of a home; for the owner, including that of the home."""
-    from wellkept.storage.sqlite import open_state
-
     chosen = list(users)
     with closing(open_state(home.database)) as database:
         for user in chosen:
@@ -293,7 +286,9 @@ class MoveReport(Struct, frozen=True):
     def as_json(self) -> dict[str, JSON]:
         """Return counts and checksums."""
         users: dict[str, JSON] = {
-            user: [{"table": one.table, "rows": one.rows, "checksum": one.checksum} for one in tables if one.rows]
+            user: [
+                {"table": table.table, "rows": table.rows, "checksum": table.checksum} for table in tables if table.rows
+            ]
             for user, tables in self.users.items()
         }
         return {"to": self.to, "rows": self.rows, "setting": self.setting, "users": users}
@@ -508,8 +503,6 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
     app, server = caller.app, caller.app.server
     if server is None:
         return Refused(Reason.PRESENT, "the home is already stored in files", "`kept storage status`")
-    from wellkept.storage.sqlite import open_state
-
     mark = app.home.path / "moving-to-files"
     if not mark.exists():
         _set_aside(caller)
@@ -525,14 +518,6 @@ def _move_to_files(caller: Caller) -> MoveReport | Refused:
         user: Move(server, user, app.home.for_user(user).memories, app.report).run_back(database) for user in users
     }
     moved[OWNER] = [*moved[OWNER], *copy_home(server, database, to_files=True)]
-    _note_departure(server, database, users)
-    drop_address(app.home, why_no_person=caller.why_no_person)
-    mark.unlink()
-    return MoveReport(FILES, moved, "storage.url was removed")
-
-
-def _note_departure(server: PostgresServer, database: Database, users: Sequence[UserId]) -> None:
-    """Record the departure, so that the home may return to this server as long as nobody else writes there."""
     home = _read_mark(server, _HOME) or random_hex(8)
     with database.writing() as unit:
         unit.execute(_PUT_MARK, (_HOME, home))
@@ -540,6 +525,9 @@ def _note_departure(server: PostgresServer, database: Database, users: Sequence[
         unit.execute(_PUT_MARK, (_HOME, home))
         unit.execute(_DROP_MARK, (_LEFT,))
         unit.execute(_PUT_MARK, (_LEFT, _count_rows(server, users)))
+    drop_address(app.home, why_no_person=caller.why_no_person)
+    mark.unlink()
+    return MoveReport(FILES, moved, "storage.url was removed")
 
 
 def _set_aside(caller: Caller) -> None:

@@ -371,7 +371,7 @@ class Registry:
     @property
     def names(self) -> list[str]:
         """Return the names of all providers."""
-        return [each.name for each in self._providers]
+        return [provider.name for provider in self._providers]
 
     def add(self, provider: RegisteredProvider) -> None:
         """Add a provider."""
@@ -380,17 +380,17 @@ class Registry:
     def enter_session(self, session_id: str) -> None:
         """Use `session_id` for all further calls."""
         self.session_id = session_id
-        for each in self._providers:
-            each.session_id = session_id
+        for provider in self._providers:
+            provider.session_id = session_id
 
     def ready(self, *hooks: str) -> list[RegisteredProvider]:
         """Return the started providers that offer one of `hooks`; without hooks all started ones."""
-        offering = (each for each in self._providers if not hooks or any(map(each.guard.offers, hooks)))
+        offering = (provider for provider in self._providers if not hooks or any(map(provider.guard.offers, hooks)))
         return [each for each in offering if each.guard.ready]
 
     def start_all(self, work: Callable[[RegisteredProvider], None]) -> None:
         """Run `work` for all providers at once; one that exceeds the start time-out is left behind."""
-        jobs = [(each, self.threads.submit(partial(work, each))) for each in self._providers]
+        jobs = [(provider, self.threads.submit(partial(work, provider))) for provider in self._providers]
         seconds = self._settings.start_timeout_seconds
         deadline = time.monotonic() + seconds + _GRACE_SECONDS
         for each, job in jobs:
@@ -425,15 +425,15 @@ class Registry:
 
     def remove_taken_tools(self, taken: set[str]) -> None:
         """Remove tools whose names are in `taken` or belong to a provider registered earlier."""
-        for each in self._providers:
+        for provider in self._providers:
             free = []
-            for tool in each.tools:
+            for tool in provider.tools:
                 if tool.schema.name in taken:
-                    log.warning("provider %s: the tool name %r is taken", each.name, tool.schema.name)
+                    log.warning("provider %s: the tool name %r is taken", provider.name, tool.schema.name)
                 else:
                     taken.add(tool.schema.name)
                     free.append(tool)
-            each.tools = free
+            provider.tools = free
 
 
 def _seconds_until(deadline: float) -> float:

@@ -307,7 +307,7 @@ class _Answers:
 
     def pip_install(self, args: Sequence[str], **_how: Any) -> Any:
         """Install packages after asking; return an object with `returncode`."""
-        names = [each for each in args if not each.startswith("-") and each != "install"]
+        names = [arg for arg in args if not arg.startswith("-") and arg != "install"]
         agreed = prompt(f"Install {', '.join(names)}? [y/N]").lower() in {"y", "yes"}
         done = agreed and bool(names) and install(missing(names))
         return SimpleNamespace(returncode=0 if done else 1, stdout="", stderr="" if agreed else "not installed")

@@ -255,7 +255,10 @@ class _Process(Struct):
                 continue
         _kill_marked(self.mark)
         if self.output is not None:
-            _shut(self.output)
+            try:
+                self.output.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                log.debug("it was closed already")
 
 
 class IsolatedProvider:
@@ -519,10 +522,3 @@ def _log_output(name: str, output: socket.socket) -> None:
     except OSError:
         log.debug("the output of %s was closed", name)
     output.close()
-
-
-def _shut(connection: socket.socket) -> None:
-    try:
-        connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        log.debug("it was closed already")

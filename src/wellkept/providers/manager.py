@@ -29,6 +29,7 @@ from wellkept.providers.writes import FinishedTurn, Writes
 from wellkept.security.fence import sanitize_context, unwrap
 from wellkept.security.secrets import redact
 from wellkept.storage.files import make_folder
+from wellkept.storage.sqlite import STATE_NAME, open_state
 
 _MAX_NOTE_CHARS = 300
 
@@ -381,8 +382,6 @@ def open_providers(
     sink: EventSink = ignore,
 ) -> ProviderManager:
     """Return a manager that keeps its data in `<folder>/state.db`; register providers, then start it."""
-    from wellkept.storage.sqlite import STATE_NAME, open_state
-
     home = Path(folder).absolute()
     make_folder(home)
     start = context or StartContext(kept_home=str(home))

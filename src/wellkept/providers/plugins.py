@@ -49,11 +49,11 @@ def read_manifest(folder: Path | None) -> Manifest:
     return Manifest(
         str(values.get("description") or ""),
         tuple(_texts(values.get("pip_dependencies"))),
-        tuple(_hint(each) for each in programs if isinstance(each, Mapping) and each.get("name"))
+        tuple(_hint(program) for program in programs if isinstance(program, Mapping) and program.get("name"))
         if isinstance(programs, list)
         else (),
         str(version) if isinstance(version, str | int | float) else "",
-        tuple(each for each in _texts(values.get("requires_env")) if _VARIABLE.match(each)),
+        tuple(text for text in _texts(values.get("requires_env")) if _VARIABLE.match(text)),
     )
 
 
@@ -83,7 +83,11 @@ def _hint(program: Mapping[str, JSON]) -> str:
 
 def missing(requirements: Iterable[str]) -> list[str]:
     """Return the requirements whose packages are not installed; malformed ones are ignored."""
-    return [each for each in requirements if _REQUIREMENT.match(each) and not _is_installed(each)]
+    return [
+        requirement
+        for requirement in requirements
+        if _REQUIREMENT.match(requirement) and not _is_installed(requirement)
+    ]
 
 
 def install(requirements: Sequence[str]) -> bool:

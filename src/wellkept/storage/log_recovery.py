@@ -84,7 +84,10 @@ def settle_names(path: Path, *, may_cut: bool) -> str:
     with explain_errors("recover", path), lock_folder(path.parent, exclusive=True):
         if not is_misplaced(path):
             return ""  # another process has done it
-        _refuse_used(path)
+        with suppress(FileNotFoundError), open_regular(companion(path, "-shm")) as memory:
+            if is_range_locked(memory.fileno(), *_MEMORY_LOCKS):
+                message = f"{str(path)!r} is missing, and another process still uses its log"
+                raise Busy(message, "end that process, then try again: its log is recovered then")
         spare, wal = companion(path, EXCHANGED), companion_log(path)
         if _is_empty(wal):  # killed between two renames
             spare.replace(wal)
@@ -120,14 +123,6 @@ def _is_empty(path: Path) -> bool:
 
 def _begins_as_database(path: Path) -> bool:
     return read_header(path).startswith(MAGIC)
-
-
-def _refuse_used(path: Path) -> None:
-    """Raise Busy while a process uses the log, whose file may have been removed under it."""
-    with suppress(FileNotFoundError), open_regular(companion(path, "-shm")) as memory:
-        if is_range_locked(memory.fileno(), *_MEMORY_LOCKS):
-            message = f"{str(path)!r} is missing, and another process still uses its log"
-            raise Busy(message, "end that process, then try again: its log is recovered then")
 
 
 def _give_back_names(path: Path) -> str:
@@ -186,7 +181,11 @@ def recover_log(path: Path, *, may_cut: bool) -> str:
                 raise DamagedLog(what, "run `kept sessions repair`; it saves what is whole")
             if lost:
                 found = read_log_of(path, until_damage=True)
-            name = _copy_aside(path)
+            copy = companion_log(_new_aside(path))
+            copy_bytes(companion_log(path), copy)
+            sync_file(copy)
+            sync_folder(path.parent)
+            name = copy.name
             data = FileBytes(companion_log(path))
             with open_replacement(companion_log(path)) as file:
                 write_log(file, found, data)
@@ -206,15 +205,6 @@ def read_log_of(path: Path, *, until_damage: bool = False) -> Log:
     page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
     found = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
     return use_newer(found, data, FileBytes(path))
-
-
-def _copy_aside(path: Path) -> str:
-    """Copy the log of a database beside it, durably; return the name of the copy."""
-    copy = companion_log(_new_aside(path))
-    copy_bytes(companion_log(path), copy)
-    sync_file(copy)
-    sync_folder(path.parent)
-    return copy.name
 
 
 def _new_aside(path: Path) -> Path:

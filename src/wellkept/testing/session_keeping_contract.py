@@ -34,7 +34,7 @@ class KeepingContract(SessionStoreContract):
         found = [store.search(SearchRequest(word)).sessions for word in ("zebra", "giraffe")]
 
         assert texts(store.messages(SessionId("a"))) == ["the new giraffe", "after it"]
-        assert [one.id for one in store.messages(SessionId("a"))] == [first, second]
+        assert [message.id for message in store.messages(SessionId("a"))] == [first, second]
         assert [len(hits) for hits in found] == [0, 1]
         assert store.upkeep.check() == []
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from wellkept import imports
 from wellkept.core.errors import Refused
+from wellkept.formats.messages import as_blocks
 from wellkept.formats.port import SOURCES, START, Left, Request, Said, Unusable, find_source
-from wellkept.formats.typed_text import as_blocks
 from wellkept.imports.sources import ImportChoices
 
 WORDS = [

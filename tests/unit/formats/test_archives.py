@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from wellkept import imports
 from wellkept.connect.capture import capture_transcript
 from wellkept.core.errors import Refused
-from wellkept.formats import exports, json_stream
+from wellkept.formats import exports, json_files
 from wellkept.formats.exports import open_export
 from wellkept.formats.port import Unusable
 
@@ -177,17 +177,17 @@ objects = st.lists(st.dictionaries(st.text(max_size=4), values, max_size=3), max
 
 
 def read(text, **options):
-    return list(json_stream.JsonStream(io.BytesIO(text.encode()), **options))
+    return list(json_files.JsonStream(io.BytesIO(text.encode()), **options))
 
 
 @given(objects, st.sampled_from([None, 1]), st.integers(1, 40))
 def test_every_object_of_an_array_is_yielded(listed, indent, chunk):
     """However small the pieces are in which the file is read."""
-    before, json_stream._CHUNK_BYTES = json_stream._CHUNK_BYTES, chunk
+    before, json_files._CHUNK_BYTES = json_files._CHUNK_BYTES, chunk
     try:
         found = read(json.dumps(listed, indent=indent, ensure_ascii=False))
     finally:
-        json_stream._CHUNK_BYTES = before
+        json_files._CHUNK_BYTES = before
 
     assert [piece.value for piece in found] == listed
 
@@ -207,7 +207,7 @@ def test_a_damaged_array_ends_and_gives_what_is_whole(listed, data):
 
 def test_an_object_that_is_too_large_is_skipped(monkeypatch):
     """The objects around it are read."""
-    monkeypatch.setattr(json_stream, "MOST_OBJECT_CHARS", 2_000_000)
+    monkeypatch.setattr(json_files, "MOST_OBJECT_CHARS", 2_000_000)
     inner = ", ".join(['{"w": "x"}'] * 400_000)
     found = read(f'[{{"a": 1}}, {{"b": [{inner}]}}, {{"c": 3}}]')
 

@@ -148,7 +148,7 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
 
 def clean_messages(messages: Sequence[Message]) -> list[Message | None]:
     """Return the stored form of each message: without private text, machine context and results of our own tools."""
-    from wellkept.formats.message_sequence import Speech
+    from wellkept.formats.messages import Speech
     from wellkept.formats.port import Said
 
     speech = Speech("")

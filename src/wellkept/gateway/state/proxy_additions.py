@@ -234,7 +234,7 @@ def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall
 
 def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
     """Add the passages for the newest message, if the search is confident of any."""
-    from wellkept.formats.typed_text import remove_machine_blocks
+    from wellkept.formats.messages import remove_machine_blocks
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
 
     recipient = Recipient(found.session_id, given=find_given(caller, (found.session_id,)), has_tools=False)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import Struct
 
@@ -17,7 +17,8 @@ from wellkept.core.agency import mark_environment
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.core.regular_files import open_regular
 from wellkept.core.settings import Between
-from wellkept.providers.base import Forgotten, Rejected
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages, Rejected
 from wellkept.providers.remote import (
     RemoteProvider,
     RemoteTool,
@@ -29,10 +30,6 @@ from wellkept.providers.remote import (
     text_of,
 )
 from wellkept.storage.files import make_folder, write_atomically
-
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
 
 OWN: Final = "kept"
 """The folder of the tree that holds what kept wrote; the others are ByteRover's."""
@@ -148,7 +145,7 @@ class Tree:
         """Delete from a file the paragraphs with the words, from a list of records the lines; else the whole file."""
         gap = {".md": "\n\n", ".jsonl": "\n"}.get(file.suffix)
         pieces = _text_of_file(file).split(gap) if gap else []
-        rest = (gap or "").join(each for each in pieces if not _contains(each, words)).strip()
+        rest = (gap or "").join(piece for piece in pieces if not _contains(piece, words)).strip()
         if not rest or _contains(rest, words):
             file.unlink(missing_ok=True)
         else:
@@ -302,7 +299,7 @@ class ByteRoverProvider(RemoteProvider[ByteRoverSettings]):
         """Keep the messages verbatim before they are shortened, unless every turn is kept verbatim anyway."""
         if not self.is_writable or (self.settings.auto_capture and not self._curates()):
             return ""
-        roles = [(str(each.get("role")), each.get("content")) for each in messages]
+        roles = [(str(message.get("role")), message.get("content")) for message in messages]
         said = _as_text([(role, clean(text)) for role, text in roles if role in _SPEAKERS and isinstance(text, str)])
         if said:
             self.tree.write(f"turns/{safe_name(self.session_id or 'none')}/before-{short_hash(said)}.md", said)

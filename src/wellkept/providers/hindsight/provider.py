@@ -11,8 +11,9 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from string import Formatter
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -22,16 +23,20 @@ from wellkept.core.clock import SystemClock, iso
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.core.ids import OWNER
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import CommandAnswer, Forgotten, ProviderCommand
-from wellkept.providers.http import BackendMissing, HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, objects, short_hash, text_of
+from wellkept.core.text import JSON
+from wellkept.providers.base import CommandAnswer, ForgetRequest, Forgotten, Messages, ProviderCommand
+from wellkept.providers.remote import (
+    BackendMissing,
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    objects,
+    short_hash,
+    text_of,
+)
 from wellkept.storage.files import is_alive, make_folder, read_bytes, write_atomically
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
 
 CLOUD_URL = "https://api.hindsight.vectorize.io"
 PROGRAM = "hindsight-api"
@@ -558,7 +563,7 @@ class HindsightProvider(RemoteProvider[HindsightSettings]):
             for each in self.api.memories_with(bank, text)
         ]
         sessions = [_session_document(each) for each in request.session_ids]
-        found += [each for each in sessions if self.api.document(bank, each)]
+        found += [session for session in sessions if self.api.document(bank, session)]
         return list(dict.fromkeys(filter(None, found)))
 
     def _loose_memories(self, bank: str, request: ForgetRequest) -> list[Mapping[str, JSON]]:

@@ -527,5 +527,9 @@ def _sentences(content: JSON) -> list[str]:
     if not isinstance(content, str):
         return []
     sentences = [match[0].strip() for match in _SENTENCE.finditer(content)]
-    stated = [each for each in sentences if _STATED.search(each) and not each.endswith("?") and len(each) <= _MAX_CHARS]
+    stated = [
+        sentence
+        for sentence in sentences
+        if _STATED.search(sentence) and not sentence.endswith("?") and len(sentence) <= _MAX_CHARS
+    ]
     return [_LEAD.sub("", each) for each in stated]

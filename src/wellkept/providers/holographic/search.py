@@ -410,13 +410,16 @@ class FactSearch:
         shares = {fact: ranking.share(fact) for fact in question.masks}
         outlines = self._store.outlines(_with_neighbours(best(shares, max(_CONSIDERED, wanted.limit))))
         scores = {
-            each.id: ranking.score(_place(each, outlines, question.masks))
-            for each in outlines.values()
-            if wanted.accepts(each)
+            outline.id: ranking.score(_place(outline, outlines, question.masks))
+            for outline in outlines.values()
+            if wanted.accepts(outline)
         }
         compared = best(scores, max(_RERANKED, wanted.limit))
         close = closeness(question, compared, self._store.near)
-        alike = self._similarity_gain(question, compared)
+        vector = query_vector(question.reading.words, self._settings.hrr_dim)
+        weight = self._settings.hrr_weight * question.total
+        vectors = self._store.vectors_of(compared)
+        alike = {fact: weight * max(0.0, similarity(vector, vectors[fact])) for fact in compared}
         final = {
             fact: (scores[fact] + CLOSENESS * close[fact] + alike[fact]) * self._trust_factor(outlines[fact])
             for fact in compared
@@ -424,13 +427,6 @@ class FactSearch:
         chosen = best(final, wanted.limit)
         facts = self._store.facts(chosen)
         return [Hit(facts[fact], final[fact], shares.get(fact, 0.0)) for fact in chosen if fact in facts]
-
-    def _similarity_gain(self, question: Question, facts: Sequence[int]) -> dict[int, float]:
-        """Return the gain of each fact by the similarity of its vector to the question's."""
-        vector = query_vector(question.reading.words, self._settings.hrr_dim)
-        weight = self._settings.hrr_weight * question.total
-        vectors = self._store.vectors_of(facts)
-        return {fact: weight * max(0.0, similarity(vector, vectors[fact])) for fact in facts}
 
     def _search_similar(self, terms: Sequence[str], *, limit: int, min_trust: float) -> list[Hit]:
         """Return facts with similarly spelled words; used if no fact contains any of the words."""
@@ -460,9 +456,11 @@ def _place(fact: Outline, outlines: Mapping[int, Outline], masks: Mapping[int, i
     """Return the features of a fact, with the terms of its neighbours in the same session."""
     sides = [outlines.get(fact.id + step) for step in (-1, 1, -2, 2)]
     neighbours = [
-        each if each is not None and fact.session_id and each.session_id == fact.session_id else None for each in sides
+        side if side is not None and fact.session_id and side.session_id == fact.session_id else None for side in sides
     ]
-    before, after, far, farther = (masks.get(each.id, 0) if each is not None else 0 for each in neighbours)
+    before, after, far, farther = (
+        masks.get(neighbour.id, 0) if neighbour is not None else 0 for neighbour in neighbours
+    )
     answers = neighbours[0] is not None and bool(neighbours[0].asks)
     return Place(
         fact.id,

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import Forgotten
-from wellkept.providers.http import HttpClient
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages
 from wellkept.providers.remote import (
+    HttpClient,
     RemoteProvider,
     RemoteTool,
     bullet_list,
@@ -22,10 +23,6 @@ from wellkept.providers.remote import (
     safe_name,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
 
 Items = list[Mapping[str, "JSON"]]
 _MOST_PAGES = 50
@@ -332,9 +329,9 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
             return
         peers = {"user": self.api.person, "assistant": self.api.agent}
         said = [
-            (peers[str(each["role"])], clean(str(each.get("content") or "")))
-            for each in messages
-            if each.get("role") in peers and isinstance(each.get("content"), str)
+            (peers[str(message["role"])], clean(str(message.get("content") or "")))
+            for message in messages
+            if message.get("role") in peers and isinstance(message.get("content"), str)
         ]
         self.api.add_messages(session, said, metadata={"session_id": session_id, "idempotency_key": idempotency_key})
 
@@ -417,17 +414,17 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         return self.api.ask(query, session=session, level=level)[: self.settings.dialecticMaxChars]
 
     def _with_text(self, text: str) -> Items:
-        return [each for each in self.api.list_conclusions() if text_of(each, "content") == text]
+        return [conclusion for conclusion in self.api.list_conclusions() if text_of(conclusion, "content") == text]
 
     def _select(self, request: ForgetRequest) -> Items:
-        return [each for each in self.api.list_conclusions() if is_selected(each, request, "content")]
+        return [conclusion for conclusion in self.api.list_conclusions() if is_selected(conclusion, request, "content")]
 
     def _messages_with(self, request: ForgetRequest) -> Items:
         return [
-            each
+            message
             for text in request.texts
-            for each in self.api.search_messages(text, limit=100)
-            if is_selected(each, request, "content")
+            for message in self.api.search_messages(text, limit=100)
+            if is_selected(message, request, "content")
         ]
 
     def _profile(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
@@ -449,7 +446,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     def _conclude(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         identity = args.get("delete_id")
         if identity:
-            if not any(text_of(each, "id") == identity for each in self.api.list_conclusions()):
+            if not any(text_of(conclusion, "id") == identity for conclusion in self.api.list_conclusions()):
                 raise ProviderError(f"there is no conclusion {identity!r}", "honcho_context shows what is known")
             self.api.delete_conclusion(identity)
             return {"deleted": identity}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -13,16 +14,19 @@ from msgspec import Struct
 from wellkept.core.errors import ConfigError, ProviderError
 from wellkept.core.installation import name_install
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import Forgotten
-from wellkept.providers.http import HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, objects, text_of
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    text_of,
+)
 from wellkept.storage.files import make_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
 
 Turn = Sequence[Mapping[str, "JSON"]]
 Items = list[Mapping[str, "JSON"]]
@@ -414,8 +418,8 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
 
     def remove_entry(self, target: str, text: str) -> None:
         """Delete an entry, found by its text."""
-        for each in self._copies(target, text):
-            self.backend.delete(text_of(each, "id"))
+        for copy in self._copies(target, text):
+            self.backend.delete(text_of(copy, "id"))
 
     def forget_content(self, request: ForgetRequest) -> Forgotten:
         """Delete the memories of this user that the request selects."""

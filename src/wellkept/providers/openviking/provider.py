@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
-from wellkept.providers.base import Forgotten
-from wellkept.providers.http import BackendMissing, HttpClient
+from wellkept.core.text import JSON
+from wellkept.providers.base import ForgetRequest, Forgotten, Messages
 from wellkept.providers.remote import (
+    BackendMissing,
+    HttpClient,
     RemoteProvider,
     RemoteTool,
     bullet_list,
@@ -24,10 +26,6 @@ from wellkept.providers.remote import (
     short_hash,
     text_of,
 )
-
-if TYPE_CHECKING:
-    from wellkept.core.text import JSON
-    from wellkept.providers.base import ForgetRequest, Messages
 
 ROOT = "viking://"
 _POLL_SECONDS = 0.5

@@ -12,8 +12,16 @@ from msgspec import Struct
 from wellkept.core.errors import ProviderError
 from wellkept.core.settings import Address, Between
 from wellkept.core.text import JSON
-from wellkept.providers.http import HttpClient
-from wellkept.providers.remote import RemoteProvider, RemoteTool, bullet_list, clean, is_selected, objects, text_of
+from wellkept.providers.remote import (
+    HttpClient,
+    RemoteProvider,
+    RemoteTool,
+    bullet_list,
+    clean,
+    is_selected,
+    objects,
+    text_of,
+)
 
 if TYPE_CHECKING:
     from wellkept.providers.base import ForgetRequest, Messages
@@ -173,7 +181,7 @@ class NamespaceBackend:
 
     def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
         """Store the conversation as one document: version 5 has no route for it."""
-        text = "\n".join(f"{each.get('role')}: {each.get('content')}" for each in messages)
+        text = "\n".join(f"{message.get('role')}: {message.get('content')}" for message in messages)
         self.add(container, text, identity=f"session-{session}", metadata={"session_id": session}, about="")
 
 
@@ -190,7 +198,7 @@ def _parse_profile(answer: JSON) -> tuple[list[str], list[str]]:
         listed = found.get(key)
         facts = listed if isinstance(listed, list) else []
         # version 5 gives objects instead of plain texts
-        plain = [text_of(each, "memory") if isinstance(each, Mapping) else each for each in facts]
+        plain = [text_of(fact, "memory") if isinstance(fact, Mapping) else fact for fact in facts]
         return [each for each in plain if isinstance(each, str) and each]
 
     return texts("static"), texts("dynamic")
@@ -356,18 +364,18 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     def remove_entry(self, target: str, text: str) -> None:
         """Delete the document of an entry."""
         identity = self._entry_id(target, text)
-        for each in self.backend.list_documents(self.scope):
-            if identity in {text_of(each, "customId"), text_of(each, "id")}:
-                self.backend.delete_document(self.scope, text_of(each, "id"))
+        for document in self.backend.list_documents(self.scope):
+            if identity in {text_of(document, "customId"), text_of(document, "id")}:
+                self.backend.delete_document(self.scope, text_of(document, "id"))
 
     def on_session_end(self, messages: Messages, *, session_id: str = "") -> None:
         """Hand over the whole conversation for the session graph."""
         if not (self.is_writable and self.settings.auto_capture and self.settings.session_ingest):
             return
         said = [
-            {"role": str(each["role"]), "content": clean(str(each["content"]))}
-            for each in messages
-            if each.get("role") in {"user", "assistant"} and isinstance(each.get("content"), str)
+            {"role": str(message["role"]), "content": clean(str(message["content"]))}
+            for message in messages
+            if message.get("role") in {"user", "assistant"} and isinstance(message.get("content"), str)
         ]
         said = [each for each in said if each["content"]]
         if said:
@@ -393,7 +401,9 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         return {"generation": self.settings.generation, "container": self.scope, "profile": len(lasting) + len(recent)}
 
     def _select(self, request: ForgetRequest) -> Items:
-        return [each for each in self.backend.list_documents(self.scope) if is_selected(each, request, "text")]
+        return [
+            document for document in self.backend.list_documents(self.scope) if is_selected(document, request, "text")
+        ]
 
     def _select_memories(self, request: ForgetRequest) -> Items:
         found = [
@@ -434,7 +444,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
         container, identity = self._container(args), args["id"]
         if self.backend.forget_memory(container, identity):
             return {"forgotten": identity}
-        if any(text_of(each, "id") == identity for each in self.backend.list_documents(container)):
+        if any(text_of(document, "id") == identity for document in self.backend.list_documents(container)):
             self.backend.delete_document(container, identity)
             return {"deleted": identity}
         raise ProviderError(f"there is nothing with the id {identity!r}", "supermemory_search shows the ids")
