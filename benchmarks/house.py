@@ -26,7 +26,7 @@ SATELLITES = (
     "storage/row_checksums.py", "storage/columns.py", "sessions/sqlite/recovery.py", "sessions/sqlite/repair.py",
     "sessions/sqlite/fts5.py", "sessions/sqlite/checksums.py", "prompt/",
     # what only the agent, plugins or PostgreSQL uses
-    "operations/skills.py", "operations/storage", "operations/vectors.py", "operations/plugins.py",
+    "operations/storage", "operations/vectors.py", "operations/plugins.py",
     "operations/providers.py", "operations/evaluation.py", "operations/demo.py", "operations/slash_commands.py",
     "operations/curator.py", "operations/models.py",
 )  # fmt: skip

@@ -177,12 +177,12 @@ def create_backup(
             stem, dot, suffix = path.name.partition(".")
             marked = (f"{stem}{_DAMAGED}{f'-{number}' if number else ''}{dot}{suffix}" for number in range(1_000_000))
             path = next(there for name in marked if not (there := path.with_name(name)).exists())
-        made = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
+        backup = _write(caller, path, staging, parts, created=iso(moment), passphrase=passphrase)
     if caller.is_owner:
         _record(caller, _SCHEDULED if f"-{_SCHEDULED}" in path.name else "taken", str(path))
-        if made.problems:
-            _record(caller, "failed", f"{path.name} is not whole: {'; '.join(made.problems)}")
-    return made
+        if backup.problems:
+            _record(caller, "failed", f"{path.name} is not whole: {'; '.join(backup.problems)}")
+    return backup
 
 
 def back_up_before(caller: Caller, what: str) -> BackupReport | Refused:
@@ -213,14 +213,14 @@ def _take(caller: Caller, name: str, *, kind: str) -> BackupReport | Refused:
     if isinstance(passphrase, Refused):
         return passphrase
     stem = f"{caller.app.clock.now():%Y%m%d-%H%M%S}-{name}"
-    made = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
-    if not isinstance(made, Refused):
+    backup = create_backup(caller, _free_name(folder, stem, is_plain=passphrase is None), passphrase=passphrase)
+    if not isinstance(backup, Refused):
         taken = find_backups(folder, kind)
         for is_damaged in (True, False):
             alike = [path for path in taken if (_DAMAGED in path.name) is is_damaged]
             for old in alike[: -caller.app.settings.backup.keep]:
                 old.unlink(missing_ok=True)
-    return made
+    return backup
 
 
 def _find_folder(caller: Caller) -> Path:
@@ -232,17 +232,17 @@ def _find_passphrase(caller: Caller) -> str | Refused | None:
     variable = caller.app.settings.backup.passphrase_env
     if variable is None:
         return None
-    found = caller.app.environ.get(variable)
-    if not found:
+    passphrase = caller.app.environ.get(variable)
+    if not passphrase:
         message = f"backup.passphrase_env names {variable!r}, which is not set"
         return Refused(Reason.UNAVAILABLE, message, "set it, or run: kept config unset backup.passphrase_env")
-    return found
+    return passphrase
 
 
 def find_backups(folder: Path, kind: str = "") -> list[Path]:
     """Return the backups that were taken into a folder, oldest first: all, or those of one kind."""
-    found = folder.glob(f"[0-9]*-{kind}*{SUFFIX}*") if folder.is_dir() else ()
-    return sorted(found, key=lambda path: path.stat().st_mtime_ns)
+    backups = folder.glob(f"[0-9]*-{kind}*{SUFFIX}*") if folder.is_dir() else ()
+    return sorted(backups, key=lambda path: path.stat().st_mtime_ns)
 
 
 class TakenBackup(JsonStruct, frozen=True):
@@ -310,10 +310,10 @@ def take_scheduled_backup(caller: Caller) -> BackupReport | None:
 def read_history(caller: Caller) -> dict[str, dict[str, Any]]:
     """Return when backups were taken (`taken`, `scheduled`) and when one failed (`failed`), with file or reason."""
     try:
-        found = json.loads(read_bytes(caller.app.home.backups / _HISTORY) or b"{}")
+        history = json.loads(read_bytes(caller.app.home.backups / _HISTORY) or b"{}")
     except (ValueError, StorageError):
         return {}
-    return {name: one for name, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+    return {name: one for name, one in history.items() if isinstance(one, dict)} if isinstance(history, dict) else {}
 
 
 def _record(caller: Caller, event: str, what: str) -> None:

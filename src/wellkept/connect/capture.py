@@ -189,9 +189,9 @@ def read_running_turn(caller: Caller, client: str) -> Context:
     moments = {path: path.stat().st_mtime for path in paths if path.exists()}
     running = [path for path, moment in moments.items() if time.time() - moment <= _RUNNING_SECONDS]
     for path in sorted(running, key=lambda one: -moments[one]):
-        found = _read_turn(caller, client, reader, path)
-        if found is not None:
-            return found
+        turn = _read_turn(caller, client, reader, path)
+        if turn is not None:
+            return turn
     return unknown
 
 

@@ -288,8 +288,8 @@ def _ask_version(program: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    found = re.search(r"\d+\.\d+[\w.+-]*", done.stdout)
-    return found[0] if found else None
+    match = re.search(r"\d+\.\d+[\w.+-]*", done.stdout)
+    return match[0] if match else None
 
 
 def _json_text(value: JSON) -> str:

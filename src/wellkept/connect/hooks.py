@@ -274,8 +274,10 @@ def find_transcript(caller: Caller, event: HookEvent) -> Path | None:
     if reader is None or event.transcript is not None or not event.session:
         return event.transcript if reader is not None else None
     for root in reader.find_roots(caller.app.environ):
-        found = reader.list_transcripts(root) if root.exists() else []
-        named = next((path for path in reversed(found) if event.session in path.name or path.suffix == ".db"), None)
+        transcripts = reader.list_transcripts(root) if root.exists() else []
+        named = next(
+            (path for path in reversed(transcripts) if event.session in path.name or path.suffix == ".db"), None
+        )
         if named is not None:
             return named
     return None
@@ -374,12 +376,12 @@ def _find_changed_transcripts(caller: Caller, client: str, since: float) -> list
     reader = find_source(client)
     roots = reader.find_roots(caller.app.environ) if reader is not None else []
     oldest = max(since, caller.app.clock.now().timestamp() - _RECENT_SECONDS)
-    found = []
+    changed_transcripts = []
     for path in (path for root in roots if root.exists() and reader for path in reader.list_transcripts(root)):
         with suppress(OSError):
             if path.stat().st_mtime >= oldest:
-                found.append(path)
-    return found
+                changed_transcripts.append(path)
+    return changed_transcripts
 
 
 def report_bad_event(caller: Caller, client: str, message: str) -> None:

@@ -52,8 +52,8 @@ class _Reader:
     def skip(self, at: int) -> int:
         """Return the next position that is neither space nor comment."""
         while True:
-            found = _SPACE.match(self.text, at)
-            at = found.end() if found else at
+            match = _SPACE.match(self.text, at)
+            at = match.end() if match else at
             comment = _COMMENT.match(self.text, at) if self.comments else None
             if comment is None:
                 return at
@@ -233,8 +233,8 @@ def _cut(text: str, node: Node, spans: list[tuple[int, int]], place: int, *, com
 
 def _style(text: str) -> tuple[str, str]:
     """Return the line end and the indent of `text`."""
-    found = _INDENT.search(text)
-    return ("\r\n" if "\r\n" in text else "\n"), (found[1] if found else "  ")
+    match = _INDENT.search(text)
+    return ("\r\n" if "\r\n" in text else "\n"), (match[1] if match else "  ")
 
 
 def _render(text: str, value: Any, depth: int) -> str:

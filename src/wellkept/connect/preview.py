@@ -121,8 +121,8 @@ def _find_text(answer: Mapping[str, Any]) -> str:
 
 def read_choices(caller: Caller) -> Choices:
     """Return the stored settings; another process may have changed them since this one started."""
-    found = _read_settings(caller)
-    return Choices(found.recall, found.sessions, found.passages)
+    settings = _read_settings(caller)
+    return Choices(settings.recall, settings.sessions, settings.passages)
 
 
 def _read_settings(caller: Caller) -> Any:

@@ -92,18 +92,18 @@ def _walk(caller: Caller, root: Path) -> Iterator[HeldFile]:
 
 def find_files(caller: Caller, texts: Texts, passages: Texts) -> list[HeldFile]:
     """Return the files, except databases, that hold one of the texts, or copies that hold one of the passages."""
-    found = []
+    files = []
     for file in iterate_files(caller):
         if file.place is not None and file.place.on_forget is OnForget.ROWS:
             continue
         try:
             if texts.are_in_file(file.path) or _holds_passage(file, passages):
-                found.append(file)
+                files.append(file)
             elif texts.are_in(_given_name(file)):
-                found.append(replace(file, place=None, by_name=True))
+                files.append(replace(file, place=None, by_name=True))
         except Unreadable as error:
-            found.append(replace(file, problem=error.message))
-    return found
+            files.append(replace(file, problem=error.message))
+    return files
 
 
 def _given_name(file: HeldFile) -> str:

@@ -377,8 +377,8 @@ class Forgetter:
             from wellkept.storage.postgres import rows
 
             columns = choose((*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS))
-            found = rows.count_holding(server.for_user(user), columns, texts)
-            return found + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
+            counts = rows.count_holding(server.for_user(user), columns, texts)
+            return counts + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
         databases.append((home.database, STATE_COLUMNS))
         databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
         return sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)

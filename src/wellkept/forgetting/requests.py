@@ -92,12 +92,12 @@ def request_forget(
     refused = _refuse_words(session, query)
     if refused is not None:
         return refused
-    waiting = list_requests(caller)
-    same = next((one for one in waiting if (one.session, one.query) == (session, query)), None)
+    requests = list_requests(caller)
+    same = next((one for one in requests if (one.session, one.query) == (session, query)), None)
     if same is not None:
         return RequestedForget(same)
-    if len(waiting) >= MOST_WAITING:
-        return Refused(Reason.DISABLED, f"{len(waiting)} such requests wait already", "ask the user to decide them")
+    if len(requests) >= MOST_WAITING:
+        return Refused(Reason.DISABLED, f"{len(requests)} such requests wait already", "ask the user to decide them")
     proposal = _plan(caller, session, query)
     if isinstance(proposal, Refused):
         return proposal

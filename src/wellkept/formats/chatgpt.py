@@ -201,8 +201,8 @@ class _Conversations:
 
     def _describe_asset(self, what: str, pointer: Any, size: Any) -> str:
         """Return a placeholder with type, size and, if the file is in the export, its hash."""
-        found = _ASSET_ID.search(str(pointer or ""))
-        name = self._find_asset(found.group()) if found else None
+        match = _ASSET_ID.search(str(pointer or ""))
+        name = self._find_asset(match.group()) if match else None
         if name is None:
             detail = f"{size:,} bytes" if isinstance(size, int) else ""
             return f"[{what} {detail}]".replace(" ]", "]")

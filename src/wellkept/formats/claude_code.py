@@ -93,8 +93,8 @@ class ClaudeCode(Source):
         if root.is_file():
             return [root]
         base = root / "projects" if (root / "projects").is_dir() else root
-        found = [path for path in base.rglob("*.jsonl") if path.name not in {"history.jsonl", "journal.jsonl"}]
-        return sorted(found, key=lambda path: (path.name.startswith("agent-"), modification_time(path)))
+        transcripts = [path for path in base.rglob("*.jsonl") if path.name not in {"history.jsonl", "journal.jsonl"}]
+        return sorted(transcripts, key=lambda path: (path.name.startswith("agent-"), modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the transcripts of the session's sub-agents."""

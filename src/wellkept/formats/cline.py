@@ -66,8 +66,8 @@ class Cline(Source):
         """Return every task and session below a folder, the oldest first."""
         if root.is_file():
             return [root]
-        found = [*root.rglob(_HISTORY), *root.rglob(f"*{_MESSAGES}")]
-        return sorted(found, key=lambda path: (modification_time(path), str(path)))
+        transcripts = [*root.rglob(_HISTORY), *root.rglob(f"*{_MESSAGES}")]
+        return sorted(transcripts, key=lambda path: (modification_time(path), str(path)))
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a task or a session."""
@@ -111,7 +111,9 @@ def _read_session(value: Any, path: Path) -> Iterator[Item]:
         name, moment = f"{session}:{message.get('id')}", from_program(message.get("ts"))
         blocks = [_as_text_block(block) for block in as_blocks(message["content"])]
         if message.get("role") == "user":
-            yield from speak_prompt(speech, name, blocks, moment, find_words=_find_input)
+            yield from speak_prompt(
+                speech, name, blocks, moment, find_words=lambda text: _find_typed(text, is_first=True)
+            )
         elif message.get("role") == "assistant":
             yield from _speak(speech, name, blocks, moment, _fields(message.get("metrics")))
             metrics = _fields(message.get("metrics"))
@@ -143,12 +145,6 @@ def _speak(
     speech: Speech, name: str, blocks: Sequence[dict[str, Any]], moment: float | None, metrics: Mapping[str, Any]
 ) -> Iterator[Item]:
     yield from speak_answer(speech, name, blocks, moment, tokens=as_count(metrics, "outputTokens") or None)
-
-
-def _find_input(text: str) -> str:
-    """Return what the person typed; a prompt of the program has no markup around it."""
-    typed = [words for _, words in _TYPED.findall(text)]
-    return join_texts(typed) if typed else _ENVIRONMENT.sub("", text)
 
 
 # the extension
@@ -209,7 +205,7 @@ def _find_results(blocks: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
 
 
 def _find_typed(text: str, *, is_first: bool) -> str:
-    """Return what the person typed: what is marked so, or a first message without markup."""
+    """Return what the person typed: what is marked so, or a first message, which has no markup."""
     typed = [words for _, words in _TYPED.findall(text)]
     return join_texts(typed) if typed or not is_first else _ENVIRONMENT.sub("", text)
 

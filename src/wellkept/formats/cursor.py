@@ -209,7 +209,7 @@ class DatabaseReading(Reading):
                 {"bubbleId": f"{name}:{place}", **(one if isinstance(one, dict) else {})}
                 for place, one in enumerate(inline)
             ]
-        found = []
+        bubbles = []
         for header in headers:
             bubble = (
                 self._database.value("cursorDiskKV", f"bubbleId:{name}:{header.get('bubbleId')}")
@@ -217,14 +217,14 @@ class DatabaseReading(Reading):
                 else None
             )
             if isinstance(bubble, dict):
-                found.append(
+                bubbles.append(
                     {
                         **bubble,
                         "bubbleId": str(header.get("bubbleId")),
                         "type": bubble.get("type") or header.get("type"),
                     }
                 )
-        return found
+        return bubbles
 
     def _describe(self, name: str, composer: Mapping[str, Any], bubbles: list[dict[str, Any]]) -> Conversation:
         parent = as_text(_field(composer.get("subagentInfo"), "parentComposerId"))
@@ -305,15 +305,15 @@ def _describe_call(tool: Mapping[str, Any], name: str) -> tuple[str, str, Any]:
 
 def _result(value: Any) -> str:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return str(value)
-    if isinstance(found, dict):
+    if isinstance(parsed, dict):
         text = next(
-            (found[name] for name in ("output", "contents", "result", "text") if as_text(found.get(name))), None
+            (parsed[name] for name in ("output", "contents", "result", "text") if as_text(parsed.get(name))), None
         )
-        return text or result_text(found)
-    return result_text(found) if isinstance(found, list) else str(value)
+        return text or result_text(parsed)
+    return result_text(parsed) if isinstance(parsed, list) else str(value)
 
 
 def _count_tokens(name: str, counts: Any, facts: Conversation, moment: float) -> Iterator[Item]:

@@ -60,8 +60,8 @@ class Gemini(Source):
         """Return the files of all projects, sessions before their sub-agents, the oldest first."""
         if root.is_file():
             return [root]
-        found = [path for path in root.rglob("*.json*") if _is_chat(path)]
-        return sorted(found, key=lambda path: (path.parent.name != "chats", modification_time(path)))
+        transcripts = [path for path in root.rglob("*.json*") if _is_chat(path)]
+        return sorted(transcripts, key=lambda path: (path.parent.name != "chats", modification_time(path)))
 
     def list_related(self, path: Path) -> list[Path]:
         """Return the files of the session's sub-agents: a folder beside it with the session's id."""

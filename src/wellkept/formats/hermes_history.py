@@ -549,7 +549,7 @@ def read_moment(row: Mapping[str, Any]) -> float:
 
 def _parse(value: Any) -> dict[str, Any]:
     try:
-        found = json.loads(value) if isinstance(value, str) else value
+        parsed = json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parsed if isinstance(parsed, dict) else {}

@@ -349,8 +349,8 @@ class JsonStream:
             if first in '{["':
                 piece = self._parse() if first == "{" else self._skip("not an object")
             else:
-                found = _WORD.match(self._text, self._place)
-                self._place = found.end() if found else self._place + 1
+                match = _WORD.match(self._text, self._place)
+                self._place = match.end() if match else self._place + 1
                 piece = Piece(None, "not an object")
             yield piece
             if piece.problem == _CUT_OFF:
@@ -373,8 +373,8 @@ class JsonStream:
     def _find_next(self) -> str:
         """Advance to the next significant character and return it; empty at the end of the file."""
         while True:
-            found = _BETWEEN.match(self._text, self._place)
-            self._place = found.end() if found else self._place
+            match = _BETWEEN.match(self._text, self._place)
+            self._place = match.end() if match else self._place
             if self._place < len(self._text):
                 return self._text[self._place]
             if not self._read(_CHUNK_BYTES):

@@ -65,15 +65,15 @@ class Graph(Struct):
 
     def entries(self) -> dict[Target, list[str]]:
         """Return the entries of each page."""
-        found: dict[Target, list[str]] = {Target.USER: [], Target.MEMORY: []}
+        entries: dict[Target, list[str]] = {Target.USER: [], Target.MEMORY: []}
         for name, entity in self.entities.items():
             is_page = entity.kind == PAGE_TYPE
             target = Target.USER if name.lower() in _PERSONS else Target.MEMORY
             # an entity without a type is written with a general one, so that its entries are recognised again
             before = "" if is_page else f"{name} ({entity.kind or 'entity'}): "
-            found[target] += [f"{before}{text}" for text in entity.observations]
-        found[Target.MEMORY] += [f"{start} → {kind} → {end}" for start, kind, end in self.relations]
-        return found
+            entries[target] += [f"{before}{text}" for text in entity.observations]
+        entries[Target.MEMORY] += [f"{start} → {kind} → {end}" for start, kind, end in self.relations]
+        return entries
 
     def lines(self) -> Iterator[dict[str, JSON]]:
         """Yield the records as the server writes them; every end of a relation is an entity."""

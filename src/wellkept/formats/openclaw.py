@@ -445,8 +445,8 @@ class OpenClaw(Source):
         agents = [root, *(root / "agents").glob("*")]
         files = (path for agent in agents for path in (agent / "sessions").glob("*.jsonl*") if is_transcript(path))
         databases = (agent / "agent" / "openclaw-agent.sqlite" for agent in agents)
-        found = [*files, *(path for path in databases if path.is_file())]
-        return sorted(found, key=lambda path: (path.stat().st_mtime, path.name))
+        transcripts = [*files, *(path for path in databases if path.is_file())]
+        return sorted(transcripts, key=lambda path: (path.stat().st_mtime, path.name))
 
     def open(self, path: Path, position: Position) -> Reading:
         """Open a transcript or a database."""

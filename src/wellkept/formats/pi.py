@@ -39,8 +39,8 @@ class Pi(SessionFolder):
 
 
 def _find_id(name: str) -> str | None:
-    found = _ID.search(name)
-    return found[0] if found else None
+    match = _ID.search(name)
+    return match[0] if match else None
 
 
 class _Parser(EntryParser):

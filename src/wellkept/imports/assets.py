@@ -171,8 +171,8 @@ class AssetImport(Struct, frozen=True):
 
         self.caller.require(Scope.ADMIN)
         home = self.caller.app.home
-        found = find_value(home.config_file, asset.key)
-        current = None if found is None else dumps(found)
+        value = find_value(home.config_file, asset.key)
+        current = None if value is None else dumps(value)
         new = dumps(from_text(asset.key, asset.value))
         why = self.caller.why_no_person
         self._put(

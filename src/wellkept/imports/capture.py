@@ -74,6 +74,8 @@ class Capture:
         self._may_be_copies = False
         self._identified: set[MessageId] = set()
         """Stored messages that the file holds under their own ids; another row of it is no copy of them."""
+        self._seen: set[bytes] = set()
+        """Keys of messages that a preview has counted."""
         self._excluded: set[str] = set()
 
     def run(self, reading: Reading, path: str, *, is_first: bool, deadline: float | None = None) -> bool:
@@ -380,19 +382,6 @@ class Capture:
 
 class Preview(Capture):
     """Counts what a capture would store, and stores nothing."""
-
-    def __init__(
-        self,
-        store: Sessions,
-        database: Database,
-        client: str,
-        *,
-        clock: Clock,
-        is_excluded: Callable[[str | None], bool],
-        purpose: Purpose | None = None,
-    ) -> None:
-        super().__init__(store, database, client, clock=clock, is_excluded=is_excluded, purpose=purpose)
-        self._seen: set[bytes] = set()
 
     def _store_batch(self, batch: Sequence[Item], reading: Reading, path: str) -> None:
         del reading, path

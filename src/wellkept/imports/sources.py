@@ -100,12 +100,12 @@ def find_sources(
         return Refused(Reason.INVALID, wrong, f"use one of: {', '.join(SKILL_CONFLICTS)}")
     if place is not None and name != ALL and not exists(place):
         return Refused(Reason.NO_MATCH, f"there is nothing at {str(place)!r}", "give an existing place with --source")
-    found = []
-    for each in SOURCES if name == ALL else (name,):
-        source = find_source(each)
+    sources = []
+    for client in SOURCES if name == ALL else (name,):
+        source = find_source(client)
         if source is None:
             return Refused(
-                Reason.INVALID, f"there is no importer {each!r}", f"use one of: {', '.join((*SOURCES, ALL))}"
+                Reason.INVALID, f"there is no importer {client!r}", f"use one of: {', '.join((*SOURCES, ALL))}"
             )
         chosen = _choose_options(source, options or {}, is_strict=name != ALL)
         if isinstance(chosen, Refused):
@@ -113,10 +113,10 @@ def find_sources(
         if place is None and not source.find_roots(caller.app.environ):
             if name == ALL:
                 continue
-            remedy = f"kept import {each} --source FILE"
-            return Refused(Reason.INVALID, f"{each} is an export, which has no usual place", remedy)
-        found.append(_find_source(caller, source, place, since=since, options=chosen))
-    return FoundSources(tuple(found))
+            remedy = f"kept import {client} --source FILE"
+            return Refused(Reason.INVALID, f"{client} is an export, which has no usual place", remedy)
+        sources.append(_find_source(caller, source, place, since=since, options=chosen))
+    return FoundSources(tuple(sources))
 
 
 def _choose_options(source: Source, given: Mapping[str, str], *, is_strict: bool) -> dict[str, str] | Refused:

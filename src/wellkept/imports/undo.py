@@ -119,15 +119,15 @@ def _undo_entries(caller: Caller, run: ImportRun, result: UndoneImport) -> Refus
     base = caller.space.memory.for_project(None)
     seen = 0
     for store in (base, *base.projects()):
-        done = count_reversible(store, run.id) if result.is_preview else undo_group(store, run.id)
-        if isinstance(done, Refused):
-            return done
+        undone = count_reversible(store, run.id) if result.is_preview else undo_group(store, run.id)
+        if isinstance(undone, Refused):
+            return undone
         # a preview finds the rows of the common pages in the store of each project again
         counted = seen if result.is_preview and store is not base else 0
-        result.entries += done.undone - counted
-        kept = done.kept if store is base or not result.is_preview else ()
+        result.entries += undone.undone - counted
+        kept = undone.kept if store is base or not result.is_preview else ()
         result.kept += [("memory", f"changed since: {text}") for text in kept]
-        seen = done.undone if store is base else seen
+        seen = undone.undone if store is base else seen
     if not result.is_preview:
         with caller.database.reading() as unit:
             parts = Journal(caller.user).parts(unit, run.source)

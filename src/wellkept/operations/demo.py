@@ -108,8 +108,8 @@ def _invent_session(
         yield _message(name, "user", _fill(said, chosen), moment)
         chosen = _choose_words(plan, chance, keep=chosen)
         if "`" in answer:
-            found = re.search(r"`([^`]+)`", _fill(answer, chosen))
-            file = found[1] if found else "README.md"
+            match = re.search(r"`([^`]+)`", _fill(answer, chosen))
+            file = match[1] if match else "README.md"
             call = {"id": f"call-{int(moment)}", "name": "read_file", "arguments": dumps({"path": file})}
             moment += 6
             yield {**_message(name, "assistant", "", moment), "tool_calls": [call]}

@@ -282,9 +282,9 @@ def _check_engine(caller: Caller) -> Check:
     from wellkept.context.engines import choose_engine
 
     name = caller.app.settings.context.engine
-    found = choose_engine(name, home=caller.app.home.path)
-    if found.warning:
-        return Check("context engine", Health.ERROR, found.warning, "`kept context use NAME` chooses another")
+    engine = choose_engine(name, home=caller.app.home.path)
+    if engine.warning:
+        return Check("context engine", Health.ERROR, engine.warning, "`kept context use NAME` chooses another")
     return ok_check("context engine", name)
 
 
@@ -295,11 +295,11 @@ def _check_providers(caller: Caller) -> Iterator[Check]:
         yield ok_check("providers", "built-in memory only")
         return
     try:
-        found = report_providers(caller)
+        providers = report_providers(caller)
     except KeptError as error:
         yield Check("providers", Health.ERROR, error.message, error.remedy)
         return
-    for one in found.chosen:
+    for one in providers.chosen:
         name, waiting = f"provider {one.name}", f"{one.queue.waiting} writes wait"
         if one.problem is not None:
             yield Check(

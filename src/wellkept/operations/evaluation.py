@@ -294,14 +294,14 @@ def _describe_settings(app: App) -> dict[str, str]:
 
     from wellkept.config.settings import known_keys
 
-    found = {}
+    settings = {}
     for key in known_keys():
         if key.startswith(_OF_SEARCH):
             value: Any = app.settings
             for name in key.split("."):
                 value = getattr(value, name)
-            found[key] = blake2b(repr(value).encode(), digest_size=8).hexdigest()
-    return found
+            settings[key] = blake2b(repr(value).encode(), digest_size=8).hexdigest()
+    return settings
 
 
 def _last_file(caller: Caller) -> Path:

@@ -611,13 +611,13 @@ def check_entry(caller: Caller, target: Target, text: str) -> EntryCheck:
 
 def _find_similar(text: str, entries: Iterable[str]) -> list[str]:
     words = set(split_words(text.casefold()))
-    found = []
+    similar = []
     for entry in entries:
         other = set(split_words(entry.casefold()))
         common = len(words & other)
         if entry == text or (common >= _LEAST_COMMON and common / min(len(words), len(other)) >= _ALIKE):
-            found.append(entry)
-    return found
+            similar.append(entry)
+    return similar
 
 
 def change_entry(caller: Caller, target: Target, before: str, text: str) -> Outcome | Refused:

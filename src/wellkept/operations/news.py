@@ -188,16 +188,16 @@ def _find_failing(caller: Caller) -> dict[str, str]:
 
 
 def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
-    found = {}
+    silent = {}
     for agent in agents:
         if not agent.connected:
             continue
         days = (now - agent.last_captured) / _DAY if agent.last_captured else 0.0
         if agent.next_step:
-            found[agent.client] = agent.next_step
+            silent[agent.client] = agent.next_step
         elif days > QUIET_DAYS:
-            found[agent.client] = f"nothing was captured for {days:.0f} days"
-    return found
+            silent[agent.client] = f"nothing was captured for {days:.0f} days"
+    return silent
 
 
 class Pulse(JsonStruct, frozen=True):

@@ -111,11 +111,11 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
     store = caller.space.sessions
     between = None if after is None else (after, float("inf"))
     sessions = store.upkeep.browse(limit=_MOST_SESSIONS, archived=True, between=between)
-    found: list[StandingFact] = []
+    facts: list[StandingFact] = []
     for number, session in enumerate(sessions, start=1):
-        found += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
+        facts += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
         caller.space.listeners(Progressed("reading conversations", number, len(sessions)))
-    return sorted(found, key=lambda one: (one.moment, one.message_id))
+    return sorted(facts, key=lambda one: (one.moment, one.message_id))
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:

@@ -61,8 +61,8 @@ def check_provider(caller: Caller, name: str) -> PluginCheck:
     from wellkept.providers.loading import LoadFailed
     from wellkept.providers.plugins import Manifest, find_plugin, manifest_of, missing
 
-    found = find_plugin(name, find_providers(caller))
-    manifest = Manifest() if found is None else manifest_of(found)
+    plugin = find_plugin(name, find_providers(caller))
+    manifest = Manifest() if plugin is None else manifest_of(plugin)
     wanted = tuple(missing(manifest.requirements))
     try:
         provider = open_provider(caller, name)
@@ -342,12 +342,12 @@ def run_command(caller: Caller, name: str, words: Sequence[str]) -> CommandAnswe
     from wellkept.providers.base import StartContext
     from wellkept.providers.plugins import run_command as run
 
-    found = list_commands(caller)
-    if isinstance(found, Refused):
-        return found
+    commands = list_commands(caller)
+    if isinstance(commands, Refused):
+        return commands
     home = caller.app.home
     context = StartContext(kept_home=str(home.path), agent_identity=home.profile, user_id=caller.user)
-    return run(_find_command(name, found), list(words), context)
+    return run(_find_command(name, commands), list(words), context)
 
 
 def _find_command(name: str, found: Sequence[OfferedCommand]) -> OfferedCommand:

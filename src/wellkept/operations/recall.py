@@ -187,21 +187,21 @@ def recall_for_prompt(caller: Caller, prompt: str, recipient: Recipient) -> Prom
         exclude_sessions=own,
         exclude_messages=frozenset(int(number) for number in recipient.given),
     )
-    found = find_conversations(store, request)
+    conversations = find_conversations(store, request)
     # tool output may be an attack, and nobody requested it here; a filter in the search would double its time
-    marker = Marker(tuple(found.found.terms))
-    matches = [match for match in found.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
+    marker = Marker(tuple(conversations.found.terms))
+    matches = [match for match in conversations.matches if match.message.message.role in {Role.USER, Role.ASSISTANT}]
     # what an agent wrote into a call may be the text of others, and it has no source of its own
     matches = [match for match in matches if marker.is_said(match.message.message)]
     matches = [match for match in matches if not repeats_question(match.message, query)]
     if not matches:
         return None
-    scores = {hit.message_id: hit for hit in found.found.messages}
+    scores = {hit.message_id: hit for hit in conversations.found.messages}
     shown = tuple(scores[match.message.id] for match in matches if match.message.id in scores)
     opening = "prompt_passages.md" if recipient.has_tools else "proxy_passages.md"
     text = build_memory_context_block(_render_passages(matches, marker, opening))
     spent = (time.perf_counter() - begun) * 1_000
-    return PromptRecall(text, shown, len(found.found.messages), spent, query)
+    return PromptRecall(text, shown, len(conversations.found.messages), spent, query)
 
 
 def read_question(prompt: str) -> str | None:

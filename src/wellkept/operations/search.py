@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from wellkept.sessions.arguments import Sort
     from wellkept.sessions.ports import Sessions
-    from wellkept.sessions.search.discovery import Conversations
+    from wellkept.sessions.search.discovery import Conversations, Match
     from wellkept.sessions.search.why import Explanation
 
 _FIRST_WORDS = 120
@@ -101,18 +101,7 @@ class SearchAnswer(Struct, frozen=True):
             return {}
         matches = [match for hits in self.profiles for match in hits.conversations.matches]
         matches.sort(key=lambda match: match.message.timestamp, reverse=self.sort == "newest")
-        return {
-            "timeline": [
-                {
-                    "session_id": match.session.id,
-                    "title": match.session.title,
-                    "when": when(match.message.timestamp),
-                    "message_id": match.message.id,
-                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
-                }
-                for match in matches
-            ]
-        }
+        return {"timeline": [_match_json(match) for match in matches]}
 
     @property
     def _most(self) -> int:
@@ -135,22 +124,23 @@ class SearchAnswer(Struct, frozen=True):
         ]
 
 
+def _match_json(match: Match) -> dict[str, JSON]:
+    return {
+        "session_id": match.session.id,
+        "title": match.session.title,
+        "when": when(match.message.timestamp),
+        "message_id": match.message.id,
+        "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
+    }
+
+
 def _list_days(found: Conversations) -> list[JSON]:
     from wellkept.sessions.search.discovery import by_day
 
     return [
         {
             "day": day.isoformat(),
-            "conversations": [
-                {
-                    "session_id": match.session.id,
-                    "title": match.session.title,
-                    "when": when(match.message.timestamp),
-                    "message_id": match.message.id,
-                    "first_words": one_line(match.message.message.display_text, width=_FIRST_WORDS),
-                }
-                for match in matches
-            ],
+            "conversations": [_match_json(match) for match in matches],
         }
         for day, matches in by_day(found.matches)
     ]
@@ -167,8 +157,12 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
     request = _request(caller, chosen, query)
     answers = []
     for profile, store in [("", caller.space.sessions)] if chosen.profiles is None else _open_stores(caller, chosen):
-        found = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
-        answers.append(ProfileHits(profile, found, _read(store, found, max(chosen.limit, len(found.matches)))))
+        conversations = find_conversations(store, request, sort=chosen.sort, listed=chosen.listed)
+        answers.append(
+            ProfileHits(
+                profile, conversations, _read(store, conversations, max(chosen.limit, len(conversations.matches)))
+            )
+        )
     return SearchAnswer(query, chosen.limit, tuple(answers), chosen.sort)
 
 
@@ -238,14 +232,14 @@ def _open_stores(caller: Caller, filters: Filters) -> list[tuple[str, Sessions]]
     caller.require(Scope.ADMIN)
     if not filters.profiles:
         raise UsageError("--profile needs a name", "write --profile NAME, or several with commas between them")
-    found = []
+    stores = []
     for name in dict.fromkeys(filters.profiles):
         store = caller.app.sessions_of(name)
         if store is None:
             caller.space.listeners(Warned(f"[{name}] no conversation is stored yet"))
         else:
-            found.append((name, store.for_user(caller.user)))
-    return found
+            stores.append((name, store.for_user(caller.user)))
+    return stores
 
 
 def _read(store: Sessions, found: Conversations, limit: int) -> tuple[tuple[FoundMessage, StoredMessage], ...]:

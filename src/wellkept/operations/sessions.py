@@ -380,12 +380,12 @@ def read_titles(caller: Caller, names: Iterable[str]) -> dict[str, str]:
     """Return the titles of sessions; one that is not stored, or not the caller's, is left out."""
     if not caller.app.has_database:
         return {}
-    found = {}
+    titles = {}
     for name in dict.fromkeys(names):
         session = caller.space.sessions.session(SessionId(name))
         if session is not None:
-            found[name] = _title(caller, session)
-    return found
+            titles[name] = _title(caller, session)
+    return titles
 
 
 def list_projects(caller: Caller, *, limit: int) -> list[str]:

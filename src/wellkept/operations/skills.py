@@ -277,8 +277,8 @@ def _stats_json(one: Stats) -> dict[str, JSON]:
 def measure_skills(caller: Caller, name: str | None = None) -> SkillStats:
     """Return the outcomes of turns by version, for one skill or all."""
     library = caller.space.skill_tools.library
-    found = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
-    return SkillStats(tuple(one for skill, one in found.items() if name in {None, skill}), library.usage.read())
+    stats = library.outcomes.stats(min_uses=library.settings.flag_min_uses)
+    return SkillStats(tuple(one for skill, one in stats.items() if name in {None, skill}), library.usage.read())
 
 
 class PendingSkillChanges(Struct, frozen=True):

@@ -188,11 +188,11 @@ def _memory(call: Call) -> str | memory.PageViews:
         case "pending":
             return _list_pending(call)
         case "approve" | "reject":
-            chosen = memory.choose_pending(caller, argument.strip())
-            if isinstance(chosen, Refused):
-                return chosen.error
+            pending = memory.choose_pending(caller, argument.strip())
+            if isinstance(pending, Refused):
+                return pending.error
             return "\n".join(
-                memory.decide_pending(caller, pending_id, approves=word == "approve") for pending_id in chosen
+                memory.decide_pending(caller, pending_id, approves=word == "approve") for pending_id in pending
             )
         case "undo":
             undone = memory.undo(caller)
@@ -221,9 +221,9 @@ def _list_pending(call: Call) -> str:
 def _list_skills(call: Call) -> SkillList | str:
     from wellkept.operations.skills import list_skills
 
-    listed = list_skills(call.caller, call.rest, usable=True)
-    if listed.skills:
-        return listed
+    skills = list_skills(call.caller, call.rest, usable=True)
+    if skills.skills:
+        return skills
     return "No skill matches." if call.rest else "There are no skills yet."
 
 

@@ -199,13 +199,13 @@ def give_quarantined(caller: Caller, user_id: str, names: Sequence[str] = ()) ->
 
 def _rebuild_vectors(caller: Caller) -> list[str]:
     """Recompute vectors that a repair could not copy; if the model does not answer, they stay missing."""
-    waiting = count_waiting_vectors(caller)
-    if not waiting or caller.app.semantic_search is None:
+    waiting_vectors = count_waiting_vectors(caller)
+    if not waiting_vectors or caller.app.semantic_search is None:
         return []
     try:
         return [f"{caller.app.semantic_search.embed_all():,} messages got vectors"]
     except KeptError as error:
         caller.space.listeners(
-            Warned(f"{waiting:,} messages without vectors: {error.message}", "run: kept sessions embed")
+            Warned(f"{waiting_vectors:,} messages without vectors: {error.message}", "run: kept sessions embed")
         )
         return []

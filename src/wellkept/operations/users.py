@@ -45,13 +45,12 @@ class User(JsonStruct, frozen=True):
 def list_users(caller: Caller) -> list[User]:
     """Return the owner and everyone who has a folder or a conversation here, by id."""
     caller.require(Scope.ADMIN)
-    found = _read_accounts(caller)
+    created = _read_accounts(caller)  # here or on another host of the same server
     users = caller.app.home.users
     for card in sorted(users.glob(f"*/{_CARD}")) if users.is_dir() else ():
         with suppress(ValueError, KeyError, TypeError):
             written = json.loads(read_bytes(card) or b"")
-            found[UserId(str(written["id"]))] = str(written["created"])
-    created = found
+            created[UserId(str(written["id"]))] = str(written["created"])
     stored = caller.space.sessions.users() if caller.app.has_database else []
     others = sorted({*created, *stored} - {OWNER})
     return [

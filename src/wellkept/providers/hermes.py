@@ -148,8 +148,8 @@ def find_skill_request(content: object) -> str | None:
     """Return what the person typed: all of a plain message, the request after `/skill`; None for anything but text."""
     if not isinstance(content, str):
         return None
-    found = _SKILL_REQUEST.match(content)
-    return found[1].strip() if found is not None else content
+    match = _SKILL_REQUEST.match(content)
+    return match[1].strip() if match is not None else content
 
 
 def raise_if_read_blocked(path: object) -> None:

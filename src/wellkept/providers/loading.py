@@ -89,37 +89,37 @@ def load(
     """
     policy = policy or PluginPolicy()
     everything = discover(plugins)
-    found = find_plugin(name, everything)
-    if found is None:
+    plugin = find_plugin(name, everything)
+    if plugin is None:
         known = ", ".join(sorted(everything)) or "none"
         raise NotFound(
             f"there is no memory provider {name!r}",
             f"known here: {known}; `kept providers setup` chooses one, `kept providers off` uses none",
         )
-    if found.name in policy.disabled:
-        raise ConfigError(f"the plugin {found.name!r} is disabled", f"run: kept plugins enable {found.name}")
-    if found.folder is not None and (port := newer_port(found.folder)) is not None:
+    if plugin.name in policy.disabled:
+        raise ConfigError(f"the plugin {plugin.name!r} is disabled", f"run: kept plugins enable {plugin.name}")
+    if plugin.folder is not None and (port := newer_port(plugin.folder)) is not None:
         raise ProviderError(
-            f"the memory provider {found.name!r} is written for version {port} of the port, newer than this kept's",
+            f"the memory provider {plugin.name!r} is written for version {port} of the port, newer than this kept's",
             "update kept, or use an older version of the plugin",
         )
     facts = policy.facts or Facts(home=plugins.parent)
-    if policy.isolates(found):
+    if policy.isolates(plugin):
         from wellkept.providers.isolation import IsolatedProvider
 
-        isolated = IsolatedProvider(found, environ, facts, start_seconds=policy.start_seconds)
+        isolated = IsolatedProvider(plugin, environ, facts, start_seconds=policy.start_seconds)
         isolated.start()
         return cast("MemoryProvider", isolated)
-    if found.kind == "bundled":
+    if plugin.kind == "bundled":
         try:
-            provider = _make_provider(EntryPoint(found.name, found.place, ENTRY_POINTS).load())
+            provider = _make_provider(EntryPoint(plugin.name, plugin.place, ENTRY_POINTS).load())
             set_variables(provider, environ)
         except Exception as error:
             raise load_error(
-                found.name, describe_error(error), needs_package=isinstance(error, ImportError), cause=error
+                plugin.name, describe_error(error), needs_package=isinstance(error, ImportError), cause=error
             ) from error
         return provider
-    return _load_here(found, environ, facts, policy.start_seconds)
+    return _load_here(plugin, environ, facts, policy.start_seconds)
 
 
 def _load_here(found: Found, environ: Mapping[str, str], facts: Facts, seconds: float) -> MemoryProvider:

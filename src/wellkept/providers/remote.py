@@ -288,6 +288,8 @@ class RemoteProvider(MemoryProvider, Generic[S]):
     """The variable with the key; empty if none is needed."""
     KEY_URL: ClassVar[str] = ""
     """Where a person gets the key."""
+    CLOUD_URL: ClassVar[str] = ""
+    """The address that always wants the key; a server of one's own may run without one."""
 
     settings: S
 
@@ -326,7 +328,8 @@ class RemoteProvider(MemoryProvider, Generic[S]):
 
     def needs_key(self) -> bool:
         """Return whether the back end in use asks for a key."""
-        return bool(self.KEY)
+        settings: Any = self.settings
+        return bool(self.KEY) and (not self.CLOUD_URL or settings.base_url.rstrip("/") == self.CLOUD_URL)
 
     def initialize(self, session_id: str, **context: Any) -> None:
         """Load the settings and remember whose memory this is; the first request opens the connection."""
@@ -345,7 +348,9 @@ class RemoteProvider(MemoryProvider, Generic[S]):
 
     def open_client(self) -> HttpClient:
         """Return a client for the address and key in the settings."""
-        raise NotImplementedError
+        settings: Any = self.settings
+        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
+        return HttpClient(self.NAME, settings.base_url, headers=headers, seconds=settings.timeout_seconds)
 
     @property
     def client(self) -> HttpClient:

@@ -285,12 +285,12 @@ class _Reading:
             if entry.size > _MOST_MANIFEST_BYTES:
                 raise Unreadable("the backup is damaged: its manifest is too large", _DAMAGED)
             try:
-                found = json.loads(file.read())
+                manifest = json.loads(file.read())
             except ValueError as error:
                 raise Unreadable(f"the backup is damaged in {_MANIFEST!r}: {error}", _DAMAGED) from error
-            if not isinstance(found, dict):
+            if not isinstance(manifest, dict):
                 raise Unreadable(f"the backup is damaged in {_MANIFEST!r}", _DAMAGED)
-            return found
+            return manifest
         else:
             self._keep(entry, file, self.description)
         return None
@@ -379,16 +379,16 @@ class _UpToEndMark(io.RawIOBase):
 
 def _parse_description(data: bytes) -> Description:
     try:
-        found = json.loads(data)
-        version = int(found["version"]) if found["format"] == FORMAT else 0
+        fields = json.loads(data)
+        version = int(fields["version"]) if fields["format"] == FORMAT else 0
     except (ValueError, KeyError, TypeError):
         version = 0
     if version < 1:
         raise UsageError("the file is an archive, but not a backup of kept", "`kept backup FILE` makes one")
     if version > VERSION:
-        message = f"the backup has format {version}, made by kept {found.get('program')}; this kept reads {VERSION}"
+        message = f"the backup has format {version}, made by kept {fields.get('program')}; this kept reads {VERSION}"
         raise UsageError(message, "update kept; nothing was changed")
     try:
-        return Description(**found)
+        return Description(**fields)
     except TypeError as error:
         raise Unreadable("the backup is damaged in its description", _DAMAGED) from error

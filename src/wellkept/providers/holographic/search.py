@@ -401,9 +401,9 @@ class FactSearch:
 
     def _postings(self, words: Sequence[str]) -> list[dict[int, str]]:
         """Return the posting list of each word; if all are empty, include facts that are spoken by these names."""
-        found = [self._store.postings(word) for word in words]
-        if any(found):
-            return found
+        postings = [self._store.postings(word) for word in words]
+        if any(postings):
+            return postings
         return [self._store.postings(word, spoken=True) for word in words]
 
     def _rank(self, question: Question, ranking: Ranking, wanted: Filter) -> list[Hit]:

@@ -122,14 +122,14 @@ class HonchoApi:
 
     def list_conclusions(self) -> Items:
         """Return all conclusions about the person."""
-        found: Items = []
+        conclusions: Items = []
         for page in range(1, _MOST_PAGES + 1):
             path = self._path("conclusions/list") + f"?page={page}&size={_PAGE}"
             listed = objects(self._client.post(path, {"filters": self._observed}), "items")
-            found += listed
+            conclusions += listed
             if len(listed) < _PAGE:
                 break
-        return found
+        return conclusions
 
     def delete_conclusion(self, identity: str) -> None:
         """Delete one conclusion."""
@@ -203,6 +203,7 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     SETTINGS = HonchoSettings
     KEY = "HONCHO_API_KEY"
     KEY_URL = "https://app.honcho.dev"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "workspace": "Workspace, empty for one of this profile",
@@ -220,15 +221,6 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         self._turn = 0
         self._context_of: dict[str, tuple[int, str]] = {}
         """Session → the turn of its last context, and its text."""
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
-
-    def open_client(self) -> HttpClient:
-        """Return a client with the key."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return HttpClient(self.NAME, self.settings.base_url, headers=headers, seconds=self.settings.timeout_seconds)
 
     @property
     def api(self) -> HonchoApi:
@@ -405,8 +397,8 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
     def _read_context(self, query: str, session: str) -> str:
         self.api.open_session(session)
         card, representation = self.api.context(session, tokens=self.settings.contextTokens or None, query=query)
-        found = self.api.query_conclusions(query, limit=10) if query else []
-        lines = [*card, *representation.splitlines(), *(text_of(each, "content") for each in found)]
+        conclusions = self.api.query_conclusions(query, limit=10) if query else []
+        lines = [*card, *representation.splitlines(), *(text_of(conclusion, "content") for conclusion in conclusions)]
         return bullet_list([line.lstrip("-*# ") for line in lines], most_chars=_RECALL_CHARS)
 
     def _ask(self, query: str, session: str, level: str) -> str:
@@ -432,9 +424,9 @@ class HonchoProvider(RemoteProvider[HonchoSettings]):
         return {"card": self.api.card()}
 
     def _search(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
-        found = self.api.search_messages(args["query"], limit=min(max(1, args.get("limit") or 10), 100))
+        messages = self.api.search_messages(args["query"], limit=min(max(1, args.get("limit") or 10), 100))
         keys = ("id", "content", "session_id", "created_at")
-        return {"results": [{key: text_of(each, key) for key in keys} for each in found]}
+        return {"results": [{key: text_of(message, key) for key in keys} for message in messages]}
 
     def _context(self, args: Mapping[str, Any]) -> Mapping[str, JSON]:
         return {"context": self._read_context(args["query"], self._session(""))}

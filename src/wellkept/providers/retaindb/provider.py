@@ -59,16 +59,13 @@ class RetainDBProvider(RemoteProvider[RetainDBSettings]):
     SETTINGS = RetainDBSettings
     KEY = "RETAINDB_API_KEY"
     KEY_URL = "https://retaindb.com"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "project": "Project at RetainDB",
         "top_k": "Memories of a recall",
         "auto_capture": "Send finished turns",
     }
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud; a local server may run without a key."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
 
     def open_client(self) -> HttpClient:
         """Return a client with the key under both names that the server accepts."""

@@ -94,7 +94,7 @@ class DocumentsBackend:
 
     def list_documents(self, container: str) -> Items:
         """Return every document, page by page."""
-        found: Items = []
+        documents: Items = []
         for page in range(1, _MOST_PAGES + 1):
             body: dict[str, JSON] = {
                 "containerTags": [container],
@@ -104,10 +104,10 @@ class DocumentsBackend:
             }
             answer = self._client.post("/v3/documents/list", body)
             listed = objects(answer, "memories") or objects(answer, "documents")
-            found += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
+            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
             if len(listed) < _PAGE:
                 break
-        return found
+        return documents
 
     def delete_document(self, container: str, identity: str) -> None:
         """Delete a document."""
@@ -156,7 +156,7 @@ class NamespaceBackend:
 
     def list_documents(self, container: str) -> Items:
         """Return every document, page by page."""
-        found: Items = []
+        documents: Items = []
         for page in range(1, _MOST_PAGES + 1):
             answer = self._client.request(
                 "POST",
@@ -165,10 +165,10 @@ class NamespaceBackend:
                 body={"include": {"content": True}},
             )
             listed = objects(answer, "documents")
-            found += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
+            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
             if len(listed) < _PAGE:
                 break
-        return found
+        return documents
 
     def delete_document(self, container: str, identity: str) -> None:
         """Delete a document."""
@@ -244,6 +244,7 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     SETTINGS = SupermemorySettings
     KEY = "SUPERMEMORY_API_KEY"
     KEY_URL = "https://console.supermemory.ai"
+    CLOUD_URL = CLOUD_URL
     QUESTIONS: ClassVar[Mapping[str, str]] = {
         "base_url": "Address of the server",
         "generation": "API of the server",
@@ -259,15 +260,6 @@ class SupermemoryProvider(RemoteProvider[SupermemorySettings]):
     def __init__(self) -> None:
         super().__init__()
         self._turns_since_profile: int | None = None
-
-    def needs_key(self) -> bool:
-        """Return whether it is the cloud."""
-        return self.settings.base_url.rstrip("/") == CLOUD_URL
-
-    def open_client(self) -> HttpClient:
-        """Return a client with the key."""
-        headers = {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        return HttpClient(self.NAME, self.settings.base_url, headers=headers, seconds=self.settings.timeout_seconds)
 
     @property
     def backend(self) -> Backend:
