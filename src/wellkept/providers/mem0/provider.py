@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Protocol
+from types import MappingProxyType
+from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -33,75 +34,90 @@ Items = list[Mapping[str, "JSON"]]
 _MOST_PAGES = 50
 
 
-class Backend(Protocol):
-    """What the provider needs of Mem0."""
+class Backend:
+    """What the provider needs of Mem0; the base of the three places where it runs."""
 
     def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
         """Store messages and return the memories that were made, if they are known at once."""
-        ...
+        raise NotImplementedError
 
     def search(self, user: str, query: str, *, top_k: int) -> Items:
         """Return the nearest memories of a user."""
-        ...
+        raise NotImplementedError
 
     def list(self, user: str) -> Items:
         """Return all memories of a user."""
-        ...
+        raise NotImplementedError
 
     def update(self, identity: str, text: str) -> None:
         """Replace the text of a memory."""
-        ...
+        raise NotImplementedError
 
     def delete(self, identity: str) -> None:
         """Delete a memory; a missing one is not an error."""
-        ...
+        raise NotImplementedError
 
     def ping(self, user: str) -> Mapping[str, JSON]:
-        """Make a real call and return facts."""
-        ...
+        """Make a real call and return facts: how many memories the user has."""
+        return {"memories": len(self.list(user))}
 
     def close(self) -> None:
-        """Release what is open."""
-        ...
+        """Release what is open; clients are closed by the provider."""
 
 
-class PlatformBackend:
-    """Mem0's platform; adds are processed in the background."""
+class ServerBackend(Backend):
+    """A self-hosted Mem0 server."""
 
-    def __init__(self, client: HttpClient, *, rerank: bool) -> None:
+    ADD = "/memories"
+    SEARCH = "/search"
+    MEMORY = "/memories/{}"
+
+    def __init__(self, client: HttpClient, *, search_options: Mapping[str, JSON] = MappingProxyType({})) -> None:
         self._client = client
-        self._rerank = rerank
+        self._search_options = search_options
 
     def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
-        """Queue the messages; the answer names no memories when Mem0 works in the background."""
+        """Store the messages; the platform names no memories where it works in the background."""
         answer = self._client.post(
-            "/v3/memories/add/",
+            self.ADD,
             {"messages": list(turn), "user_id": user, "agent_id": agent_id, "infer": infer, "metadata": dict(metadata)},
         )
         return objects(answer, "results")
 
     def search(self, user: str, query: str, *, top_k: int) -> Items:
         """Return the nearest memories."""
-        body: dict[str, JSON] = {"query": query, "filters": {"user_id": user}, "top_k": top_k, "rerank": self._rerank}
-        return objects(self._client.post("/v3/memories/search/", body), "results")
+        body = {"query": query, "filters": {"user_id": user}, "top_k": top_k, **self._search_options}
+        return objects(self._client.post(self.SEARCH, body), "results")
 
     def list(self, user: str) -> Items:
-        """Return all memories, page by page."""
-        found: Items = []
-        for page in range(1, _MOST_PAGES + 1):
-            answer = self._client.post(f"/v3/memories/?page={page}&page_size=100", {"filters": {"user_id": user}})
-            found += objects(answer, "results")
-            if not isinstance(answer, Mapping) or not answer.get("next"):
-                break
-        return found
+        """Return all memories."""
+        return objects(self._client.get("/memories", user_id=user), "results")
 
     def update(self, identity: str, text: str) -> None:
         """Replace the text."""
-        self._client.put(f"/v1/memories/{quote(identity, safe='')}/", {"text": text})
+        self._client.put(self.MEMORY.format(quote(identity, safe="")), {"text": text})
 
     def delete(self, identity: str) -> None:
         """Delete one memory."""
-        self._client.delete(f"/v1/memories/{quote(identity, safe='')}/")
+        self._client.delete(self.MEMORY.format(quote(identity, safe="")))
+
+
+class PlatformBackend(ServerBackend):
+    """Mem0's platform: other routes, pages of memories, and adds that are processed in the background."""
+
+    ADD = "/v3/memories/add/"
+    SEARCH = "/v3/memories/search/"
+    MEMORY = "/v1/memories/{}/"
+
+    def list(self, user: str) -> Items:
+        """Return all memories, page by page."""
+        memories: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            answer = self._client.post(f"/v3/memories/?page={page}&page_size=100", {"filters": {"user_id": user}})
+            memories += objects(answer, "results")
+            if not isinstance(answer, Mapping) or not answer.get("next"):
+                break
+        return memories
 
     def ping(self, user: str) -> Mapping[str, JSON]:
         """Return the account that the key belongs to."""
@@ -111,50 +127,8 @@ class PlatformBackend:
             raise ProviderError("mem0 did not say which project the key belongs to", "check the key")
         return {"project": text_of(answer, "project_id")}
 
-    def close(self) -> None:
-        """Do nothing: the provider closes its client."""
 
-
-class ServerBackend:
-    """A self-hosted Mem0 server."""
-
-    def __init__(self, client: HttpClient) -> None:
-        self._client = client
-
-    def add(self, user: str, turn: Turn, *, agent_id: str, infer: bool, metadata: Mapping[str, JSON]) -> Items:
-        """Store the messages."""
-        answer = self._client.post(
-            "/memories",
-            {"messages": list(turn), "user_id": user, "agent_id": agent_id, "infer": infer, "metadata": dict(metadata)},
-        )
-        return objects(answer, "results")
-
-    def search(self, user: str, query: str, *, top_k: int) -> Items:
-        """Return the nearest memories."""
-        answer = self._client.post("/search", {"query": query, "top_k": top_k, "filters": {"user_id": user}})
-        return objects(answer, "results")
-
-    def list(self, user: str) -> Items:
-        """Return all memories."""
-        return objects(self._client.get("/memories", user_id=user), "results")
-
-    def update(self, identity: str, text: str) -> None:
-        """Replace the text."""
-        self._client.put(f"/memories/{quote(identity, safe='')}", {"text": text})
-
-    def delete(self, identity: str) -> None:
-        """Delete one memory."""
-        self._client.delete(f"/memories/{quote(identity, safe='')}")
-
-    def ping(self, user: str) -> Mapping[str, JSON]:
-        """Return how many memories the user has."""
-        return {"memories": len(self.list(user))}
-
-    def close(self) -> None:
-        """Do nothing: the provider closes its client."""
-
-
-class EmbeddedBackend:
+class EmbeddedBackend(Backend):
     """The open-source library inside this process, with its vectors in the home."""
 
     def __init__(self, folder: Path, settings: Mem0Settings, *, key: str) -> None:
@@ -188,10 +162,6 @@ class EmbeddedBackend:
             self._open().delete(identity)
         except ValueError:
             return
-
-    def ping(self, user: str) -> Mapping[str, JSON]:
-        """Return how many memories the user has."""
-        return {"memories": len(self.list(user))}
 
     def close(self) -> None:
         """Close the vector store, which locks its folder."""
@@ -329,7 +299,7 @@ class Mem0Provider(RemoteProvider[Mem0Settings]):
         if self._backend is None:
             match self.settings.mode:
                 case "platform":
-                    self._backend = PlatformBackend(self.client, rerank=self.settings.rerank)
+                    self._backend = PlatformBackend(self.client, search_options={"rerank": self.settings.rerank})
                 case "self-hosted":
                     self._backend = ServerBackend(self.client)
                 case "oss":

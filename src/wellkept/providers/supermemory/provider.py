@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -31,43 +31,54 @@ _MOST_PAGES = 50
 _PAGE = 100
 
 
-class Backend(Protocol):
-    """What the provider needs; `container` is the tag or namespace of one user."""
-
-    def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
-        """Store a document under an id of ours and return the back end's id; the same id replaces it."""
-        ...
-
-    def search(self, container: str, query: str, *, mode: str, limit: int) -> Items:
-        """Return the nearest memories and passages, with `id` and `text`."""
-        ...
-
-    def profile(self, container: str) -> tuple[list[str], list[str]]:
-        """Return what is lasting and what is recent about the person."""
-        ...
-
-    def list_documents(self, container: str) -> Items:
-        """Return the documents, with `id`, `text` and `metadata`."""
-        ...
-
-    def delete_document(self, container: str, identity: str) -> None:
-        """Delete a document with what was extracted from it."""
-        ...
-
-    def forget_memory(self, container: str, identity: str) -> bool:
-        """Forget one extracted memory; return whether it existed."""
-        ...
-
-    def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
-        """Hand over a whole conversation at its end."""
-        ...
-
-
-class DocumentsBackend:
-    """Version 3 and 4 routes: containers are tags."""
+class Backend:
+    """What the provider needs; `container` is the tag or namespace of one user. The base of both generations."""
 
     def __init__(self, client: HttpClient) -> None:
         self._client = client
+
+    def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
+        """Store a document under an id of ours and return the back end's id; the same id replaces it."""
+        raise NotImplementedError
+
+    def search(self, container: str, query: str, *, mode: str, limit: int) -> Items:
+        """Return the nearest memories and passages, with `id` and `text`."""
+        raise NotImplementedError
+
+    def profile(self, container: str) -> tuple[list[str], list[str]]:
+        """Return what is lasting and what is recent about the person."""
+        raise NotImplementedError
+
+    def list_documents(self, container: str) -> Items:
+        """Return the documents, with `id`, `text` and `metadata`."""
+        documents: Items = []
+        for page in range(1, _MOST_PAGES + 1):
+            listed = self.list_page(container, page)
+            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
+            if len(listed) < _PAGE:
+                break
+        return documents
+
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents as the back end gives them."""
+        raise NotImplementedError
+
+    def delete_document(self, container: str, identity: str) -> None:
+        """Delete a document with what was extracted from it."""
+        raise NotImplementedError
+
+    def forget_memory(self, container: str, identity: str) -> bool:
+        """Forget one extracted memory; return whether it existed."""
+        raise NotImplementedError
+
+    def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
+        """Hand over a whole conversation at its end; as one document where there is no route for it."""
+        text = "\n".join(f"{message.get('role')}: {message.get('content')}" for message in messages)
+        self.add(container, text, identity=f"session-{session}", metadata={"session_id": session}, about="")
+
+
+class DocumentsBackend(Backend):
+    """Version 3 and 4 routes: containers are tags."""
 
     def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
         """Store a document; `customId` makes a repeated delivery harmless."""
@@ -92,22 +103,11 @@ class DocumentsBackend:
         """Return the two parts of the profile."""
         return _parse_profile(self._client.post("/v4/profile", {"containerTag": container}))
 
-    def list_documents(self, container: str) -> Items:
-        """Return every document, page by page."""
-        documents: Items = []
-        for page in range(1, _MOST_PAGES + 1):
-            body: dict[str, JSON] = {
-                "containerTags": [container],
-                "limit": _PAGE,
-                "page": page,
-                "includeContent": True,
-            }
-            answer = self._client.post("/v3/documents/list", body)
-            listed = objects(answer, "memories") or objects(answer, "documents")
-            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
-            if len(listed) < _PAGE:
-                break
-        return documents
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents with their content."""
+        body: dict[str, JSON] = {"containerTags": [container], "limit": _PAGE, "page": page, "includeContent": True}
+        answer = self._client.post("/v3/documents/list", body)
+        return objects(answer, "memories") or objects(answer, "documents")
 
     def delete_document(self, container: str, identity: str) -> None:
         """Delete a document."""
@@ -130,11 +130,8 @@ class DocumentsBackend:
         self._client.post("/v4/conversations", body)
 
 
-class NamespaceBackend:
-    """Version 5 routes: containers are namespaces."""
-
-    def __init__(self, client: HttpClient) -> None:
-        self._client = client
+class NamespaceBackend(Backend):
+    """Version 5 routes: containers are namespaces, and a conversation is one document."""
 
     def add(self, container: str, content: str, *, identity: str, metadata: Mapping[str, JSON], about: str) -> str:
         """Store a document under our id."""
@@ -154,21 +151,15 @@ class NamespaceBackend:
         """Return the two parts of the profile."""
         return _parse_profile(self._client.post(f"{_namespace(container)}/profile", {}))
 
-    def list_documents(self, container: str) -> Items:
-        """Return every document, page by page."""
-        documents: Items = []
-        for page in range(1, _MOST_PAGES + 1):
-            answer = self._client.request(
-                "POST",
-                f"{_namespace(container)}/list/documents",
-                params={"limit": _PAGE, "page": page},
-                body={"include": {"content": True}},
-            )
-            listed = objects(answer, "documents")
-            documents += [{**each, "text": text_of(each, "content", "summary", "title")} for each in listed]
-            if len(listed) < _PAGE:
-                break
-        return documents
+    def list_page(self, container: str, page: int) -> Items:
+        """Return one page of the documents with their content."""
+        answer = self._client.request(
+            "POST",
+            f"{_namespace(container)}/list/documents",
+            params={"limit": _PAGE, "page": page},
+            body={"include": {"content": True}},
+        )
+        return objects(answer, "documents")
 
     def delete_document(self, container: str, identity: str) -> None:
         """Delete a document."""
@@ -178,11 +169,6 @@ class NamespaceBackend:
         """Forget one memory."""
         answer = self._client.delete(f"{_namespace(container)}/memories", body={"ids": [identity]})
         return isinstance(answer, Mapping) and bool(answer.get("count"))
-
-    def add_conversation(self, container: str, session: str, messages: Sequence[Mapping[str, JSON]]) -> None:
-        """Store the conversation as one document: version 5 has no route for it."""
-        text = "\n".join(f"{message.get('role')}: {message.get('content')}" for message in messages)
-        self.add(container, text, identity=f"session-{session}", metadata={"session_id": session}, about="")
 
 
 def _namespace(container: str) -> str:
