@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
-    from wellkept.skills.pending import PendingChange
+    from wellkept.skills.approval import PendingChange
 
 ORIGIN = "forget"
 _LONG_ID = 12

@@ -29,8 +29,7 @@ from wellkept.formats.port import (
     unknown,
 )
 from wellkept.memory.page import Target
-from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, read_line
-from wellkept.sessions.shapes import expand
+from wellkept.sessions.lines import BadLine, MessageLine, NoConversation, SessionLine, expand, read_line
 
 _PAGE = b'"page"'
 _MOST_PAGE_BYTES = 4_000_000

@@ -12,7 +12,7 @@ from wellkept.core.errors import KeptError, Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.imports.assets import AssetImport, mark_text
 from wellkept.imports.record import Part
-from wellkept.memory.incoming import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
+from wellkept.memory.merge import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
 from wellkept.memory.page import Add, Author, Page, Target
 from wellkept.memory.store import MemoryStore, rules_in
 

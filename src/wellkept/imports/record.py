@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct, field
 
 from wellkept.core.clock import from_epoch, iso_moment
-from wellkept.core.digests import blake2b
-from wellkept.core.ids import MessageId, SessionId, UserId
+from wellkept.core.ids import MessageId, SessionId, UserId, blake2b
 from wellkept.core.messages import Message, Usage
 from wellkept.core.text import JSON, dumps
 from wellkept.storage.connections import statements

@@ -13,7 +13,7 @@ from wellkept.core.errors import NotFound, UsageError
 from wellkept.core.events import Warned
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import Role, StoredMessage
-from wellkept.core.search import FoundMessage, SearchRequest
+from wellkept.core.search import FoundMessage, SearchRequest, Sort
 from wellkept.core.text import JSON, one_line
 from wellkept.operations.sessions import message_json
 from wellkept.sessions.recall import when
@@ -21,10 +21,8 @@ from wellkept.sessions.recall import when
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from wellkept.sessions.arguments import Sort
     from wellkept.sessions.ports import Sessions
-    from wellkept.sessions.search.discovery import Conversations, Match
-    from wellkept.sessions.search.why import Explanation
+    from wellkept.sessions.search.discovery import Conversations, Explanation, Match
 
 _FIRST_WORDS = 120
 
@@ -135,7 +133,7 @@ def _match_json(match: Match) -> dict[str, JSON]:
 
 
 def _list_days(found: Conversations) -> list[JSON]:
-    from wellkept.sessions.search.discovery import by_day
+    from wellkept.sessions.search.periods import by_day
 
     return [
         {
@@ -168,7 +166,7 @@ def search(caller: Caller, query: str, filters: Filters | None = None) -> Search
 
 def explain_message(caller: Caller, message_id: int, query: str, filters: Filters | None = None) -> Explanation:
     """Return why `search` shows a message for `query`, or why not; raises NotFound for an unknown id."""
-    from wellkept.sessions.search.why import Explanation, explain
+    from wellkept.sessions.search.discovery import Explanation, explain
 
     store, number = caller.space.sessions, MessageId(message_id)
     message = store.message(number)

@@ -11,7 +11,7 @@ from wellkept.core.errors import Reason, Refused, UsageError
 from wellkept.core.provenance import COMMAND_SOURCE, Taint
 from wellkept.core.text import JSON
 from wellkept.core.tools import ToolContext, ToolSchema
-from wellkept.sessions.arguments import search_schema
+from wellkept.sessions.tool import search_schema
 from wellkept.skills.schema import skill_schemas
 
 SHARED = ("memory", "session_search", "skills_list", "skill_view", "skill_manage")
