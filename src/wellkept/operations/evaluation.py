@@ -28,8 +28,8 @@ from wellkept.core.search import SearchRequest
 from wellkept.core.settings import InvalidSetting, build
 from wellkept.core.text import UNSPACED, WORD, dumps, split_pairs
 from wellkept.languages.language import join_expressions, stop_words
+from wellkept.languages.questions import is_asking
 from wellkept.sessions.search.analysis import base, clean, split_speaker
-from wellkept.sessions.search.query import is_asking
 from wellkept.storage.files import make_folder, read_bytes, write_atomically
 
 if TYPE_CHECKING:
