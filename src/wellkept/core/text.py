@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, TypeAlias, cast
 
 JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JSON"] | None
@@ -147,10 +147,16 @@ def one_line(text: str, *, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1].rstrip()}…"
 
 
-def load_on_use(package: str, names: Sequence[str]) -> Callable[[str], ModuleType]:
-    """Return a `__getattr__` for a package: importing all modules would take a command a tenth of a second."""
+def load_on_use(
+    package: str, names: Sequence[str], *, former: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[str], ModuleType]:
+    """Return a `__getattr__` for a package: importing all modules would take a command a tenth of a second.
+
+    `former` has names that modules had before, which programs of users may use, with those of today.
+    """
 
     def load(name: str) -> ModuleType:
+        name = former.get(name, name)
         if name in names:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -10,14 +10,14 @@ from msgspec.structs import astuple
 
 from wellkept.app.places import FACT_COLUMNS, LEDGER_COLUMNS, SERVER_COLUMNS, STATE_COLUMNS, OnForget
 from wellkept.core.errors import KeptError
-from wellkept.core.ids import SourceName
+from wellkept.core.ids import SourceName, UserId
 from wellkept.core.provenance import covers
 from wellkept.core.values import hide
 from wellkept.forgetting.files import HeldFile, drop_spooled, find_files, iterate_files, treat_file
-from wellkept.memory.page import PERSON, Author, Change, Target, steps_between
-from wellkept.memory.store import nameless_folder
-from wellkept.providers.base import ForgetRequest
-from wellkept.providers.forgetting import ForgetAnswer
+from wellkept.memory.page import PERSON, Author, Change, Page, Target, steps_between
+from wellkept.memory.store import MemoryStore, nameless_folder
+from wellkept.providers.base import ForgetRequest, StartContext
+from wellkept.providers.manager import ForgetAnswer, ProviderManager, chosen_names
 from wellkept.skills.editor import SkillEditor
 from wellkept.skills.forgetting import SkillPassages, find_learnt, find_passages, forget_learnt, forget_passages
 from wellkept.storage.columns import Part, TextColumn, count_holding, scrub
@@ -27,14 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from wellkept.app.caller import Caller
-    from wellkept.core.ids import UserId
     from wellkept.core.ports import Database
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
-    from wellkept.memory.page import Page
-    from wellkept.memory.store import MemoryStore
-    from wellkept.providers.forgetting import ForgetAnswer
-    from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
     from wellkept.skills.approval import PendingChange
 
@@ -200,7 +195,7 @@ class Forgetter:
         ]
         gone = sorted(traced.difference(entries))
         entry_texts = [text for _, text in (*entries, *gone)]
-        passages = [*entry_texts, *(one for one in plan.sessions[:_LONG_ID] if len(one) >= _LONG_ID)]
+        passages = [*entry_texts, *(session for session in plan.sessions[:_LONG_ID] if len(session) >= _LONG_ID)]
         passages += self._sessions.forgetting.passages(plan) if plan.sessions or origin else []
         first = FullForgetPlan(plan, tuple(entries), tuple(gone), everything=everything)
         waiting = self._approvals.waiting() if everything else self._pending(plan, entry_texts, origin)
@@ -382,8 +377,8 @@ class Forgetter:
             from wellkept.storage.postgres import rows
 
             columns = choose((*STATE_COLUMNS, *LEDGER_COLUMNS, *SERVER_COLUMNS))
-            found = rows.count_holding(server.for_user(user), columns, texts)
-            return found + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
+            counts = rows.count_holding(server.for_user(user), columns, texts)
+            return counts + sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
         databases.append((home.database, STATE_COLUMNS))
         databases += [(path, LEDGER_COLUMNS) for path in home.memories.rglob("ledger.db")]
         return sum(count_holding(path, choose(columns), texts, user=user) for path, columns in databases)
@@ -450,8 +445,6 @@ class _Opened(Struct):
 
 def list_providers(caller: Caller) -> list[str]:
     """Return the providers that may hold something of the user."""
-    from wellkept.providers.manager import chosen_names
-
     app = caller.app
     told = [lane.provider for lane in caller.space.outbox.lanes() if lane.delivered]
     local = [name for name, file in _LOCAL.items() if (app.home.path / file).exists()]
@@ -477,9 +470,7 @@ def _open(caller: Caller) -> Iterator[_Opened | None]:
         yield None
         return
     from wellkept.providers.active import ManagerContext
-    from wellkept.providers.base import StartContext
     from wellkept.providers.loading import load
-    from wellkept.providers.manager import ProviderManager
 
     app, source = caller.app, caller.app.plugin_source()
     # outside the primary context and without a ledger, the manager mirrors and delivers nothing

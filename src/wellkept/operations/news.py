@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
-from wellkept.core.text import dumps
+from wellkept.core.text import JSON, dumps
 from wellkept.core.values import JsonStruct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from wellkept.app.caller import Caller
     from wellkept.connect.status import ClientStatus
-    from wellkept.core.text import JSON
     from wellkept.forgetting.requests import ForgetRequest
     from wellkept.memory.approval import Pending
     from wellkept.memory.page import EditRecord
@@ -190,16 +188,16 @@ def _find_failing(caller: Caller) -> dict[str, str]:
 
 
 def _find_silent(agents: Sequence[ClientStatus], now: float) -> dict[str, str]:
-    found = {}
-    for one in agents:
-        if not one.connected:
+    silent = {}
+    for agent in agents:
+        if not agent.connected:
             continue
-        days = (now - one.last_captured) / _DAY if one.last_captured else 0.0
-        if one.next_step:
-            found[one.client] = one.next_step
+        days = (now - agent.last_captured) / _DAY if agent.last_captured else 0.0
+        if agent.next_step:
+            silent[agent.client] = agent.next_step
         elif days > QUIET_DAYS:
-            found[one.client] = f"nothing was captured for {days:.0f} days"
-    return found
+            silent[agent.client] = f"nothing was captured for {days:.0f} days"
+    return silent
 
 
 class Pulse(JsonStruct, frozen=True):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from wellkept.app.caller import Scope
+from wellkept.app.caller import Caller, Scope
 from wellkept.core.clock import iso_moment
 from wellkept.core.errors import KeptError, Reason, Refused
 from wellkept.core.events import Progressed
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from wellkept.agent.without_model.statements import Statement
-    from wellkept.app.caller import Caller
     from wellkept.core.ids import MessageId, SessionId, SourceName
     from wellkept.core.messages import Session
     from wellkept.core.text import JSON
@@ -112,11 +111,11 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
     store = caller.space.sessions
     between = None if after is None else (after, float("inf"))
     sessions = store.upkeep.browse(limit=_MOST_SESSIONS, archived=True, between=between)
-    found: list[StandingFact] = []
+    facts: list[StandingFact] = []
     for number, session in enumerate(sessions, start=1):
-        found += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
+        facts += [one for one in _read_session(caller, session) if after is None or one.moment >= after]
         caller.space.listeners(Progressed("reading conversations", number, len(sessions)))
-    return sorted(found, key=lambda one: (one.moment, one.message_id))
+    return sorted(facts, key=lambda one: (one.moment, one.message_id))
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
@@ -148,7 +147,7 @@ def _choose(caller: Caller, facts: Sequence[StandingFact]) -> list[StandingFact]
     newest: dict[frozenset[str], StandingFact] = {}
     sessions: dict[frozenset[str], set[SessionId]] = {}
     lasting = [_bring_up_to_date(fact, changes) for fact in facts if not fact.is_change]
-    lasting += [one for one in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, one)[1], "needle")]
+    lasting += [change for change in changes[-_MOST_CHANGES:] if hasattr(_make_edit(caller, change)[1], "needle")]
     for fact in sorted(lasting, key=lambda one: (one.moment, one.message_id)):
         key = _key(fact.statement.text)
         sessions.setdefault(key, set()).add(fact.session_id)

@@ -4,14 +4,11 @@ import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from wellkept.core.ports import Database
 from wellkept.core.regular_files import explain_errors
 from wellkept.storage.files import make_folder, move, read_bytes, write_atomically
 from wellkept.storage.locks import hold_lock
-
-if TYPE_CHECKING:
-    from wellkept.core.ports import Database
 
 
 class FolderDocuments:

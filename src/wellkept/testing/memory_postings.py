@@ -140,7 +140,9 @@ class MemoryCatalog:
         self, messages: Sequence[MemoryMessage], sessions: Sequence[MemorySession], *, user: UserId = OWNER
     ) -> None:
         self._messages = {message.id: message for message in messages}
-        self._sessions = {one.id: one.head for one in sessions if one.user == user and not one.is_trashed}
+        self._sessions = {
+            session.id: session.head for session in sessions if session.user == user and not session.is_trashed
+        }
         self.has_other_users = any(one.user != user for one in sessions)
 
     def messages(self, ids: Collection[int]) -> dict[int, MessageHead]:

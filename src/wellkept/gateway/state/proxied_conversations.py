@@ -246,7 +246,7 @@ def _build_block(caller: Caller, said: ProxiedConversation, place: bytes, recall
 
 def _recall(caller: Caller, said: ProxiedConversation, place: bytes, found: _Found) -> None:
     """Add the passages for the newest message, if the search is confident of any."""
-    from wellkept.importers.typed_text import remove_machine_blocks
+    from wellkept.formats.messages import remove_machine_blocks
     from wellkept.sessions.receipts import NewReceipt, ShownMessage
 
     recipient = Recipient(found.session_id, given=find_given(caller, (found.session_id,)), has_tools=False)
@@ -435,8 +435,8 @@ def _set_title(caller: Caller, session_id: SessionId, messages: Sequence[Message
 
 def clean_messages(messages: Sequence[Message]) -> list[Message | None]:
     """Return the stored form of each message: without private text, machine context and results of our own tools."""
-    from wellkept.importers.message_sequence import Speech
-    from wellkept.importers.port import Said
+    from wellkept.formats.messages import Speech
+    from wellkept.formats.port import Said
 
     speech = Speech("")
     kept: list[Message | None] = []
