@@ -291,7 +291,9 @@ def test_a_server_that_restarts_among_many_writers_loses_nothing(embedded):
     for thread in threads:
         thread.join()
     with PostgresServer(embedded.shared_url, tenant=tenant).for_user(OWNER).reading() as unit:
-        stored = {str(key) for (key,) in unit.execute("SELECT key FROM state_meta")}
+        stored = {
+            str(key) for (key,) in unit.execute("SELECT key FROM state_meta WHERE tenant = :tenant AND user_id = :user")
+        }
 
     assert set(accepted) <= stored
 

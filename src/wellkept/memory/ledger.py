@@ -69,7 +69,6 @@ class SqliteLedger:
         """The ledger whose open file this one uses."""
 
     def for_project(self, project: str | None) -> "SqliteLedger":
-        """Return the same ledger as the sessions of a project see it: with the rows of that project's page."""
         other = SqliteLedger(self._path, user=self._user, project=project)
         other._whole = self._whole or self
         return other
@@ -148,7 +147,7 @@ class SqliteLedger:
                     "source": author.find_source(step),
                 }
                 row = LedgerRow(**(of_write | of_step)).with_checksum()
-                unit.execute(SQL.insert, row._asdict())
+                unit.execute(SQL.insert, {**row._asdict(), "user": row.user_id})
                 ids.append(LedgerId(row.id))
             self._keep_clean(unit, target, change.entries)
         return ids
@@ -174,11 +173,9 @@ class SqliteLedger:
             return split_digests(_first(unit, SQL.clean, (self._name(target),)))
 
     def is_watched(self) -> bool:
-        """Whether the pages were compared with the rows before, so that a difference is an edit from outside."""
         return self._path.with_name(_WATCHED).exists()
 
     def watch(self) -> None:
-        """Record that the pages agree with the rows; from now on a difference is an edit from outside."""
         marker = self._path.with_name(_WATCHED)
         make_folder(marker.parent)
         write_atomically(marker, b"")
@@ -199,7 +196,6 @@ class SqliteLedger:
             unit.execute(SQL.void, (write_id,))
 
     def newest(self, target: Target) -> EditRecord | None:
-        """Return the last row of a page."""
         if not self._exists:
             return None
         with self._db.reading() as unit:
@@ -212,7 +208,6 @@ class SqliteLedger:
     def rows(
         self, target: Target | None = None, *, after: int = 0, limit: int | None = None, everywhere: bool = False
     ) -> list[EditRecord]:
-        """Return the rows with an id greater than `after`, oldest first; other projects' only with `everywhere`."""
         if not self._exists:
             return []
         bindings = {
@@ -226,11 +221,9 @@ class SqliteLedger:
             return [_read_record(row) for row in _rows(unit, SQL.rows, bindings)]
 
     def contains(self, target: Target, entry: str, *, outside: bool = True) -> bool:
-        """Whether a row wrote this entry; with `outside=False`, whether a write through kept did."""
         return self._exists and self._find(SQL.known_after if outside else SQL.written_after, target, entry) is not None
 
     def last_change(self, target: Target, entry: str) -> int:
-        """Return the id of the last row that wrote this entry, 0 when none did."""
         return int(self._find(SQL.last_change, target, entry) or 0) if self._exists else 0
 
     def _find(self, statement: str, target: Target, entry: str) -> int | None:
@@ -246,11 +239,9 @@ class SqliteLedger:
             return _first(unit, SQL.has_sources) is not None
 
     def forget_session(self, session_id: SessionId) -> list[LedgerId]:
-        """Blank the texts of a session's rows, keeping ids and hashes; return the rows."""
         return self._blank(SQL.blank_session, (session_id,))
 
     def forget_entry(self, target: Target, entry: str) -> list[LedgerId]:
-        """Blank this entry in every row of its page; return the rows."""
         return self._blank(SQL.blank_entry, {"target": self._name(target), "entry": entry})
 
     def _blank(self, statement: str, bindings: Any) -> list[LedgerId]:
@@ -263,7 +254,6 @@ class SqliteLedger:
         return held
 
     def forget_words(self, words: Sequence[str]) -> list[LedgerId]:
-        """Blank every text that contains one of `words`, ignoring case; return the rows."""
         from wellkept.storage.texts import Texts  # loads every kind of archive
 
         wanted = Texts(words)
@@ -289,7 +279,6 @@ class SqliteLedger:
         return held
 
     def rename_sessions(self, words: Sequence[str], neutral_id: Callable[[str], str]) -> list[LedgerId]:
-        """Replace the id of every session that contains one of `words`; return the rows that named one."""
         from wellkept.storage.texts import Texts
 
         wanted = Texts(words)
@@ -304,7 +293,6 @@ class SqliteLedger:
         return [LedgerId(number) for number, _ in named]
 
     def rename_project(self, old: str, new: str) -> None:
-        """Give the rows of a project's page the other name of the project."""
         if not self._exists:
             return
         before, after = (target_of(Target.PROJECT, name) for name in (old, new))

@@ -232,15 +232,12 @@ class FilePages:
         self._write = write
 
     def for_project(self, project: str | None) -> "FilePages":
-        """Return the same pages with that of a project, given by its folder."""
         return FilePages(self._folder, project=project, write=self._write)
 
     def projects(self) -> list[str]:
-        """Return the folders of all projects that have a page."""
         return sorted(path.parent.name for path in (self._folder / PROJECTS).glob("*/MEMORY.md"))
 
     def find_project(self, project: str) -> str:
-        """Return the folder in which a project's page is: the one without its name if that was forgotten."""
         nameless = nameless_folder(project)
         return nameless if (self._folder / PROJECTS / nameless).is_dir() else project
 

@@ -32,9 +32,12 @@ _URL_VARIABLE = "KEPT_STORAGE__URL"
 FILES = "sqlite"
 """The name that selects files as the target of a migration."""
 _MARK = "moving"
-_READ_MARK = "SELECT value FROM state_meta WHERE key = ?"
-_PUT_MARK = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_DROP_MARK = "DELETE FROM state_meta WHERE key = ?"
+_READ_MARK = "SELECT value FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
+_PUT_MARK = (
+    "INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
+_DROP_MARK = "DELETE FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
 _HOME = "home"
 """The note with the id of the home that a tenant or a file belongs to; paths of two hosts may be the same."""
 _LEFT = "left"
@@ -265,7 +268,9 @@ def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId
         what = f"{server.place} was written to after this home had moved back to files"
         return Refused(Reason.PRESENT, what, f"{remedy}; what is there now is not in these files")
     with server.for_tenant().reading() as unit:
-        others = [str(name) for (name,) in unit.execute("SELECT id FROM users ORDER BY id LIMIT 1")]
+        others = [
+            str(name) for (name,) in unit.execute("SELECT id FROM users WHERE tenant = :tenant ORDER BY id LIMIT 1")
+        ]
     taken = moving or others or not all(is_unused(server, user) for user in users)
     return Refused(Reason.PRESENT, f"{server.place} already has data of another home", remedy) if taken else None
 
@@ -276,8 +281,9 @@ def _count_rows(server: PostgresServer, users: Sequence[UserId]) -> str:
     for user in sorted(users):
         with server.for_user(user).reading() as unit:
             for table in ("messages", "edits"):
-                sql = f"SELECT coalesce(max(id), 0), count(*) FROM {table}"  # noqa: S608 - constants
-                found += [str(value) for row in unit.execute(sql) for value in row]
+                own = f"{table} WHERE tenant = :tenant AND user_id = :user"
+                rows = unit.execute(f"SELECT coalesce(max(id), 0), count(*) FROM {own}")  # noqa: S608 - constants
+                found += [str(value) for row in rows for value in row]
     return " ".join(found)
 
 

@@ -71,7 +71,7 @@ class Move:
         self.copy_pages_forward()
         self._copy_documents(to_files=False)
         with self._rows.writing() as server:
-            server.execute(_NOTE_USER, (self._rows.key, self._user))
+            server.execute(_NOTE_USER, (self._user,))
         advance_sequences(self._rows, _SEQUENCES)
         # a file numbers the messages of all its users together: only the owner continues after its highest id
         advance_message_ids(self._rows, highest, goes_on=self._user == OWNER)
@@ -167,10 +167,14 @@ class Move:
 
 
 _HIGHEST_ID = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'messages'"
-_NOTE_USER = "INSERT INTO users (user_id, id) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM sessions) ON CONFLICT DO NOTHING"
+_NOTE_USER = (
+    "INSERT INTO users (tenant, user_id, id) SELECT :tenant, :user, ? "
+    "WHERE EXISTS (SELECT 1 FROM sessions WHERE tenant = :tenant AND user_id = :user) ON CONFLICT DO NOTHING"
+)
 _COUNT_LEDGER = (
-    "INSERT INTO ledger_numbers (edit_id, write_id) "
-    "SELECT max(id), max(write_id) FROM edits HAVING max(id) IS NOT NULL "
+    "INSERT INTO ledger_numbers (tenant, user_id, edit_id, write_id) "
+    "SELECT :tenant, :user, max(id), max(write_id) FROM edits WHERE tenant = :tenant AND user_id = :user "
+    "HAVING max(id) IS NOT NULL "
     "ON CONFLICT (tenant, user_id) DO UPDATE SET edit_id = excluded.edit_id, write_id = excluded.write_id"
 )
 
@@ -206,8 +210,9 @@ def copy_home(server: PostgresServer, database: Database, *, to_files: bool) -> 
 def is_unused(server: PostgresServer, user: UserId) -> bool:
     """Whether a server has neither conversations nor pages of a user."""
     with server.for_user(user).reading() as unit:
+        own = "WHERE tenant = :tenant AND user_id = :user LIMIT 1"
         tables = ("sessions", "pages", "edits")
-        return not any(list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")) for table in tables)  # noqa: S608 - constants
+        return not any(list(unit.execute(f"SELECT 1 FROM {table} {own}")) for table in tables)  # noqa: S608 - constants
 
 
 def remove_documents(memories: Path) -> None:

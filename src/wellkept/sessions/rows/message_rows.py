@@ -98,6 +98,7 @@ def overwrite(connection: Connection, message_id: MessageId, new: tuple[MessageR
     row, blobs = new
     values = (message_id, *row)
     connection.execute(SQL.overwrite, (*row[1:-2], row.source, checksum(values), message_id))
+    find_index(connection).note_changes()
     for blob in blobs:
         connection.execute(SQL.insert_blob, (blob.hash, blob.data))
         connection.execute(SQL.insert_blob_use, (message_id, blob.hash))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
@@ -14,7 +14,7 @@ from wellkept.core.ids import SessionId, UserId
 from wellkept.core.messages import Link, Session, Usage
 from wellkept.core.text import JSON, dumps
 from wellkept.sessions.records import number_of, parse, session_from, session_row, storable, text_of
-from wellkept.sessions.rows.database import Connection
+from wellkept.sessions.rows.database import Connection, find_index
 from wellkept.storage.connections import statements
 from wellkept.storage.leases import is_held
 
@@ -43,8 +43,8 @@ def create(connection: Connection, session: Session) -> None:
     if session.title is not None:
         title = make_title_unique(connection, session.title, user_id=session.user_id, session_id=session.id)
         session = replace(session, title=title or None)
-    *values, _, metadata = session_row(session)
-    connection.execute(SQL.insert, (*values, metadata))
+    connection.execute(SQL.insert, {"user": session.user_id, **session_row(session)._asdict()})
+    find_index(connection).note_sessions()
 
 
 def continue_as(connection: Connection, parent: Session, child: SessionId, *, started: float) -> None:
@@ -257,8 +257,8 @@ def add_usage(
 ) -> None:
     """Count one model call under user, session, day, model and task."""
     user, session_id, moment, model, task = key
-    tokens = (usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    connection.execute(SQL.add_usage, (user, session_id, f"{moment:%Y-%m-%d}", model, task, *tokens, cost))
+    named = {"user": user, "session": session_id, "day": f"{moment:%Y-%m-%d}", "model": model, "task": task}
+    connection.execute(SQL.add_usage, {**named, **asdict(usage), "cost": cost})
 
 
 def read_usage(connection: Connection, *, user: UserId, session_id: SessionId | None, since: str) -> "list[UsageRow]":

@@ -26,7 +26,6 @@ class SqliteUpkeep(RowUpkeep):
         self._database: Database = store.database
 
     def activity(self, since: float) -> list[tuple[str, str, int, int]]:
-        """Return for each local day and source how many sessions and messages were last active on it."""
         with self._file.database.reading() as connection:
             found = connection.execute(SQL.activity, (self._user, since))
             return [(str(day), str(source), int(count), int(messages or 0)) for day, source, count, messages in found]
