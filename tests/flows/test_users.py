@@ -831,10 +831,10 @@ class ServerWorld(World):
         """Read the rows of a person as the server shows them to that person."""
         if path != self.app.home.database:
             return super().rows(path, query, one)
-        with self.app.server.for_user(one.user).reading() as unit:
-            return unit.execute(
-                query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions"), {"user": one.user}
-            )
+        database = self.app.server.for_user(one.user)
+        query = query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions").replace(":user", "%(user)s")
+        with database.reading() as unit:
+            return unit.connection.execute(query, {"user": database.key})
 
     def stored(self, one):
         digest = hashlib.sha256()

@@ -97,7 +97,8 @@ class UnitIndex:
     def __init__(self, unit: Unit) -> None:
         self._unit = unit
         self.is_queued = False
-        self.has_new_sessions = False
+        self.user_statements: dict[str, None] = {}
+        """What brings the list of users up to date, each statement once, in order."""
         self.is_merge_due = False
         """Whether to call `merge` once this transaction is committed."""
 
@@ -132,8 +133,8 @@ class UnitIndex:
     def note_changes(self) -> None:
         self.is_queued = True
 
-    def note_sessions(self) -> None:
-        self.has_new_sessions = True
+    def note_session(self, *, is_removed: bool = False) -> None:
+        self.user_statements.setdefault(SQL.drop_user if is_removed else SQL.add_user)
 
     def finish(self) -> None:
         """Index the messages that this transaction has queued or changed; call it before the commit."""

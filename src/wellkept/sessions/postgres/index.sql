@@ -91,3 +91,10 @@ DELETE FROM fresh_words WHERE tenant = :tenant AND user_id = :user;
 
 -- name: drop_all_fresh_substrings
 DELETE FROM fresh_substrings WHERE tenant = :tenant AND user_id = :user;
+
+-- name: add_user
+INSERT INTO users (tenant, user_id, id) VALUES (:tenant, :user, :identity) ON CONFLICT DO NOTHING;
+
+-- name: drop_user
+DELETE FROM users WHERE tenant = :tenant AND user_id = :user
+  AND NOT EXISTS (SELECT 1 FROM sessions WHERE tenant = :tenant AND user_id = :user);

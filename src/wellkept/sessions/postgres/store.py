@@ -24,15 +24,12 @@ from wellkept.sessions.rows import message_rows
 from wellkept.sessions.rows.store import RowStore
 from wellkept.sessions.search.engine import search
 from wellkept.sessions.settings import SessionSettings
-from wellkept.storage.connections import statements
 from wellkept.storage.postgres.database import PostgresServer, UserDatabase
 from wellkept.storage.postgres.unit import Unit
 
 if TYPE_CHECKING:
     from wellkept.sessions.postgres.semantic import ServerVectors
     from wellkept.sessions.postgres.upkeep import PostgresTransfer, PostgresUpkeep
-
-SQL = statements("wellkept.sessions.postgres", "store.sql")
 
 
 class SessionDatabase:
@@ -75,9 +72,8 @@ class SessionDatabase:
         try:
             yield
             own.finish()
-            if own.has_new_sessions:
-                unit.executemany(SQL.add_user, [{"identity": self.rows.user}])
-                unit.executemany(SQL.drop_user, [{}])
+            for statement in own.user_statements:
+                unit.executemany(statement, [{"identity": self.rows.user}])
             if own.is_merge_due:
                 unit.on_commit.append(self._merge)
         finally:

@@ -9,16 +9,18 @@ from wellkept.core.text import JSON
 from wellkept.sessions.lines import DEFAULT_SOURCE, BadLine, parse_all
 from wellkept.sessions.postgres import index
 from wellkept.sessions.postgres.postings import CACHE
-from wellkept.sessions.postgres.store import SQL, PostgresSessionStore
+from wellkept.sessions.postgres.store import PostgresSessionStore
 from wellkept.sessions.records import is_damaged
 from wellkept.sessions.reports import MOST_REPORTED, Finding, ImportReport, Removed
 from wellkept.sessions.rows import message_rows, removal, session_rows
 from wellkept.sessions.rows.database import Connection
 from wellkept.sessions.rows.transfer import RowTransfer
 from wellkept.sessions.rows.upkeep import DAY_SECONDS, RowUpkeep
+from wellkept.storage.connections import statements
 from wellkept.storage.postgres.schema import list_user_tables
 from wellkept.storage.postgres.unit import Unit
 
+SQL = statements("wellkept.sessions.postgres", "upkeep.sql")
 _PAGE = 1_000
 _RESTORE = "restore it from a backup of the server"
 

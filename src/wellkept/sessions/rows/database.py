@@ -139,8 +139,8 @@ class TextIndex(Protocol):
         """Index the messages whose texts this transaction has changed: a trigger has queued them."""
         ...
 
-    def note_sessions(self) -> None:
-        """Bring the list of users up to date: sessions were added or removed."""
+    def note_session(self, *, is_removed: bool = False) -> None:
+        """Bring the list of users up to date: a session was added or removed."""
         ...
 
 

@@ -44,7 +44,7 @@ def create(connection: Connection, session: Session) -> None:
         title = make_title_unique(connection, session.title, user_id=session.user_id, session_id=session.id)
         session = replace(session, title=title or None)
     connection.execute(SQL.insert, {"user": session.user_id, **session_row(session)._asdict()})
-    find_index(connection).note_sessions()
+    find_index(connection).note_session()
 
 
 def continue_as(connection: Connection, parent: Session, child: SessionId, *, started: float) -> None:

@@ -242,7 +242,7 @@ class SqliteIndex:
     def note_changes(self) -> None:
         """Do nothing: the next search looks for queued messages."""
 
-    def note_sessions(self) -> None:
+    def note_session(self, *, is_removed: bool = False) -> None:
         """Do nothing: users are read from the sessions."""
 
 
