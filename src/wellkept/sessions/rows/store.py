@@ -1,12 +1,13 @@
 """The session store of both databases, bound to one user; every method is one short transaction."""
 
+import json
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from wellkept.core.clock import from_epoch
 from wellkept.core.errors import Unreadable
@@ -15,8 +16,10 @@ from wellkept.core.messages import Link, NewMessage, Origin, Passage, Session, S
 from wellkept.core.ports import Compacting, EventSink, UnitOfWork
 from wellkept.core.search import Found, SearchRequest
 from wellkept.core.text import JSON
+from wellkept.sessions.records import mark, number_of, parse, storable, text_of
 from wellkept.sessions.rows import message_rows, session_rows
 from wellkept.sessions.rows.database import Connection, Database, OpenStore
+from wellkept.storage.connections import DamagedText
 
 if TYPE_CHECKING:
     from wellkept.sessions.reports import UsageRow
@@ -68,7 +71,7 @@ class RowStore:
     def users(self) -> list[UserId]:
         """Return every user who has a session in this database."""
         with self.database.reading() as connection:
-            return session_rows.read_users(connection)
+            return [UserId(name) for (name,) in connection.execute(session_rows.SQL.users)]
 
     def close(self) -> None:
         """Tidy and close the database; a caller that shares it with others closes it there instead."""
@@ -105,7 +108,8 @@ class RowStore:
 
     def totals(self) -> tuple[int, int]:
         with self.database.reading() as connection:
-            return session_rows.read_totals(connection, user=self.user)
+            ((sessions, messages),) = connection.execute(session_rows.SQL.totals, (self.user,))
+        return int(sessions), int(messages)
 
     def end(self, session_id: SessionId, reason: str) -> None:
         with self.file.writing() as connection:
@@ -161,7 +165,12 @@ class RowStore:
         """Return what the model would be sent: active messages, carried ones of the parent included."""
         with self.database.reading() as connection:
             session_rows.require(connection, session_id, user=self.user)
-            return message_rows.read_context(connection, session_id)
+            carried, own = (
+                message_rows.load(connection, connection.execute(statement, (session_id,)))
+                for statement in (message_rows.SQL.carried, message_rows.SQL.own)
+            )
+        # a carried message is active here, whatever its state in its own session
+        return [replace(message, state=State.ACTIVE) for message in carried] + own
 
     @retry_after_rebuild
     def window(self, message_id: MessageId, *, before: int, after: int) -> list[StoredMessage]:
@@ -188,16 +197,25 @@ class RowStore:
 
     def hidden_because(self, message_id: MessageId) -> str | None:
         with self.database.reading() as connection:
-            return message_rows.hidden_because(connection, message_id, user=self.user)
+            if not 0 <= message_id <= message_rows.NEWEST_ID:
+                return None
+            row = connection.execute(message_rows.SQL.hidden, (message_id, self.user)).fetchone()
+        return None if row is None else "trashed" if row[0] is not None else "rewound"
 
     def edges(self, session_id: SessionId, *, first: int, last: int) -> tuple[list[StoredMessage], list[StoredMessage]]:
         with self.database.reading() as connection:
-            has = self._has(connection, session_id)
-            return message_rows.read_edges(connection, session_id, first=first, last=last) if has else ([], [])
+            if not self._has(connection, session_id):
+                return [], []
+            head = connection.execute(message_rows.SQL.after, (session_id, 0, first))
+            messages = message_rows.load(connection, head)
+            tail = list(connection.execute(message_rows.SQL.before, (session_id, message_rows.NEWEST_ID, last)))
+            return messages, message_rows.load(connection, reversed(tail))
 
     def count_before(self, session_id: SessionId, message_id: MessageId) -> int:
         with self.database.reading() as connection:
-            return message_rows.count_before(connection, session_id, message_id, user=self.user)
+            bindings = (session_id, message_id, self.user)
+            (count,) = connection.execute(message_rows.SQL.count_before, bindings).fetchone() or (0,)
+        return int(count)
 
     def context_ids(self, session_id: SessionId) -> list[MessageId]:
         with self.database.reading() as connection:
@@ -206,7 +224,10 @@ class RowStore:
 
     def preview(self, session_id: SessionId) -> str:
         with self.database.reading() as connection:
-            return message_rows.read_preview(connection, session_id) if self._has(connection, session_id) else ""
+            has = self._has(connection, session_id)
+            row = connection.execute(message_rows.SQL.preview, (session_id,)).fetchone() if has else None
+        text = "" if row is None else str(row[0])
+        return str(mark(text)) if row is not None and isinstance(row[0], DamagedText) else text
 
     def _has(self, connection: Connection, session_id: SessionId) -> bool:
         return session_rows.find(connection, session_id, user=self.user) is not None
@@ -245,9 +266,11 @@ class RowStore:
                 target = compaction.new_session_id or new_session_id(self.file.clock.now())
                 session_rows.continue_as(connection, parent, target, started=compaction.timestamp)
             message_rows.mark_compacted(connection, parent.id, compaction.covered, user=self.user)
-            (mark,) = message_rows.append(connection, target, [self.file.redaction.message(summary)], user=self.user)
-            carried = [*compaction.kept_head, mark, *compaction.kept_tail]
-            message_rows.carry(connection, target, carried, own_from=mark)
+            (summary_id,) = message_rows.append(
+                connection, target, [self.file.redaction.message(summary)], user=self.user
+            )
+            carried = [*compaction.kept_head, summary_id, *compaction.kept_tail]
+            message_rows.carry(connection, target, carried, own_from=summary_id)
         return target
 
     # notes, usage, leases and nodes
@@ -265,12 +288,25 @@ class RowStore:
     ) -> None:
         moment = self.file.clock.now() if when is None else from_epoch(when)
         with self.file.writing(unit) as connection:
-            key = (self.user, session_id, moment, model, task)
-            session_rows.add_usage(connection, key, usage=usage, cost=cost)
+            named = {
+                "user": self.user,
+                "session": session_id,
+                "day": f"{moment:%Y-%m-%d}",
+                "model": model,
+                "task": task,
+            }
+            connection.execute(session_rows.SQL.add_usage, {**named, **asdict(usage), "cost": cost})
 
     def usage(self, *, session_id: SessionId | None = None, since: str = "") -> "list[UsageRow]":
+        from wellkept.sessions.reports import UsageRow  # only usage needs the reports
+
         with self.database.reading() as connection:
-            return session_rows.read_usage(connection, user=self.user, session_id=session_id, since=since)
+            named = {"user": self.user, "session": session_id, "since": since}
+            rows = connection.execute(session_rows.SQL.usage, named).fetchall()
+        return [
+            UsageRow(day, model, task, session, calls, Usage(sent, received, read, written), cost)
+            for day, model, task, session, calls, sent, received, read, written, cost in rows
+        ]
 
     def note(self, session_id: SessionId, key: str, value: JSON) -> None:
         with self.file.writing() as connection:
@@ -295,13 +331,19 @@ class RowStore:
         safe = self.file.redaction.text(text)
         with self.file.writing() as connection:
             session_rows.require(connection, session_id, user=self.user)
-            return session_rows.add_node(
-                connection, session_id, depth=depth, text=safe, children=children, now=self.file.now()
-            )
+            bindings = (session_id, depth, storable(safe), json.dumps(list(children)), self.file.now())
+            ((number,),) = connection.execute(session_rows.SQL.add_node, bindings).fetchall()
+        return int(str(number))
 
     def nodes(self, session_id: SessionId) -> list[tuple[int, int, str, tuple[int, ...]]]:
         with self.database.reading() as connection:
-            return session_rows.read_nodes(connection, session_id) if self._has(connection, session_id) else []
+            has = self._has(connection, session_id)
+            rows = connection.execute(session_rows.SQL.nodes, (session_id,)).fetchall() if has else []
+        return [
+            (int(number_of(number)), int(number_of(depth)), text_of(text), tuple(children))
+            for number, depth, text, json_text in rows
+            if isinstance(children := parse(json_text), list)  # a damaged row can hold anything
+        ]
 
     # search
     @abstractmethod

@@ -46,7 +46,7 @@ class RowUpkeep:
         with self._file.writing() as connection:
             session_rows.require(connection, session_id, user=self._user)
             chain = message_rows.lineage(connection, user=self._user).chain(session_id)
-            session_rows.archive(connection, chain, archived=archived)
+            connection.executemany(session_rows.SQL.archive, [(int(archived), one) for one in chain])
         return chain
 
     def delete(self, session_ids: Sequence[SessionId]) -> list[SessionId]:
@@ -54,22 +54,30 @@ class RowUpkeep:
         with self._file.writing() as connection:
             links = message_rows.lineage(connection, user=self._user)
             for session_id in session_ids:
-                if session_id not in gone:
-                    session_rows.require(connection, session_id, user=self._user)
-                    gone += session_rows.move_to_trash(connection, links.chain(session_id), now=self._file.now())
+                if session_id in gone:
+                    continue
+                session_rows.require(connection, session_id, user=self._user)
+                for one in links.chain(session_id):
+                    connection.execute(session_rows.SQL.trash, (self._file.now(), one))
+                    if connection.changes():
+                        gone.append(one)
         return gone
 
     def restore(self, session_id: SessionId) -> list[SessionId]:
+        back: list[SessionId] = []
         with self._file.writing() as connection:
             chain = message_rows.lineage(connection, user=self._user).chain(session_id)
-            back = session_rows.restore_from_trash(connection, chain, user=self._user)
+            for one in chain:
+                connection.execute(session_rows.SQL.untrash, (one, self._user))
+                if connection.changes():
+                    back.append(one)
         if not back:
             raise no_session(session_id)
         return back
 
     def trash(self) -> list[Session]:
         with self._database.reading() as connection:
-            return session_rows.read_trash(connection, user=self._user)
+            return [session_from(row) for row in connection.execute(session_rows.SQL.in_trash, (self._user,))]
 
     def sweep(self, *, days: float | None = None) -> Removed:
         """Remove for good what has been in the trash longer than the retention time, or than `days`."""
@@ -132,4 +140,7 @@ class RowUpkeep:
 
     def give(self, session_ids: Sequence[SessionId], *, user: UserId) -> None:
         with self._file.writing() as connection:
-            session_rows.give(connection, session_ids, user=user)
+            for session_id in session_ids:
+                connection.execute(session_rows.SQL.give, (user, session_id, session_rows.NOBODY))
+                if not connection.changes():
+                    raise no_session(session_id)
