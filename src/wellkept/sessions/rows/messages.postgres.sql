@@ -11,11 +11,6 @@ SELECT take_message_ids(?);
 -- name: begin_append, short
 SELECT begin_append(?1, ?2, ?3);
 
--- name: touch
-UPDATE sessions
-SET message_count = message_count + ?, last_active = greatest(coalesce(last_active, 0), ?)
-WHERE tenant = :tenant AND id = ? AND user_id = ? AND trashed IS NULL;
-
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
   reasoning, parts, token_count, api_content, external_id, interrupted, state, source, checksum
@@ -37,19 +32,10 @@ UPDATE messages SET state = 'compacted'
 WHERE tenant = :tenant AND user_id = :user AND id = ? AND state = 'active' AND session_id IN
   (SELECT json_array_elements_text(?::json));
 
--- name: next_run
-INSERT INTO state_meta (tenant, user_id, key, value) VALUES (:tenant, :user, 'rewind_run', '1')
-ON CONFLICT (tenant, user_id, key) DO UPDATE SET value = (state_meta.value::bigint + 1)::text
-RETURNING value::bigint;
-
 -- name: mark_rewound
 UPDATE messages SET state = 'rewound', rewind_run = ?
 WHERE tenant = :tenant AND user_id = :user AND id = ? AND state <> 'rewound' AND session_id IN
   (SELECT json_array_elements_text(?::json));
-
--- name: count
-UPDATE sessions SET message_count = greatest(0, message_count + ?)
-WHERE tenant = :tenant AND user_id = :user AND id = ?;
 
 -- name: children
 SELECT id, link FROM sessions WHERE tenant = :tenant AND parent_session_id = ? AND user_id = ? ORDER BY number;

@@ -64,9 +64,9 @@ SELECT name FROM sources WHERE /*! tenant = :tenant AND user_id = :user AND */ i
 SELECT data FROM blobs WHERE /*! tenant = :tenant AND user_id = :user AND */ hash = ?;
 
 -- name: touch
-UPDATE sessions
-SET message_count = message_count + ?, last_active = max(coalesce(last_active, 0), ?)
-WHERE id = ? AND user_id = ? AND trashed IS NULL;
+UPDATE sessions SET message_count = message_count + ?1,
+  last_active = CASE WHEN coalesce(last_active, 0) >= ?2 THEN coalesce(last_active, 0) ELSE ?2 END
+WHERE /*! tenant = :tenant AND */ id = ?3 AND user_id = ?4 AND trashed IS NULL;
 
 -- name: of_session
 SELECT id, session_id, role, content, timestamp, origin, tool_name, tool_calls, tool_call_id,
@@ -196,9 +196,9 @@ UPDATE messages SET state = 'compacted'
 WHERE id = ? AND state = 'active' AND session_id IN (SELECT value FROM json_each(?));
 
 -- name: next_run
-INSERT INTO state_meta (key, value) VALUES ('rewind_run', '1')
-ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1
-RETURNING CAST(value AS INTEGER);
+INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ 'rewind_run', '1')
+ON CONFLICT (/*! tenant, user_id, */ key) DO UPDATE SET value = CAST(CAST(state_meta.value AS BIGINT) + 1 AS TEXT)
+RETURNING CAST(value AS BIGINT);
 
 -- name: mark_rewound
 UPDATE messages SET state = 'rewound', rewind_run = ?
@@ -209,7 +209,8 @@ UPDATE carried SET rewind_run = ? WHERE /*! tenant = :tenant AND user_id = :user
   AND message_id = ?;
 
 -- name: count
-UPDATE sessions SET message_count = max(0, message_count + ?) WHERE id = ?;
+UPDATE sessions SET message_count = CASE WHEN message_count + ?1 > 0 THEN message_count + ?1 ELSE 0 END
+WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?2;
 
 -- name: newest_run
 SELECT max(run) FROM (

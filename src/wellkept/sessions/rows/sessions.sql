@@ -27,11 +27,11 @@ SELECT name FROM each_user WHERE name IS NOT NULL;
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata
 FROM sessions
-WHERE user_id = :user AND trashed IS NULL AND archived <= :archived
+WHERE /*! tenant = :tenant AND */ user_id = :user AND trashed IS NULL AND archived <= :archived
   AND (:source IS NULL AND source NOT IN ('subagent', 'tool', 'review') OR source = :source)
   AND (:project IS NULL OR project = :project)
   AND (:since IS NULL OR last_active >= :since) AND (:until IS NULL OR last_active < :until)
-ORDER BY last_active DESC, id DESC LIMIT :limit OFFSET :offset;
+ORDER BY last_active DESC NULLS LAST, id DESC LIMIT :limit OFFSET :offset;
 
 -- name: totals
 SELECT count(*), coalesce(sum(message_count), 0) FROM sessions

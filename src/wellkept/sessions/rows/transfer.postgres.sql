@@ -1,13 +1,6 @@
 -- name: owner
 SELECT user_id FROM session_owners WHERE tenant = :tenant AND id = ?;
 
--- name: known
-SELECT id, external_id, role, content, parts, tool_calls, timestamp FROM messages
-WHERE tenant = :tenant AND user_id = :user AND session_id = ? AND state <> 'rewound' ORDER BY id;
-
--- name: begun_earlier
-UPDATE sessions SET started = least(started, ?) WHERE tenant = :tenant AND user_id = :user AND id = ?;
-
 -- name: sessions
 SELECT id, source, started, user_id, profile, project, model, title, parent_session_id, link, ended, end_reason,
   archived, last_active, message_count, metadata, context_from

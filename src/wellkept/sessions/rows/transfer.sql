@@ -2,12 +2,12 @@
 SELECT user_id FROM sessions WHERE id = ?;
 
 -- name: known
-SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT), CAST(tool_calls AS TEXT),
-  CAST(timestamp AS REAL) FROM messages
-WHERE session_id = ? AND state <> 'rewound' ORDER BY id;
+SELECT id, CAST(external_id AS TEXT), CAST(role AS TEXT), CAST(content AS TEXT), CAST(parts AS TEXT),
+  CAST(tool_calls AS TEXT), CAST(timestamp AS DOUBLE PRECISION) FROM messages
+WHERE /*! tenant = :tenant AND user_id = :user AND */ session_id = ? AND state <> 'rewound' ORDER BY id;
 
 -- name: begun_earlier
-UPDATE sessions SET started = min(started, ?) WHERE id = ?;
+UPDATE sessions SET started = ?1 WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ?2 AND started > ?1;
 
 -- name: add_title
 UPDATE sessions SET title = ? WHERE /*! tenant = :tenant AND user_id = :user AND */ id = ? AND title IS NULL;

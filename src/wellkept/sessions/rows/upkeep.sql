@@ -28,5 +28,6 @@ GROUP BY month ORDER BY month DESC LIMIT ?;
 
 -- name: biggest
 SELECT m.session_id, s.title, count(*), sum(octet_length(m.content)) AS bytes
-FROM messages AS m JOIN sessions AS s ON s.id = m.session_id
-WHERE s.user_id = ? AND s.trashed IS NULL GROUP BY m.session_id ORDER BY bytes DESC LIMIT ?;
+FROM messages AS m JOIN sessions AS s ON /*! s.tenant = :tenant AND */ s.id = m.session_id
+WHERE /*! m.tenant = :tenant AND m.user_id = :user AND */ s.user_id = ? AND s.trashed IS NULL
+GROUP BY m.session_id, s.title ORDER BY bytes DESC LIMIT ?;
