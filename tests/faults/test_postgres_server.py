@@ -275,7 +275,9 @@ def test_a_server_that_restarts_among_many_writers_loses_nothing(embedded):
             name = f"{writer}-{number}"
             try:
                 with server.for_user(OWNER).writing() as unit:
-                    unit.execute("INSERT INTO state_meta (key, value) VALUES (?, 'x')", (name,))
+                    unit.execute(
+                        "INSERT INTO state_meta (tenant, user_id, key, value) VALUES (:tenant, :user, ?, 'x')", (name,)
+                    )
             except StorageError:
                 continue
             accepted.append(name)
