@@ -17,8 +17,6 @@ Driver: TypeAlias = psycopg.Connection[tuple[object, ...]]
 Begin: TypeAlias = "Callable[[Callable[[Driver], str] | None], tuple[Driver, psycopg.Cursor[tuple[object, ...]]]]"
 """Begins a transaction, in one round trip with the statement that the argument returns, if there is one."""
 _ROWS_AT_ONCE = 500
-
-
 _NOTATION = re.compile(r"'[^']*'|--[^\n]*|::|\?(?P<number>\d*)|:(?P<name>[a-z_]\w*)|%", re.IGNORECASE)
 _IN_ARRAY = re.compile(r'["\\]')
 ESCAPE = "\ufdd0"
