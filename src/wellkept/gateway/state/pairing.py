@@ -102,15 +102,11 @@ def issue_code(caller: Caller, platform: str, person: str, name: str = "") -> st
         waiting = list(unit.execute(SQL.count_waiting, (platform,)))
         if int(str(waiting[0][0])) >= _MOST_WAITING:
             return None
-        made = _make_code()
+        import secrets
+
+        made = "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
         unit.execute(SQL.add_code, (platform, person, name.strip()[:_MOST_NAME], made, now, now))
     return made
-
-
-def _make_code() -> str:
-    import secrets
-
-    return "".join(secrets.choice(_LETTERS) for _ in range(_CODE_LENGTH))
 
 
 def accept_code(caller: Caller, code: str, user_id: str | None = None) -> Person:
@@ -160,12 +156,12 @@ def list_pairings(caller: Caller) -> Pairings:
     caller.require(Scope.ADMIN)
     now = caller.app.clock.now().timestamp()
     with caller.app.database.reading() as unit:
-        found = tuple(_read_person(row) for row in unit.execute(SQL.people))
+        persons = tuple(_read_person(row) for row in unit.execute(SQL.people))
         waiting = tuple(
             Stranger(str(platform), str(person), str(name), str(code), float(str(created)))
             for platform, person, name, code, created in unit.execute(SQL.strangers, (now - _VALID_SECONDS,))
         )
-    return Pairings(found, waiting)
+    return Pairings(persons, waiting)
 
 
 def remove_person(caller: Caller, platform: str, person: str) -> Person:

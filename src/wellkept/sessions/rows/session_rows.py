@@ -5,9 +5,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from wellkept.core.digests import sha256
 from wellkept.core.errors import NotFound, UsageError
-from wellkept.core.ids import SessionId, UserId
+from wellkept.core.ids import SessionId, UserId, sha256
 from wellkept.core.messages import Link, Session
 from wellkept.core.text import JSON, dumps
 from wellkept.sessions.records import parse, session_from, session_row, storable
