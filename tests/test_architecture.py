@@ -102,6 +102,26 @@ def test_every_module_says_what_it_is(trees: dict[Path, ast.Module]) -> None:
     assert silent == []
 
 
+def test_every_public_method_is_described(trees: dict[Path, ast.Module]) -> None:
+    """At the method itself, or at the port or the base class that it implements: there once for all of them."""
+    classes = [node for tree in trees.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    methods = [
+        (owner.name, method)
+        for owner in classes
+        for method in owner.body
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and not method.name.startswith("_")
+    ]
+    described = {method.name for _, method in methods if ast.get_docstring(method)}
+    setters = ("setter", "overload")
+    missing = [
+        f"{owner}.{method.name}"
+        for owner, method in methods
+        if not owner.startswith("_") and not ast.get_docstring(method) and method.name not in described
+        if not any(word in ast.unparse(decorator) for decorator in method.decorator_list for word in setters)
+    ]
+    assert missing == []
+
+
 def test_no_module_is_a_drawer() -> None:
     """No folder or module is called utils, helpers, common or misc."""
     drawers = [_ids(path) for path in MODULES if FORBIDDEN_NAMES & {path.stem, *path.relative_to(SRC).parts}]
@@ -352,7 +372,6 @@ OPENS_FILES = {
     "core/installation.py": "a script of the environment",
     "storage/connections.py": "resources of the package",
     "storage/postgres/schema.py": "resources of the package",
-    "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
     "languages/language.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",

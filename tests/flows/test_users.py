@@ -831,10 +831,10 @@ class ServerWorld(World):
         """Read the rows of a person as the server shows them to that person."""
         if path != self.app.home.database:
             return super().rows(path, query, one)
-        with self.app.server.for_user(one.user).reading() as unit:
-            return unit.execute(
-                query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions"), {"user": one.user}
-            )
+        database = self.app.server.for_user(one.user)
+        query = query.replace("SELECT rowid FROM sessions", "SELECT 1 FROM sessions").replace(":user", "%(user)s")
+        with database.reading() as unit:
+            return unit.connection.execute(query, {"user": database.key})
 
     def stored(self, one):
         digest = hashlib.sha256()
@@ -853,18 +853,18 @@ class ServerWorld(World):
 @pytest.fixture(params=["both fences", "conditions alone", "row-level security alone"])
 def open_world_on_server(request, home, kept, tmp_path, postgres_server, monkeypatch):
     """Opens an app with three people on a server: as it is, and with one of the two fences taken away."""
-    from wellkept.storage.postgres import statements as statements_module
     from wellkept.storage.postgres import unit as unit_module
     from wellkept.storage.postgres.database import connect_as_owner
+    from wellkept.storage.postgres.schema import list_user_tables
 
     url = postgres_server.create_database()
     if request.param == "conditions alone":
         with connect_as_owner(postgres_server.owner_url(url)) as unit:
-            for table in statements_module.list_user_tables():
+            for table in list_user_tables():
                 unit.execute(f"ALTER TABLE kept.{table} DISABLE ROW LEVEL SECURITY")
     elif request.param == "row-level security alone":
-        real = unit_module.adapt
-        monkeypatch.setattr(unit_module, "adapt", lambda sql, **_options: real(sql, filtered=False))
+        real, named = unit_module.to_driver, re.compile(rb"((?:\w+\.)?(?:tenant|user_id)) = (%\((?:tenant|user)\)s)")
+        monkeypatch.setattr(unit_module, "to_driver", lambda sql: named.sub(rb"\2 IS NOT NULL", real(sql)))
     home.mkdir(exist_ok=True)
     (home / "config.yaml").write_text(f"{CONFIG}storage: {{url: '{url}'}}\n")
     heard: list[object] = []
@@ -899,8 +899,14 @@ SQL_FILES = {
 CONDITION = re.compile(r"(?:\w+\.)?user_id (?P<sign>=|<>) (?P<value>:user|\?\d?|there\.user_id|l\.user_id)")
 
 
+def for_file(text: str) -> str:
+    """Return a statement as SQLite reads it."""
+    return re.sub(r"/\*!.*?\*/ ?", "", text, flags=re.DOTALL)
+
+
 def without_condition(text: str, place: int) -> str:
     """Return a statement in which the user condition at `place` is always true; its binding stays."""
+    text = for_file(text)
     found = list(CONDITION.finditer(text))[place]
     value = found["value"]
     always = f"{value} IS {'NOT NULL' if found['sign'] == '=' else 'NULL'}"
@@ -912,7 +918,7 @@ def sql_filters() -> list[str]:
     names = []
     for file, place in SQL_FILES.items():
         for name, text in statements(*place).by_name.items():
-            names += [f"{file}.{name}.{number}" for number, _ in enumerate(CONDITION.finditer(text))]
+            names += [f"{file}.{name}.{number}" for number, _ in enumerate(CONDITION.finditer(for_file(text)))]
     return names
 
 

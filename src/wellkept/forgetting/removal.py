@@ -24,7 +24,7 @@ from wellkept.storage.columns import Part, TextColumn, count_holding, scrub
 from wellkept.storage.texts import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from wellkept.app.caller import Caller
     from wellkept.core.ports import Database
@@ -286,10 +286,11 @@ class Forgetter:
                 self._skills.pending.discard(change.id)
         prompts = self._sessions.forgetting.scrub_entries([text for _, text in (*plan.entries, *plan.gone_entries)])
         other = scrub_rows(self._caller, STATE_COLUMNS, texts) if texts else 0
-        other += _remove_rows(self._caller.database, self._caller.user, "injections")  # any may hold a forgotten text
+        other += _remove_rows(self._caller.database, {"user": self._caller.user}, "injections")  # any may hold the text
         if plan.everything:
             other += self._sessions.receipts.forget_all()  # including those without a session
-            other += _remove_rows(self._caller.app.database, self._caller.user, "platform_messages", "platform_people")
+            person = {"person": self._caller.user}
+            other += _remove_rows(self._caller.app.database, person, "platform_messages", "platform_people")
         report = self._sessions.forgetting.carry_out(plan.sessions)
         self._memory.ledger.purge()
         if plan.source is not None:
@@ -421,14 +422,14 @@ def _text(waiting: Pending) -> str:
     return "\n".join([*(text for edit in waiting.edits for text in astuple(edit)), waiting.why])
 
 
-def _remove_rows(database: Database, user: UserId, *tables: str) -> int:
-    """Remove every row of a user from tables of the gateway; return how many there were."""
+def _remove_rows(database: Database, user: Mapping[str, UserId], *tables: str) -> int:
+    """Remove every row of a user, given under the name of the binding, from tables; return how many there were."""
+    (name,) = user
     count = 0
     with database.writing() as unit:
         for table in tables:
-            ((rows,),) = list(unit.execute(f"SELECT COUNT(*) FROM {table} WHERE user_id = ?", (user,)))  # noqa: S608 - names of our tables
-            unit.execute(f"DELETE FROM {table} WHERE user_id = ?", (user,))  # noqa: S608 - the same
-            count += int(str(rows))
+            sql = f"DELETE FROM {table} WHERE /*! tenant = :tenant AND */ user_id = :{name} RETURNING 1"  # noqa: S608 - names of our tables
+            count += len(list(unit.execute(sql, user)))
     return count
 
 

@@ -118,12 +118,15 @@ class Tally(Struct):
 
 def list_clients(unit: UnitOfWork, user: UserId) -> list[str]:
     """Return the clients whose transcripts were read for a user."""
-    return [str(row[0]) for row in unit.execute(SQL.clients, (user,))]
+    return [str(row[0]) for row in unit.execute(SQL.clients, {"user": user})]
 
 
 def find_sessions(unit: UnitOfWork, user: UserId) -> dict[tuple[str, str], str]:
     """Return the sessions that stand for conversations elsewhere, by client and id there."""
-    return {(str(client), str(external)): str(row[0]) for client, external, *row in unit.execute(SQL.of_user, (user,))}
+    return {
+        (str(client), str(external)): str(row[0])
+        for client, external, *row in unit.execute(SQL.of_user, {"user": user})
+    }
 
 
 def copy_captures(source: UnitOfWork, target: UnitOfWork, user: UserId, ids: Mapping[int, int]) -> None:
@@ -131,10 +134,10 @@ def copy_captures(source: UnitOfWork, target: UnitOfWork, user: UserId, ids: Map
 
     `ids` gives the ids here of the messages that were restored.
     """
-    for client, external, session_id, title, captured in source.execute(SQL.of_user, (user,)):
+    for client, external, session_id, title, captured in source.execute(SQL.of_user, {"user": user}):
         bindings = {"user": user, "client": client, "external": external, "session": session_id}
         target.execute(SQL.take_session, {**bindings, "title": title, "now": captured})
-    for key, message_id, mark in source.execute(SQL.messages_of_user, (user,)):
+    for key, message_id, mark in source.execute(SQL.messages_of_user, {"user": user}):
         if int(str(message_id)) in ids:
             target.execute(SQL.take_message, (key, ids[int(str(message_id))], mark))
 

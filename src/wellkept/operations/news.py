@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 OWN_ORIGINS = frozenset({"user", "undo", "outside", "approval"})
 """Edits that the person made, which need no review."""
 MOST_GROUPS = 20
-_READ = "SELECT value FROM state_meta WHERE key = ?"
-_WRITE = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+_READ = "SELECT value FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
+_WRITE = (
+    "INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ ?, ?)"
+    " ON CONFLICT (/*! tenant, user_id, */ key) DO UPDATE SET value = excluded.value"
+)
 _MOST_KEPT = 1_000
 """How many groups are recorded as kept one by one; `keep_all` empties the list."""
 QUIET_DAYS = 3

@@ -82,7 +82,7 @@ class Move:
         self.copy_pages_forward()
         self._copy_documents(to_files=False)
         with self._rows.writing() as server:
-            server.execute(_NOTE_USER, (self._rows.key, self._user))
+            server.execute(_NOTE_USER, (self._user,))
         advance_sequences(self._rows, _SEQUENCES)
         # a file numbers the messages of all its users together: only the owner continues after its highest id
         advance_message_ids(self._rows, highest, goes_on=self._user == OWNER)
@@ -173,10 +173,14 @@ class Move:
 
 
 _HIGHEST_ID = "SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'messages'"
-_NOTE_USER = "INSERT INTO users (user_id, id) SELECT ?, ? WHERE EXISTS (SELECT 1 FROM sessions) ON CONFLICT DO NOTHING"
+_NOTE_USER = (
+    "INSERT INTO users (tenant, user_id, id) SELECT :tenant, :user, ? "
+    "WHERE EXISTS (SELECT 1 FROM sessions WHERE tenant = :tenant AND user_id = :user) ON CONFLICT DO NOTHING"
+)
 _COUNT_LEDGER = (
-    "INSERT INTO ledger_numbers (edit_id, write_id) "
-    "SELECT max(id), max(write_id) FROM edits HAVING max(id) IS NOT NULL "
+    "INSERT INTO ledger_numbers (tenant, user_id, edit_id, write_id) "
+    "SELECT :tenant, :user, max(id), max(write_id) FROM edits WHERE tenant = :tenant AND user_id = :user "
+    "HAVING max(id) IS NOT NULL "
     "ON CONFLICT (tenant, user_id) DO UPDATE SET edit_id = excluded.edit_id, write_id = excluded.write_id"
 )
 
@@ -212,8 +216,9 @@ def copy_home(server: PostgresServer, database: Database, *, to_files: bool) -> 
 def is_unused(server: PostgresServer, user: UserId) -> bool:
     """Whether a server has neither conversations nor pages of a user."""
     with server.for_user(user).reading() as unit:
+        own = "WHERE tenant = :tenant AND user_id = :user LIMIT 1"
         tables = ("sessions", "pages", "edits")
-        return not any(list(unit.execute(f"SELECT 1 FROM {table} LIMIT 1")) for table in tables)  # noqa: S608 - constants
+        return not any(list(unit.execute(f"SELECT 1 FROM {table} {own}")) for table in tables)  # noqa: S608 - constants
 
 
 def remove_documents(memories: Path) -> None:
@@ -248,9 +253,12 @@ _URL_VARIABLE = "KEPT_STORAGE__URL"
 FILES = "sqlite"
 """The name that selects files as the target of a migration."""
 _MARK = "moving"
-_READ_MARK = "SELECT value FROM state_meta WHERE key = ?"
-_PUT_MARK = "INSERT INTO state_meta (key, value) VALUES (?, ?) ON CONFLICT DO NOTHING"
-_DROP_MARK = "DELETE FROM state_meta WHERE key = ?"
+_READ_MARK = "SELECT value FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
+_PUT_MARK = (
+    "INSERT INTO state_meta (/*! tenant, user_id, */ key, value) VALUES (/*! :tenant, :user, */ ?, ?)"
+    " ON CONFLICT DO NOTHING"
+)
+_DROP_MARK = "DELETE FROM state_meta WHERE /*! tenant = :tenant AND user_id = :user AND */ key = ?"
 _HOME = "home"
 """The note with the id of the home that a tenant or a file belongs to; paths of two hosts may be the same."""
 _LEFT = "left"
@@ -483,7 +491,9 @@ def _refuse_taken(caller: Caller, server: PostgresServer, users: Sequence[UserId
         what = f"{server.place} was written to after this home had moved back to files"
         return Refused(Reason.PRESENT, what, f"{remedy}; what is there now is not in these files")
     with server.for_tenant().reading() as unit:
-        others = [str(name) for (name,) in unit.execute("SELECT id FROM users ORDER BY id LIMIT 1")]
+        others = [
+            str(name) for (name,) in unit.execute("SELECT id FROM users WHERE tenant = :tenant ORDER BY id LIMIT 1")
+        ]
     taken = moving or others or not all(is_unused(server, user) for user in users)
     return Refused(Reason.PRESENT, f"{server.place} already has data of another home", remedy) if taken else None
 
@@ -494,8 +504,9 @@ def _count_rows(server: PostgresServer, users: Sequence[UserId]) -> str:
     for user in sorted(users):
         with server.for_user(user).reading() as unit:
             for table in ("messages", "edits"):
-                sql = f"SELECT coalesce(max(id), 0), count(*) FROM {table}"  # noqa: S608 - constants
-                found += [str(value) for row in unit.execute(sql) for value in row]
+                own = f"{table} WHERE tenant = :tenant AND user_id = :user"
+                rows = unit.execute(f"SELECT coalesce(max(id), 0), count(*) FROM {own}")  # noqa: S608 - constants
+                found += [str(value) for row in rows for value in row]
     return " ".join(found)
 
 

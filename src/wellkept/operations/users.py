@@ -64,7 +64,7 @@ def _read_accounts(caller: Caller, user: UserId | None = None) -> dict[UserId, s
     server = caller.app.server
     if server is None:
         return {}
-    sql = "SELECT id, created FROM accounts WHERE ?1 IS NULL OR user_id = ?1"
+    sql = "SELECT id, created FROM accounts WHERE tenant = :tenant AND (?1 IS NULL OR user_id = ?1)"
     with server.for_tenant().reading() as unit:
         rows = unit.execute(sql, (None if user is None else server.for_user(user).key,))
         return {UserId(str(name)): str(created) for name, created in rows}
@@ -103,14 +103,14 @@ def create_user(caller: Caller, user_id: str) -> User | Refused:
 def add_account(server: PostgresServer, user: UserId, created: str) -> None:
     """Make a user known to every host of a server."""
     with server.for_tenant().writing() as unit:
-        sql = "INSERT INTO accounts (user_id, id, created) VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+        sql = "INSERT INTO accounts (tenant, user_id, id, created) VALUES (:tenant, ?, ?, ?) ON CONFLICT DO NOTHING"
         unit.execute(sql, (server.for_user(user).key, user, created))
 
 
 def remove_account(server: PostgresServer, user: UserId) -> None:
     """Remove a user from all hosts of a server."""
     with server.for_tenant().writing() as unit:
-        unit.execute("DELETE FROM accounts WHERE user_id = ?", (server.for_user(user).key,))
+        unit.execute("DELETE FROM accounts WHERE tenant = :tenant AND user_id = ?", (server.for_user(user).key,))
 
 
 def write_card(caller: Caller, user: UserId, created: str) -> None:

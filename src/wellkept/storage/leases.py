@@ -143,7 +143,6 @@ class FencedLease:
         return bool(found)
 
     def release(self) -> None:
-        """Let others take the lease at once."""
         with self._database.writing() as unit:
             unit.execute(_statements().release, self._bindings)
 
