@@ -11,9 +11,12 @@ import os
 import subprocess
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from wellkept.projectfacts.check import START, THOROUGH, check_entries
 
 COMMITS: Final = 300
 FIRST: Final = 1_735_732_800
@@ -391,7 +394,9 @@ def make_repository(folder: Path) -> Path:
             # an event that commits on its own starts from a clean tree
             if EVENTS.get(number) in (_merge_payments, _start_payments):
                 repo.git("commit", "-qam", f"Change {number}")
-        EVENTS.get(number, lambda _repo: None)(repo)
+        event = EVENTS.get(number)
+        if event is not None:
+            event(repo)
         repo.git("add", "-A")
         repo.git("commit", "-qm", f"Change {number}", "--allow-empty")
         if number == 200:
@@ -405,14 +410,35 @@ def read_entries(half: str | None = None) -> list[dict[str, Any]]:
     return [entry for entry in tomllib.loads(text)["entry"] if half in (None, entry["half"])]
 
 
+def judge(root: Path, entries: list[dict[str, Any]], *, thorough: bool = True) -> Counter[str]:
+    """Return how many verdicts are right, wrong, and wrong by calling something gone."""
+    counts: Counter[str] = Counter()
+    for entry in entries:
+        written = moment_of(entry["at"]) + DAY / 2
+        limits = THOROUGH if thorough else START
+        findings = check_entries(root, {entry["text"]: written}, limits).get(entry["text"], ())
+        worst = findings[0] if findings else None
+        verdict = "nothing" if worst is None else worst.verdict.value
+        now = None if worst is None or verdict != "renamed" else worst.now
+        is_right = verdict == entry["expect"] and now in (None, entry.get("to", "").rstrip("/"))
+        counts["right" if is_right else "wrong"] += 1
+        counts["false gone"] += verdict == "gone" != entry["expect"]
+        if not is_right:
+            print("   ", entry["text"], "| expected", entry["expect"], entry.get("to", ""), "| got", verdict, now or "")
+    return counts
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=("tuning", "held"))
-    options.add_argument("--show", action="store_true", help="print every entry with a wrong verdict")
-    options.add_argument("--keep", type=Path, help="make the repository here, and leave it")
+    options.add_argument("--keep", type=Path, help="make the repository here, and leave it; an existing one is used")
     given = options.parse_args()
+    entries = read_entries(given.half)
     with tempfile.TemporaryDirectory() as scratch:
-        make_repository(given.keep or Path(scratch) / "orchard")
+        root = given.keep or Path(scratch) / "orchard"
+        if not root.exists():
+            make_repository(root)
+        print("loose", dict(judge(root, entries)))
 
 
 if __name__ == "__main__":

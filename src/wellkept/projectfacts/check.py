@@ -1,0 +1,469 @@
+"""The check of entries against a project: a verdict on each claim, or none where nothing is certain."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final, TypeVar, assert_never, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from wellkept.core.clock import iso_moment
+from wellkept.core.text import JSON
+from wellkept.projectfacts import manifests
+from wellkept.projectfacts.claims import (
+    BranchClaim,
+    Claim,
+    CommandClaim,
+    PathClaim,
+    TargetClaim,
+    ValueClaim,
+    VersionClaim,
+    read_claims,
+)
+from wellkept.projectfacts.folder import Budget, Folder, Unknown
+from wellkept.projectfacts.git import Commit, Repository, open_repository
+from wellkept.projectfacts.history import Departure, History
+
+T = TypeVar("T")
+
+MOST_ENTRIES: Final = 100
+_MOST_HOPS: Final = 5
+"""How often a name is followed from one rename to the next."""
+_MOST_CONFIG_BYTES: Final = 256_000
+_MOST_CONFIG_FILES: Final = 40
+_MOST_FOLDERS: Final = 40
+_CONFIG_FILES: Final = re.compile(
+    r"(?:docker-)?compose[\w.-]*\.ya?ml|\.env\.\w+|Dockerfile|Procfile|Makefile|justfile|package\.json"
+    r"|[\w.-]+\.(?:toml|ya?ml|ini|cfg|conf|properties|env)|[\w-]+\.config\.[cm]?[jt]s|settings\.\w+|config\.\w+"
+)
+_CONFIG_FOLDERS: Final = ("config", "conf", "settings", "etc", "deploy", "docker", ".devcontainer")
+_MAIN_BRANCHES: Final = ("refs/remotes/origin/HEAD", "refs/heads/main", "refs/heads/master")
+
+
+class Verdict(StrEnum):
+    """What the project says about a claim, the gravest first."""
+
+    GONE = "gone"
+    RENAMED = "renamed"
+    DIFFERS = "differs"
+    """A lock file has another version."""
+    CHANGED = "changed"
+    HOLDS = "holds"
+
+
+class Finding(Struct, frozen=True):
+    """A claim and its verdict."""
+
+    claim: str
+    """In words, as the entry names it: `src/app.py`, `make lint`, `django 4.2`."""
+    verdict: Verdict
+    now: str | None = None
+    """The new name of what was renamed, or the locked version."""
+    since: float | None = None
+    """When the commit was made that changed it."""
+    is_file: bool = False
+    """Whether it is about a file or folder as such."""
+    is_committed: bool = True
+    """Whether the change is in a commit, and not only in the working tree."""
+
+    def as_json(self) -> dict[str, JSON]:
+        """Return the finding as `kept memory check --json` prints it."""
+        since = None if self.since is None else iso_moment(self.since)
+        return {"claim": self.claim, "verdict": self.verdict.value, "now": self.now, "since": since,
+                "committed": self.is_committed}  # fmt: skip
+
+
+class Limits(Struct, frozen=True):
+    """How much a check may read, and how closely it looks."""
+
+    seconds: float
+    steps: int
+    """Files and objects that are read."""
+    is_thorough: bool
+    """Whether files that changed since an entry was written are found as well."""
+
+
+START: Final = Limits(0.015, 2_000, is_thorough=False)
+"""At the start of a session, which nobody may have to wait for."""
+THOROUGH: Final = Limits(10.0, 500_000, is_thorough=True)
+
+
+def check_entries(
+    root: Path, entries: Mapping[str, float | None], limits: Limits = THOROUGH
+) -> dict[str, tuple[Finding, ...]]:
+    """Return what can be said with certainty about each entry, given with the time of its last change.
+
+    Reads only below `root` and runs nothing. What would exceed the limits is left out.
+    """
+    folder = Folder(root, Budget(seconds=limits.seconds, steps=limits.steps))
+    project = _Project(folder, thorough=limits.is_thorough)
+    try:
+        if project.is_huge():
+            return {}
+        return {
+            entry: findings
+            for entry, written in list(entries.items())[:MOST_ENTRIES]
+            if (findings := tuple(project.check(entry, written)))
+        }
+    finally:
+        project.close()
+
+
+class _Project:
+    """A project during one check."""
+
+    def __init__(self, folder: Folder, *, thorough: bool) -> None:
+        self._folder = folder
+        self._thorough = thorough
+        self._repository: Repository | None = None
+        self._history: History | None = None
+        try:
+            self._repository = open_repository(folder)
+            head = self._repository.head() if self._repository is not None else None
+            if self._repository is not None and head is not None:
+                self._history = History(self._repository, head)
+        except Unknown:
+            pass
+        self._readings: dict[tuple[str, bytes], object] = {}
+        self._config_files: list[str] | None = None
+
+    def close(self) -> None:
+        if self._repository is not None:
+            self._repository.close()
+
+    def is_huge(self) -> bool:
+        try:
+            return self._repository is not None and self._repository.is_huge()
+        except Unknown:
+            return True
+
+    def check(self, entry: str, written: float | None) -> list[Finding]:
+        findings = []
+        for claim in read_claims(entry):
+            try:
+                finding = self._judge(claim, written)
+            except Unknown:
+                continue
+            if finding is not None:
+                findings.append(finding)
+        if any(not finding.is_file for finding in findings):
+            # of a file that is named as the place of something, only that something counts
+            findings = [_without_change(finding) for finding in findings]
+        order = list(Verdict)
+        return sorted(findings, key=lambda finding: order.index(finding.verdict))
+
+    def _judge(self, claim: Claim, written: float | None) -> Finding | None:
+        match claim:
+            case PathClaim():
+                return self._judge_path(claim, written)
+            case TargetClaim():
+                return self._judge_target(claim, written)
+            case CommandClaim():
+                return self._judge_command(claim, written)
+            case VersionClaim():
+                return self._judge_version(claim, written)
+            case ValueClaim():
+                return self._judge_value(claim, written)
+            case BranchClaim():
+                return self._judge_branch(claim)
+            case _:
+                assert_never(claim)
+
+    # files and folders
+
+    def _judge_path(self, claim: PathClaim, written: float | None) -> Finding | None:
+        path, text = claim.path, claim.text
+        kind = self._folder.kind(path)
+        if kind == "file" and self._has_changed(path, written):
+            return Finding(text, Verdict.CHANGED, is_file=True)
+        if kind is not None:
+            return Finding(text, Verdict.HOLDS, is_file=True)
+        history, repository = self._history, self._repository
+        if history is None or repository is None or repository.is_midway() or self._is_ignored(path):
+            return None
+        if "/" not in path:
+            if repository.has_name(path):
+                return Finding(text, Verdict.HOLDS, is_file=True)
+            if not claim.is_sure:
+                return None
+        node = repository.find(history.head.tree, path)
+        if node is not None:
+            if not repository.index:
+                return None
+            staged = None if repository.is_tracked(path) or node.is_folder else repository.find_staged(node)
+            if staged is not None and self._folder.kind(staged) is not None:
+                return Finding(text, Verdict.RENAMED, staged, is_file=True, is_committed=False)
+            return Finding(text, Verdict.GONE, is_file=True, is_committed=False)
+        departure = self._find_departure(lambda commit: repository.find(commit.tree, path) is not None, written)
+        if departure is None or self._is_elsewhere(path, departure):
+            return None
+        return self._follow(text, path, departure)
+
+    def _has_changed(self, path: str, written: float | None) -> bool:
+        if not self._thorough or written is None or self._history is None:
+            return False
+        then = self._history.at(written)
+        if then is None:
+            return False
+        nodes = [self._history.repository.find(tree, path) for tree in (then.tree, self._history.head.tree)]
+        return nodes[0] is not None and nodes[1] is not None and nodes[0].id != nodes[1].id
+
+    def _follow(self, text: str, path: str, departure: Departure) -> Finding:
+        history = self._history
+        assert history is not None
+        repository, since = history.repository, float(departure.after.time)
+        for _ in range(_MOST_HOPS):
+            new = history.find_new_path(path, departure)
+            if new is None:
+                break
+            if self._folder.kind(new) is not None:
+                return Finding(text, Verdict.RENAMED, new, since, is_file=True)
+            path = new
+            known = departure.after
+            if repository.find(history.head.tree, path) is not None:
+                break
+            further = history.find_departure(
+                lambda commit, path=path: repository.find(commit.tree, path) is not None, known=known
+            )
+            if further is None:
+                break
+            departure = further
+        return Finding(text, Verdict.GONE, None, since, is_file=True)
+
+    def _is_elsewhere(self, path: str, departure: Departure) -> bool:
+        """Whether a main branch that is not a part of this history still has a path."""
+        history = self._history
+        assert history is not None
+        for ref in _MAIN_BRANCHES:
+            tip = history.repository.resolve(ref)
+            if tip is None or tip == history.head.id or history.contains(tip, since=departure.before.time):
+                continue
+            commit = history.repository.commit(tip)
+            # what is older than the removal cannot know of it
+            if commit.time > departure.after.time and history.repository.find(commit.tree, path) is not None:
+                return True
+        return False
+
+    def _is_ignored(self, path: str) -> bool:
+        """Whether git ignores a path; only the file in the root is read, and what it takes back counts as ignored."""
+        data = self._folder.read(".gitignore", most=_MOST_CONFIG_BYTES)
+        parts = path.split("/")
+        names = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+        for line in manifests.decode(data or b"").splitlines():
+            rule = line.strip().lstrip("!").rstrip("/")
+            if not rule or rule.startswith("#"):
+                continue
+            if "/" in rule:
+                if any(fnmatchcase(name, rule.lstrip("/").removeprefix("**/")) for name in names):
+                    return True
+            elif any(fnmatchcase(part, rule) for part in parts):
+                return True
+        return False
+
+    def _find_departure(self, has: Callable[[Commit], bool], written: float | None) -> Departure | None:
+        history = self._history
+        if history is None:
+            return None
+        then = None if written is None else history.at(written)
+        known = then if then is not None and has(then) else None
+        return history.find_departure(has, known=known)
+
+    # targets and commands
+
+    def _judge_target(self, claim: TargetClaim, written: float | None) -> Finding | None:
+        files = {"make": manifests.MAKEFILES, "just": manifests.JUSTFILES, "npm run": ("package.json",)}[claim.runner]
+        now = self._recipes(claim.runner, files, None)
+        if now is None:
+            return None
+        if claim.name in now:
+            then = None if written is None or self._history is None else self._history.at(written)
+            earlier = None if then is None else self._recipes(claim.runner, files, then)
+            was = None if earlier is None else earlier.get(claim.name)
+            is_same = was is None or was == now[claim.name]
+            return Finding(claim.text, Verdict.HOLDS if is_same else Verdict.CHANGED)
+        steps = self._leave(lambda commit: claim.name in (self._recipes(claim.runner, files, commit) or {}), written)
+        if steps is None:
+            return None
+        before, after = (self._recipes(claim.runner, files, state) or {} for state in steps)
+        new = [name for name in after if name not in before and after[name] == before[claim.name]]
+        since = None if steps[1] is None else float(steps[1].time)
+        if len(new) == 1 and new[0] in now and before[claim.name].strip():
+            name = f"{claim.runner} {new[0]}"
+            return Finding(claim.text, Verdict.RENAMED, name, since, is_committed=since is not None)
+        return Finding(claim.text, Verdict.GONE, None, since, is_committed=since is not None)
+
+    def _recipes(self, runner: str, files: Sequence[str], state: Commit | None) -> Mapping[str, str] | None:
+        for file in files:
+            data = self._read(file, state)
+            if data is not None:
+                return self._once(f"recipes {runner}", data, lambda data: manifests.read_recipes(runner, data))
+        return {}
+
+    def _judge_command(self, claim: CommandClaim, written: float | None) -> Finding | None:
+        def has(state: Commit | None) -> bool:
+            return any(
+                claim.name in self._once(f"commands {file}", data, lambda data, file=file: manifests.read_commands(file, data))
+                for file in ("pyproject.toml", "package.json")
+                if (data := self._read(file, state)) is not None
+            )
+
+        if has(None):
+            return Finding(claim.text, Verdict.HOLDS)
+        return self._report_left(claim, Verdict.GONE, self._leave(has, written))
+
+    # versions
+
+    def _judge_version(self, claim: VersionClaim, written: float | None) -> Finding | None:
+        package = manifests.ALIASES.get(claim.package, claim.package)
+        files = self._list_locks(package)
+
+        def read(state: Commit | None) -> set[str]:
+            return {
+                version
+                for file in files
+                if (data := self._read(file, state)) is not None
+                for version in self._once(f"{package} in {file}", data, lambda data, file=file: _read_version(package, file, data))
+            }
+
+        def agrees(state: Commit | None) -> bool:
+            return any(manifests.agree(claim.version, locked, is_least=claim.is_least) for locked in read(state))
+
+        locked = read(None)
+        if agrees(None):
+            return Finding(claim.text, Verdict.HOLDS)
+        # a number beside the name of a package need not be its version, unless it once was
+        steps = self._leave(agrees, written)
+        if not locked:
+            return self._report_left(claim, Verdict.GONE, steps)
+        if steps is None and "." not in claim.version:
+            return None
+        now = next(iter(locked)) if len(locked) == 1 else None
+        since = None if steps is None or steps[1] is None else float(steps[1].time)
+        return Finding(claim.text, Verdict.DIFFERS, now, since, is_committed=steps is None or steps[1] is not None)
+
+    def _list_locks(self, package: str) -> list[str]:
+        if package in manifests.TOOLS:
+            return list(manifests.TOOLS[package])
+        folders = ["", *(f"{name}/" for name in self._list_folders())]
+        return [f"{folder}{name}" for folder in folders for name in self._names(folder) if name in manifests.LOCKS]
+
+    def _list_folders(self) -> list[str]:
+        if self._history is None:
+            return []
+        nodes = self._history.repository.tree(self._history.head.tree)
+        return [manifests.decode(name) for name, node in nodes.items() if node.is_folder][:_MOST_FOLDERS]
+
+    def _names(self, folder: str) -> list[str]:
+        """Return the files of a folder that are tracked, or all of them without a repository."""
+        if self._history is None:
+            return self._folder.names(folder.rstrip("/"))
+        repository, tree = self._history.repository, self._history.head.tree
+        node = repository.find(tree, folder.rstrip("/")) if folder else None
+        nodes = repository.tree(tree if node is None else node.id)
+        return [manifests.decode(name) for name in nodes]
+
+    # settings and ports
+
+    def _judge_value(self, claim: ValueClaim, written: float | None) -> Finding | None:
+        named = [file for file in claim.files if self._folder.kind(file) == "file"]
+        files = named or self._list_config_files()
+
+        def holds(state: Commit | None, file: str) -> bool:
+            data = self._read(file, state)
+            if data is None:
+                return False
+            if claim.key is None:
+                return bool(self._once(f"port {claim.value}", data, lambda data: manifests.has_port(data, claim.value)))
+            return manifests.normalize(claim.value) in self._values(claim.key, data)
+
+        def has(state: Commit | None) -> bool:
+            return any(holds(state, file) for file in files)
+
+        if has(None):
+            return Finding(claim.text, Verdict.HOLDS)
+        steps = self._leave(has, written)
+        if steps is None:
+            return None
+        held = [file for file in files if holds(steps[0], file)]
+        is_there = claim.key is None or any(
+            self._values(claim.key, data) for file in held if (data := self._read(file, None)) is not None
+        )
+        return self._report_left(claim, Verdict.CHANGED if is_there else Verdict.GONE, steps)
+
+    def _values(self, key: str, data: bytes) -> set[str]:
+        return self._once(f"values {key}", data, lambda data: manifests.read_values(data, key))
+
+    def _list_config_files(self) -> list[str]:
+        if self._config_files is None:
+            here = [name for name in self._names("") if _CONFIG_FILES.fullmatch(name)] if self._history else []
+            folders = [name for name in _CONFIG_FOLDERS if name in self._list_folders()]
+            below = [f"{name}/{file}" for name in folders for file in self._names(f"{name}/") if _CONFIG_FILES.fullmatch(file)]
+            locks = set(manifests.LOCKS)
+            self._config_files = [file for file in (*here, *below) if file not in locks][:_MOST_CONFIG_FILES]
+        return self._config_files
+
+    # branches
+
+    def _judge_branch(self, claim: BranchClaim) -> Finding | None:
+        repository = self._repository
+        if repository is None or self._history is None:
+            return None
+        if claim.is_default and (target := repository.target("refs/remotes/origin/HEAD")) is not None:
+            name = manifests.decode(target).rpartition("refs/remotes/origin/")[2]
+            return Finding(claim.text, Verdict.HOLDS if name == claim.name else Verdict.CHANGED)
+        if repository.has_branch(claim.name):
+            return Finding(claim.text, Verdict.HOLDS)
+        former = repository.former_branches()
+        if claim.name not in former:
+            return None
+        new = former[claim.name]
+        if new is not None and repository.has_branch(new):
+            return Finding(claim.text, Verdict.RENAMED, f"branch {new}")
+        return Finding(claim.text, Verdict.GONE)
+
+    # states: a commit, or None for the working tree
+
+    def _read(self, file: str, state: Commit | None) -> bytes | None:
+        if state is None:
+            return self._folder.read(file)
+        assert self._history is not None
+        return self._history.repository.content(state.tree, file)
+
+    def _leave(
+        self, has: Callable[[Commit | None], bool], written: float | None
+    ) -> tuple[Commit, Commit | None] | None:
+        """Return the last state that had something, and the next one; None if no commit had it."""
+        if self._history is None or self._history.repository.is_midway():
+            return None
+        if has(self._history.head):
+            return self._history.head, None
+        departure = self._find_departure(has, written)
+        return None if departure is None else (departure.before, departure.after)
+
+    @staticmethod
+    def _report_left(claim: Claim, verdict: Verdict, steps: tuple[Commit, Commit | None] | None) -> Finding | None:
+        if steps is None:
+            return None
+        since = None if steps[1] is None else float(steps[1].time)
+        return Finding(claim.text, verdict, None, since, is_committed=since is not None)
+
+    def _once(self, what: str, data: bytes, read: Callable[[bytes], T]) -> T:
+        """Return what is read from the bytes of a file; many commits have the same file."""
+        key = (what, data)
+        if key not in self._readings:
+            self._readings[key] = read(data)
+        return cast("T", self._readings[key])
+
+
+def _read_version(package: str, file: str, data: bytes) -> set[str]:
+    if package in manifests.TOOLS:
+        return manifests.read_tool_version(package, file, data)
+    return manifests.read_versions(file, data, package)
+
+
+def _without_change(finding: Finding) -> Finding:
+    is_changed = finding.is_file and finding.verdict is Verdict.CHANGED
+    return replace(finding, verdict=Verdict.HOLDS) if is_changed else finding
