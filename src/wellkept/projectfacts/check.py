@@ -197,7 +197,10 @@ class _Project:
             if staged is not None and self._folder.kind(staged) is not None:
                 return Finding(text, Verdict.RENAMED, staged, is_file=True, is_committed=False)
             return Finding(text, Verdict.GONE, is_file=True, is_committed=False)
-        departure = self._find_departure(lambda commit: repository.find(commit.tree, path) is not None, written)
+        # what may be no path at all is looked up only in the tree of its time
+        departure = self._find_departure(
+            lambda commit: repository.find(commit.tree, path) is not None, written, only_then=not claim.is_sure
+        )
         if departure is None or self._is_elsewhere(path, departure):
             return None
         return self._follow(text, path, departure)
@@ -263,12 +266,16 @@ class _Project:
                 return True
         return False
 
-    def _find_departure(self, has: Callable[[Commit], bool], written: float | None) -> Departure | None:
+    def _find_departure(
+        self, has: Callable[[Commit], bool], written: float | None, *, only_then: bool = False
+    ) -> Departure | None:
         history = self._history
         if history is None:
             return None
         then = None if written is None else history.at(written)
         known = then if then is not None and has(then) else None
+        if known is None and only_then:
+            return None
         return history.find_departure(has, known=known)
 
     # targets and commands
@@ -305,7 +312,8 @@ class _Project:
     def _judge_command(self, claim: CommandClaim, written: float | None) -> Finding | None:
         def has(state: Commit | None) -> bool:
             return any(
-                claim.name in self._once(f"commands {file}", data, lambda data, file=file: manifests.read_commands(file, data))
+                claim.name
+                in self._once(f"commands {file}", data, lambda data, file=file: manifests.read_commands(file, data))
                 for file in ("pyproject.toml", "package.json")
                 if (data := self._read(file, state)) is not None
             )
@@ -325,7 +333,9 @@ class _Project:
                 version
                 for file in files
                 if (data := self._read(file, state)) is not None
-                for version in self._once(f"{package} in {file}", data, lambda data, file=file: _read_version(package, file, data))
+                for version in self._once(
+                    f"{package} in {file}", data, lambda data, file=file: _read_version(package, file, data)
+                )
             }
 
         def agrees(state: Commit | None) -> bool:
@@ -400,7 +410,12 @@ class _Project:
         if self._config_files is None:
             here = [name for name in self._names("") if _CONFIG_FILES.fullmatch(name)] if self._history else []
             folders = [name for name in _CONFIG_FOLDERS if name in self._list_folders()]
-            below = [f"{name}/{file}" for name in folders for file in self._names(f"{name}/") if _CONFIG_FILES.fullmatch(file)]
+            below = [
+                f"{name}/{file}"
+                for name in folders
+                for file in self._names(f"{name}/")
+                if _CONFIG_FILES.fullmatch(file)
+            ]
             locks = set(manifests.LOCKS)
             self._config_files = [file for file in (*here, *below) if file not in locks][:_MOST_CONFIG_FILES]
         return self._config_files

@@ -105,7 +105,9 @@ _TOKEN: Final = re.compile(
     r"(?<![A-Za-z0-9_/.:~@$%*\\{}<>=+#?&-])(?:\./)?[A-Za-z0-9_.@+-]+(?:/[A-Za-z0-9_.@+\[\]()-]+)*/?(?![*\\{}<>$%=@~])"
 )
 _CODE_TOKEN: Final = re.compile(r"(?<!\S)[\"']?(?:\./)?([^\s\"'`*?\\{}<>$%|;&=:~@#][^\s\"'`*?\\{}<>$%|;&=:~]*)")
-_WORD_PATH: Final = re.compile(r"(?:[Ff]older|[Dd]irectory|[Dd]ossier|[Cc]arpeta|[Oo]rdner|目录|文件夹)\s*[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?")
+_WORD_PATH: Final = re.compile(
+    r"(?:[Ff]older|[Dd]irectory|[Dd]ossier|[Cc]arpeta|[Oo]rdner|目录|文件夹)\s*[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?"
+)
 _PATH_WORD: Final = re.compile(r"(?<![\w/.-])[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?\s+(?:folder|directory)\b")
 _TARGETS: Final = re.compile(
     r"(?<![\w/.-])(?:(make|just)\s+(?!sure\b|it\b|the\b|a\b|an\b|them\b|use\b|this\b|that\b|one\b|no\b|every\b|your\b)([A-Za-z][\w.-]*)"
@@ -127,7 +129,9 @@ _ASSIGNED: Final = re.compile(
 _BRANCH: Final = re.compile(
     r"(?:\b[Bb]ranch(?:\s+(?:is|called|named))?|\b[Rr]ama|\b[Bb]ranche|\b[Zz]weig|分支)\s*[\"'`]?([A-Za-z0-9][\w./-]*)[\"'`]?"
 )
-_OF_BRANCH: Final = re.compile(r"[\"'`]([A-Za-z0-9][\w./-]*)[\"'`]\s+branch\b|(?<!\S)([\w.-]+/[\w./-]+|develop|main|master|trunk)\s+branch\b")
+_OF_BRANCH: Final = re.compile(
+    r"[\"'`]([A-Za-z0-9][\w./-]*)[\"'`]\s+branch\b|(?<!\S)([\w.-]+/[\w./-]+|develop|main|master|trunk)\s+branch\b"
+)
 _DEFAULT: Final = re.compile(r"\b(?:[Dd]efault|[Mm]ain) branch(?: is| =|:)?\s*[\"'`]?([A-Za-z0-9][\w./-]*)")
 _NO_BRANCH: Final = frozenset(
     "a and are as at but by called for from in into is it must name names named of off on or out per policy protection"
@@ -159,9 +163,7 @@ def read_claims(text: str) -> tuple[Claim, ...]:
             claims.update(dict.fromkeys(_read_clause(clause)))
     found = list(claims)
     named = tuple(claim.path for claim in found if isinstance(claim, PathClaim) and claim.is_sure)
-    found = [
-        ValueClaim(claim.key, claim.value, named) if isinstance(claim, ValueClaim) else claim for claim in found
-    ]
+    found = [ValueClaim(claim.key, claim.value, named) if isinstance(claim, ValueClaim) else claim for claim in found]
     return tuple(found[:MOST_CLAIMS])
 
 

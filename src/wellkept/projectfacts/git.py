@@ -21,10 +21,13 @@ MOST_FILES: Final = 100_000
 _MOST_DELTAS: Final = 60
 """Git makes chains of at most 50."""
 _MOST_REFS_BYTES: Final = 4_000_000
+_MOST_PATH: Final = 300
 _MOST_LOG_BYTES: Final = 1_000_000
 _MOST_INDEX_BYTES: Final = 30_000_000
 _MOST_PACKS: Final = 60
-_MOST_REMEMBERED: Final = 4_000
+_MOST_NODES: Final = 200_000
+"""Entries of folders that are remembered."""
+_MOST_KEPT_BYTES: Final = 20_000_000
 _MOST_HOPS: Final = 5
 _MODE: Final = re.compile(rb"[0-7]{5,6}")
 _ID: Final = re.compile(rb"[0-9a-f]{40}")
@@ -80,6 +83,8 @@ class _Pack:
         is_known = head[:8] == b"\xfftOc\0\0\0\2" and len(head) == _FANOUT
         self._fanout: tuple[int, ...] = struct.unpack(">256I", head[8:]) if is_known else ()
         self._names: dict[int, bytes] = {}
+        self.inflated: dict[int, tuple[str, bytes]] = {}
+        """What was read before, by its offset."""
 
     def find(self, name: bytes) -> int | None:
         """Return the offset of an object in the pack."""
@@ -222,6 +227,8 @@ class Repository:
         self._objects: dict[bytes, tuple[str, bytes]] = {}
         self._trees: dict[str, Mapping[bytes, Node]] = {}
         self._index: bytes | None = None
+        self._kept_bytes = 0
+        self._nodes = 0
 
     def close(self) -> None:
         """Close the packs."""
@@ -243,14 +250,9 @@ class Repository:
         found = self._read_loose(name.hex()) or self._read_packed(name, depth)
         if found is None:
             raise Unknown("an object is missing")
-        self._remember(name, found)
-        return found
-
-    def _remember(self, name: bytes, found: tuple[str, bytes]) -> None:
-        if len(self._objects) >= _MOST_REMEMBERED:
-            self._objects.clear()
-        if found[0] != "blob":
+        if found[0] == "commit":
             self._objects[name] = found
+        return found
 
     def _read_loose(self, name: str) -> tuple[str, bytes] | None:
         raw = self._folder.read(f".git/objects/{name[:2]}/{name[2:]}", most=MOST_OBJECT_BYTES)
@@ -274,28 +276,41 @@ class Repository:
         return None
 
     def _read_entry(self, pack: _Pack, offset: int, depth: int) -> tuple[str, bytes]:
-        deltas: list[bytes] = []
+        chain: list[tuple[int, bytes]] = []
         while True:
+            known = pack.inflated.get(offset)
+            if known is not None:
+                word, data = known
+                break
             self._folder.budget.spend()
-            if len(deltas) + depth > _MOST_DELTAS:
+            if len(chain) + depth > _MOST_DELTAS:
                 raise Unknown("a chain of deltas is too long")
             kind, base, data = pack.read(offset)
             if base is None:
+                if kind not in _KINDS:
+                    raise Unknown("a damaged pack")
+                word = _KINDS[kind]
+                self._keep(pack, offset, word, data)
                 break
-            deltas.append(data)
+            chain.append((offset, data))
             if isinstance(base, bytes):
-                word, data = self._read(base, depth + len(deltas))
-                return word, self._apply(data, deltas)
+                word, data = self._read(base, depth + len(chain))
+                break
             offset = base
-        if kind not in _KINDS:
-            raise Unknown("a damaged pack")
-        return _KINDS[kind], self._apply(data, deltas)
-
-    @staticmethod
-    def _apply(data: bytes, deltas: list[bytes]) -> bytes:
-        for delta in reversed(deltas):
+        for place, delta in reversed(chain):
             data = _apply_delta(data, delta)
-        return data
+            self._keep(pack, place, word, data)
+        return word, data
+
+    def _keep(self, pack: _Pack, offset: int, word: str, data: bytes) -> None:
+        """Remember a folder in a pack: others are stored as differences from it."""
+        if word != "tree":
+            return
+        self._kept_bytes += len(data)
+        if self._kept_bytes > _MOST_KEPT_BYTES:
+            pack.inflated.clear()
+            self._kept_bytes = len(data)
+        pack.inflated[offset] = word, data
 
     def _open_packs(self) -> list[_Pack]:
         if self._packs is None:
@@ -326,9 +341,12 @@ class Repository:
             kind, data = self.read(name)
             if kind != "tree":
                 raise Unknown("not a folder")
-            if len(self._trees) >= _MOST_REMEMBERED:
+            nodes = _parse_tree(data)
+            self._nodes += len(nodes)
+            if self._nodes > _MOST_NODES:
                 self._trees.clear()
-            self._trees[name] = _parse_tree(data)
+                self._nodes = len(nodes)
+            self._trees[name] = nodes
         return self._trees[name]
 
     def find(self, tree: str, path: str) -> Node | None:
@@ -396,7 +414,7 @@ class Repository:
         log = self._folder.read_end(".git/logs/HEAD", most=_MOST_LOG_BYTES) or b""
         names: dict[str, str | None] = {}
         for line in log.split(b"\n"):
-            for name in (moves.groups() if (moves := _MOVES.search(line)) else ()):
+            for name in moves.groups() if (moves := _MOVES.search(line)) else ():
                 names.setdefault(name.decode("utf-8", "replace"), None)
             if (rename := _RENAMES.search(line)) is not None:
                 names[rename[1].decode("utf-8", "replace")] = rename[2].decode("utf-8", "replace")
@@ -438,6 +456,19 @@ class Repository:
     def has_name(self, name: str) -> bool:
         """Whether a tracked file has this name, in any folder."""
         return b"/%s\0" % name.encode("utf-8", "surrogateescape") in self.index or self.is_tracked(name)
+
+    def list_named(self, name: str) -> list[str]:
+        """Return the tracked files with a name."""
+        text = b"%s\0" % name.encode("utf-8", "surrogateescape")
+        paths = []
+        for place in self._find_all(text):
+            # the length of a path stands before it, as far back as the path is long
+            for start in range(place, max(0, place - _MOST_PATH), -1):
+                length = place + len(text) - 1 - start
+                if int.from_bytes(self.index[start - 2 : start], "big") & 0xFFF == length:
+                    paths.append(self.index[start : start + length])
+                    break
+        return [path.decode("utf-8", "surrogateescape") for path in paths if path.rpartition(b"/")[2] == text[:-1]]
 
     def find_staged(self, node: Node) -> str | None:
         """Return a path under which a file is in the index."""

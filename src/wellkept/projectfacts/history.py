@@ -1,5 +1,6 @@
 """The history of a project: its commits along the first parents, and what left it or was renamed on the way."""
 
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,6 +17,11 @@ _MOST_CHANGES: Final = 3_000
 _MOST_COMPARED: Final = 15
 _LEAST_ALIKE: Final = 0.5
 """Share of common bytes from which git calls it a rename."""
+_LEAST_LIKE_NAMESAKE: Final = 0.2
+"""The same for a file that kept its name."""
+_COMMON_NAMES: Final = re.compile(
+    r"(?i:readme|index|main|mod|lib|app|util|utils|config|settings|test|__init__)\..*|[A-Z]\w*file"
+)
 _TELLING_BYTES: Final = 32
 """Shorter files are alike by chance."""
 
@@ -84,7 +90,20 @@ class History:
             return None
         changes = _Changes(self.repository)
         changes.compare(departure.before.tree, departure.after.tree, "")
-        return changes.find_folder(path, node) if node.is_folder else changes.find_file(path, node)
+        if node.is_folder:
+            return changes.find_folder(path, node)
+        return changes.find_file(path, node) or self._find_namesake(path, node, departure)
+
+    def _find_namesake(self, path: str, node: Node, departure: Departure) -> str | None:
+        """Return a file of the same name that is somewhat like a removed one, and was not there beside it."""
+        kind, data = self.repository.read(node.id)
+        for other in self.repository.list_named(_name(path))[:_MOST_COMPARED]:
+            now = self.repository.find(self.head.tree, other)
+            if now is None or self.repository.find(departure.before.tree, other) is not None or kind != "blob":
+                continue
+            if len(data) >= _TELLING_BYTES and _likeness(data, self.repository.read(now.id)[1]) >= _LEAST_LIKE_NAMESAKE:
+                return other
+        return None
 
 
 class _Changes:
@@ -117,7 +136,9 @@ class _Changes:
         name = _name(path)
         data = self._read(node)
         is_telling = len(data) >= _TELLING_BYTES
-        same = [other for other, now in self._added.items() if now.id == node.id and (is_telling or _name(other) == name)]
+        same = [
+            other for other, now in self._added.items() if now.id == node.id and (is_telling or _name(other) == name)
+        ]
         if same:
             return min(same, key=lambda other: (_name(other) != name, other))
         if not is_telling:
@@ -126,7 +147,10 @@ class _Changes:
         nearest = sorted(self._added, key=lambda other: (_name(other) != name, not other.endswith(ending), other))
         scores = [(_likeness(data, self._read(self._added[other])), other) for other in nearest[:_MOST_COMPARED]]
         score, best = max(scores, default=(0.0, ""))
-        return best if score >= _LEAST_ALIKE else None
+        namesakes = [other for other in self._added if _name(other) == name]
+        if len(namesakes) == 1 and not _COMMON_NAMES.fullmatch(name):
+            return namesakes[0]  # moved and rewritten in one commit
+        return best if score >= (_LEAST_LIKE_NAMESAKE if _name(best) == name else _LEAST_ALIKE) else None
 
     def find_folder(self, path: str, node: Node) -> str | None:
         """Return the folder to which most files of a folder went."""
@@ -135,7 +159,11 @@ class _Changes:
         for name, was in left.items():
             end = name.removeprefix(path)
             # a file goes to one folder only, however often its content is there
-            new = {other.removesuffix(end) for other, now in self._added.items() if now.id == was.id and other.endswith(end)}
+            new = {
+                other.removesuffix(end)
+                for other, now in self._added.items()
+                if now.id == was.id and other.endswith(end)
+            }
             targets.update(new)
         best, count = next(iter(targets.most_common(1)), ("", 0))
         return best if best and count * 2 >= len(left) else None

@@ -84,7 +84,9 @@ def read_commands(name: str, data: bytes) -> set[str]:
         value = _read_json(data)
         programs = value.get("bin")
         return set(programs) if isinstance(programs, dict) else {str(value.get("name"))} if programs else set()
-    table = re.search(r"^\[(?:project\.scripts|tool\.poetry\.scripts)\][^\n]*\n((?:(?!\[)[^\n]*\n?)*)", decode(data), re.MULTILINE)
+    table = re.search(
+        r"^\[(?:project\.scripts|tool\.poetry\.scripts)\][^\n]*\n((?:(?!\[)[^\n]*\n?)*)", decode(data), re.MULTILINE
+    )
     return set(re.findall(r"^[ \t]*[\"']?([\w.-]+)[\"']?[ \t]*=", table[1], re.MULTILINE)) if table else set()
 
 
@@ -111,7 +113,9 @@ def _toml_lock(text: str, pattern: str) -> Iterator[str]:
 
 
 def _npm_lock(text: str, pattern: str) -> Iterator[str]:
-    found = re.findall(rf'^ {{1,8}}"node_modules/{pattern}": {{\s+(?:"name": "[^"]*",\s+)?"version": "([^"\n]+)"', text, re.MULTILINE)
+    found = re.findall(
+        rf'^ {{1,8}}"node_modules/{pattern}": {{\s+(?:"name": "[^"]*",\s+)?"version": "([^"\n]+)"', text, re.MULTILINE
+    )
     yield from found or re.findall(rf'^ {{4}}"{pattern}": {{\s+"version": "([^"\n]+)"', text, re.MULTILINE)
 
 
@@ -181,7 +185,11 @@ def agree(stated: str, locked: str, *, is_least: bool) -> bool:
 def read_values(data: bytes, key: str) -> set[str]:
     """Return the values that a file gives a key; the last part of a dotted key counts."""
     name = re.escape(key.rpartition(".")[2])
-    lines = re.findall(rf"^[ \t]*(?:export\s+|-\s+|ENV\s+|ARG\s+)?[\"']?{name}[\"']?[ \t]*[:=][ \t]*([^\n]*)", decode(data), re.MULTILINE)
+    lines = re.findall(
+        rf"^[ \t]*(?:export\s+|-\s+|ENV\s+|ARG\s+)?[\"']?{name}[\"']?[ \t]*[:=][ \t]*([^\n]*)",
+        decode(data),
+        re.MULTILINE,
+    )
     return {normalize(line) for line in lines}
 
 
