@@ -1,17 +1,17 @@
 """The check of entries against a project: a verdict on each claim, or none where nothing is certain."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar, assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from wellkept.core.clock import iso_moment
-from wellkept.core.text import JSON
+from wellkept.core.clock import from_epoch, iso_moment
+from wellkept.core.text import JSON, expression, printable
 from wellkept.projectfacts import manifests
 from wellkept.projectfacts.claims import (
     BranchClaim,
@@ -24,7 +24,7 @@ from wellkept.projectfacts.claims import (
     read_claims,
 )
 from wellkept.projectfacts.folder import Budget, Folder, Unknown
-from wellkept.projectfacts.git import Commit, Repository, open_repository
+from wellkept.projectfacts.git import Commit, Node, Repository, open_repository
 from wellkept.projectfacts.history import Departure, History
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ _MOST_HOPS: Final = 5
 _MOST_CONFIG_BYTES: Final = 256_000
 _MOST_CONFIG_FILES: Final = 40
 _MOST_FOLDERS: Final = 40
-_CONFIG_FILES: Final = re.compile(
+_CONFIG_FILES: Final = expression(
     r"(?:docker-)?compose[\w.-]*\.ya?ml|\.env\.\w+|Dockerfile|Procfile|Makefile|justfile|package\.json"
     r"|[\w.-]+\.(?:toml|ya?ml|ini|cfg|conf|properties|env)|[\w-]+\.config\.[cm]?[jt]s|settings\.\w+|config\.\w+"
 )
@@ -54,6 +54,15 @@ class Verdict(StrEnum):
     HOLDS = "holds"
 
 
+_WORDS: Final = {
+    Verdict.GONE: "is gone",
+    Verdict.RENAMED: "was renamed",
+    Verdict.DIFFERS: "is another version in the lock file",
+    Verdict.CHANGED: "changed since",
+    Verdict.HOLDS: "still so",
+}
+
+
 class Finding(Struct, frozen=True):
     """A claim and its verdict."""
 
@@ -68,6 +77,14 @@ class Finding(Struct, frozen=True):
     """Whether it is about a file or folder as such."""
     is_committed: bool = True
     """Whether the change is in a commit, and not only in the working tree."""
+
+    @property
+    def line(self) -> str:
+        """The finding for a person to read."""
+        day = "" if self.since is None else f", since {from_epoch(self.since):%Y-%m-%d}"
+        how = "" if self.is_committed else ", not committed"
+        now = "" if self.now is None else f": {printable(self.now)}"
+        return f"{self.claim} {_WORDS[self.verdict]}{now}{day}{how}"
 
     def as_json(self) -> dict[str, JSON]:
         """Return the finding as `kept memory check --json` prints it."""
@@ -88,6 +105,8 @@ class Limits(Struct, frozen=True):
 
 START: Final = Limits(0.015, 2_000, is_thorough=False)
 """At the start of a session, which nobody may have to wait for."""
+SHOWN: Final = Limits(0.25, 50_000, is_thorough=True)
+"""For a screen that a person has opened."""
 THOROUGH: Final = Limits(10.0, 500_000, is_thorough=True)
 
 
@@ -175,35 +194,34 @@ class _Project:
     # files and folders
 
     def _judge_path(self, claim: PathClaim, written: float | None) -> Finding | None:
-        path, text = claim.path, claim.text
-        kind = self._folder.kind(path)
-        if kind == "file" and self._has_changed(path, written):
-            return Finding(text, Verdict.CHANGED, is_file=True)
+        kind = self._folder.kind(claim.path)
         if kind is not None:
-            return Finding(text, Verdict.HOLDS, is_file=True)
-        history, repository = self._history, self._repository
-        if history is None or repository is None or repository.is_midway() or self._is_ignored(path):
+            is_changed = kind == "file" and self._has_changed(claim.path, written)
+            return Finding(claim.text, Verdict.CHANGED if is_changed else Verdict.HOLDS, is_file=True)
+        history = self._history
+        if history is None or history.repository.is_midway() or self._is_ignored(claim.path):
             return None
-        if "/" not in path:
-            if repository.has_name(path):
-                return Finding(text, Verdict.HOLDS, is_file=True)
-            if not claim.is_sure:
-                return None
-        node = repository.find(history.head.tree, path)
+        if "/" not in claim.path and history.repository.has_name(claim.path):
+            return Finding(claim.text, Verdict.HOLDS, is_file=True)  # in some folder
+        node = history.repository.find(history.head.tree, claim.path)
         if node is not None:
-            if not repository.index:
-                return None
-            staged = None if repository.is_tracked(path) or node.is_folder else repository.find_staged(node)
-            if staged is not None and self._folder.kind(staged) is not None:
-                return Finding(text, Verdict.RENAMED, staged, is_file=True, is_committed=False)
-            return Finding(text, Verdict.GONE, is_file=True, is_committed=False)
+            return self._judge_uncommitted(claim, node, history.repository)
         # what may be no path at all is looked up only in the tree of its time
-        departure = self._find_departure(
-            lambda commit: repository.find(commit.tree, path) is not None, written, only_then=not claim.is_sure
-        )
-        if departure is None or self._is_elsewhere(path, departure):
+        has = partial(_has_path, history.repository, claim.path)
+        departure = self._find_departure(has, written, only_then=not claim.is_sure)
+        if departure is None or self._is_elsewhere(claim.path, departure):
             return None
-        return self._follow(text, path, departure)
+        return self._follow(claim, departure)
+
+    def _judge_uncommitted(self, claim: PathClaim, node: Node, repository: Repository) -> Finding | None:
+        """Judge what HEAD has and the working tree has not."""
+        if not repository.index:
+            return None
+        is_staged = not repository.is_tracked(claim.path) and not node.is_folder
+        new = repository.find_staged(node) if is_staged else None
+        if new is not None and self._folder.kind(new) is not None:
+            return Finding(claim.text, Verdict.RENAMED, new, is_file=True, is_committed=False)
+        return Finding(claim.text, Verdict.GONE, is_file=True, is_committed=False)
 
     def _has_changed(self, path: str, written: float | None) -> bool:
         if not self._thorough or written is None or self._history is None:
@@ -214,27 +232,23 @@ class _Project:
         nodes = [self._history.repository.find(tree, path) for tree in (then.tree, self._history.head.tree)]
         return nodes[0] is not None and nodes[1] is not None and nodes[0].id != nodes[1].id
 
-    def _follow(self, text: str, path: str, departure: Departure) -> Finding:
-        history = self._history
+    def _follow(self, claim: PathClaim, departure: Departure) -> Finding:
+        """Follow a name from rename to rename, to a file that is there or to its end."""
+        history, path, since = self._history, claim.path, float(departure.after.time)
         assert history is not None
-        repository, since = history.repository, float(departure.after.time)
         for _ in range(_MOST_HOPS):
             new = history.find_new_path(path, departure)
             if new is None:
                 break
             if self._folder.kind(new) is not None:
-                return Finding(text, Verdict.RENAMED, new, since, is_file=True)
-            path = new
-            known = departure.after
-            if repository.find(history.head.tree, path) is not None:
+                return Finding(claim.text, Verdict.RENAMED, new, since, is_file=True)
+            has = partial(_has_path, history.repository, new)
+            if has(history.head) or not has(departure.after):
                 break
-            further = history.find_departure(
-                lambda commit, path=path: repository.find(commit.tree, path) is not None, known=known
-            )
-            if further is None:
-                break
-            departure = further
-        return Finding(text, Verdict.GONE, None, since, is_file=True)
+            further = history.find_departure(has, known=departure.after)
+            assert further is not None
+            path, departure = new, further
+        return Finding(claim.text, Verdict.GONE, None, since, is_file=True)
 
     def _is_elsewhere(self, path: str, departure: Departure) -> bool:
         """Whether a main branch that is not a part of this history still has a path."""
@@ -306,14 +320,13 @@ class _Project:
         for file in files:
             data = self._read(file, state)
             if data is not None:
-                return self._once(f"recipes {runner}", data, lambda data: manifests.read_recipes(runner, data))
+                return self._once(f"recipes {runner}", data, partial(manifests.read_recipes, runner))
         return {}
 
     def _judge_command(self, claim: CommandClaim, written: float | None) -> Finding | None:
         def has(state: Commit | None) -> bool:
             return any(
-                claim.name
-                in self._once(f"commands {file}", data, lambda data, file=file: manifests.read_commands(file, data))
+                claim.name in self._once(f"commands {file}", data, partial(manifests.read_commands, file))
                 for file in ("pyproject.toml", "package.json")
                 if (data := self._read(file, state)) is not None
             )
@@ -333,9 +346,7 @@ class _Project:
                 version
                 for file in files
                 if (data := self._read(file, state)) is not None
-                for version in self._once(
-                    f"{package} in {file}", data, lambda data, file=file: _read_version(package, file, data)
-                )
+                for version in self._once(f"{package} in {file}", data, partial(_read_version, package, file))
             }
 
         def agrees(state: Commit | None) -> bool:
@@ -471,6 +482,10 @@ class _Project:
         if key not in self._readings:
             self._readings[key] = read(data)
         return cast("T", self._readings[key])
+
+
+def _has_path(repository: Repository, path: str, commit: Commit) -> bool:
+    return repository.find(commit.tree, path) is not None
 
 
 def _read_version(package: str, file: str, data: bytes) -> set[str]:

@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from wellkept.core.text import expression
+
 MOST_CLAIMS: Final = 12
 """Of one entry."""
 MOST_CHARS: Final = 2_000
@@ -90,69 +92,71 @@ class BranchClaim(Struct, frozen=True):
 
 Claim: TypeAlias = PathClaim | TargetClaim | CommandClaim | VersionClaim | ValueClaim | BranchClaim
 
-_EXTENSIONS: Final = frozenset(
-    "bash bat c cc cfg clj cmake conf cpp cs css csv cu dart env ex exs fish go gradle graphql h hpp hs htm html ini ipynb"
-    " java jinja jl js json json5 jsonc jsonl jsx kt kts less lock lua m md mdx mjs ml mm mod nix php pl plist png proto"
-    " ps1 py pyi pyx r rb rs rst sass scala scss sh sql sum svelte svg swift tf toml ts tsx txt vue xml yaml yml zig zsh".split()
+_EXTENSIONS: Final = expression(
+    r"(?i:bash|bat|cc?|cfg|clj|cmake|conf|cpp|css?|csv|cu|dart|env|exs?|fish|go|gradle|graphql|h|hpp|hs|html?|ini|ipynb"
+    r"|java|jinja|jl|jsx?|json[5cl]?|kts?|less|lock|lua|mdx?|mjs|ml?|mod|nix|php|pl|plist|png|proto|ps1|py[ix]?|rb?|rs"
+    r"|rst|sass|scala|scss|sh|sql|sum|svelte|svg|swift|tf|toml|tsx?|txt|vue|xml|ya?ml|zig|zsh)"
 )
-_BARE: Final = frozenset(
-    "Brewfile CODEOWNERS Cargo.lock Containerfile Dockerfile Gemfile Gemfile.lock GNUmakefile Jenkinsfile Justfile Makefile"
-    " Pipfile Procfile Rakefile Vagrantfile justfile".split()
+_BARE: Final = expression(
+    r"Brewfile|CODEOWNERS|Containerfile|Dockerfile|Gemfile|GNUmakefile|Jenkinsfile|[Jj]ustfile|[Mm]akefile|Pipfile|Procfile"
+    r"|Rakefile|Vagrantfile"
 )
-_DOTTED: Final = re.compile(r"\.[a-z][\w-]*(?:\.[\w-]+)*")
-_SPANS: Final = re.compile(r"`([^`\n]{1,300})`")
-_TOKEN: Final = re.compile(
+_DOTTED: Final = expression(r"\.[a-z][\w-]*(?:\.[\w-]+)*")
+_SPANS: Final = expression(r"`([^`\n]{1,300})`")
+_TOKEN: Final = expression(
     r"(?<![A-Za-z0-9_/.:~@$%*\\{}<>=+#?&-])(?:\./)?[A-Za-z0-9_.@+-]+(?:/[A-Za-z0-9_.@+\[\]()-]+)*/?(?![*\\{}<>$%=@~])"
 )
-_CODE_TOKEN: Final = re.compile(r"(?<!\S)[\"']?(?:\./)?([^\s\"'`*?\\{}<>$%|;&=:~@#][^\s\"'`*?\\{}<>$%|;&=:~]*)")
-_WORD_PATH: Final = re.compile(
+_CODE_TOKEN: Final = expression(r"(?<!\S)[\"']?(?:\./)?([^\s\"'`*?\\{}<>$%|;&=:~@#][^\s\"'`*?\\{}<>$%|;&=:~]*)")
+_WORD_PATH: Final = expression(
     r"(?:[Ff]older|[Dd]irectory|[Dd]ossier|[Cc]arpeta|[Oo]rdner|目录|文件夹)\s*[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?"
 )
-_PATH_WORD: Final = re.compile(r"(?<![\w/.-])[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?\s+(?:folder|directory)\b")
-_TARGETS: Final = re.compile(
-    r"(?<![\w/.-])(?:(make|just)\s+(?!sure\b|it\b|the\b|a\b|an\b|them\b|use\b|this\b|that\b|one\b|no\b|every\b|your\b)([A-Za-z][\w.-]*)"
+_PATH_WORD: Final = expression(r"(?<![\w/.-])[\"'`]?([A-Za-z0-9_.-]+)[\"'`]?\s+(?:folder|directory)\b")
+_TARGETS: Final = expression(
+    r"(?<![\w/.-])(?:(make|just)\s+(?!(?:sure|it|the|an?|them|use|this|that|one|no|every|your)\b)([A-Za-z][\w.-]*)"
     r"|(?:npm|pnpm|yarn|bun)\s+(?:run|run-script)\s+([A-Za-z][\w:.-]*)"
     r"|npm\s+(test|start)\b|(?:yarn|pnpm)\s+(test|start|build|lint|dev)\b)(?!\S*[=/])"
 )
-_MODULE: Final = re.compile(r"\bpython3?\s+-m\s+([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
-_VERSION: Final = re.compile(
-    r"(?<![\w./@-])(@?[A-Za-z][\w./-]*?)(?:[\"'`]?\s*(==|>=|~=|\^|@|~>)\s*|[\"'`]?(?:\s+is)?(?:\s+(?:pinned|locked|fixed)\s+(?:to|at))?"
-    r"(?:\s+(?:version|Version|版本))?\s+\(?(?:v|>=\s*|≥\s*|\^|~)?)[\"'`]?(\d{1,4}(?:\.\d{1,4}){0,3})(\+| or (?:later|newer|higher))?(?![\w-]|\.\d|[/:%])"
+_VERSION: Final = expression(
+    r"(?<![\w./@-])(@?[A-Za-z][\w./-]*?)"
+    r"(?:[\"'`]?\s*(==|>=|~=|\^|@|~>)\s*"
+    r"|[\"'`]?(?:\s+is)?(?:\s+(?:pinned|locked|fixed)\s+(?:to|at))?(?:\s+(?:[Vv]ersion|版本))?\s+\(?(?:v|>=\s*|≥\s*|\^|~)?)"
+    r"[\"'`]?(\d{1,4}(?:\.\d{1,4}){0,3})(\+| or (?:later|newer|higher))?(?![\w-]|\.\d|[/:%])"
 )
-_PORT: Final = re.compile(
+_PORT: Final = expression(
     r"(?:\b[Pp]ort(?:s|nummer|\s+number)?|\b[Pp]uerto|端口(?:号)?)(?:\s+(?:is|ist|es|est|no\.)|\s*[:=是])?\s*`?(\d{2,5})\b"
     r"|(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d{2,5})\b"
 )
-_ASSIGNED: Final = re.compile(
+_ASSIGNED: Final = expression(
     r"(?<![\w.\[/-])[\"']?([A-Za-z_][\w.-]{1,60})[\"']?\s*(?:=|:(?=\s))\s*(?:\"([^\"\n]*)\"|'([^'\n]*)'|([^\s\"'`,;()=]+))"
 )
-_BRANCH: Final = re.compile(
+_BRANCH: Final = expression(
     r"(?:\b[Bb]ranch(?:\s+(?:is|called|named))?|\b[Rr]ama|\b[Bb]ranche|\b[Zz]weig|分支)\s*[\"'`]?([A-Za-z0-9][\w./-]*)[\"'`]?"
 )
-_OF_BRANCH: Final = re.compile(
+_OF_BRANCH: Final = expression(
     r"[\"'`]([A-Za-z0-9][\w./-]*)[\"'`]\s+branch\b|(?<!\S)([\w.-]+/[\w./-]+|develop|main|master|trunk)\s+branch\b"
 )
-_DEFAULT: Final = re.compile(r"\b(?:[Dd]efault|[Mm]ain) branch(?: is| =|:)?\s*[\"'`]?([A-Za-z0-9][\w./-]*)")
-_NO_BRANCH: Final = frozenset(
-    "a and are as at but by called for from in into is it must name names named of off on or out per policy protection"
-    " that the then this to until was when where which with".split()
+_DEFAULT: Final = expression(r"\b(?:[Dd]efault|[Mm]ain) branch(?: is| =|:)?\s*[\"'`]?([A-Za-z0-9][\w./-]*)")
+_NO_BRANCH: Final = expression(
+    r"(?i:an?|and|are|as|at|be|but|by|called|for|from|in|into|is|it|must|names?|named|of|off|on|or|out|per|policy|protection"
+    r"|that|the|then|this|to|until|was|when|where|which|with)"
 )
-_CLAUSES: Final = re.compile(r"(?<=[.;!?。；！？])\s+|(?<=[。；！？])|\n+|;\s")
-_PAST: Final = re.compile(
-    r"\b(?:removed|deleted|dropped|retired|renamed|moved|gone|obsolete|no longer|used to|formerly|previously|was replaced"
-    r"|were replaced|has been replaced|does not exist|doesn't exist|do not exist|does not have|not exist"
+_CLAUSES: Final = expression(r"(?<=[.;!?。；！？])\s+|(?<=[。；！？])|\n+|;\s")
+_PAST: Final = expression(
+    r"(?i)\b(?:removed|deleted|dropped|retired|renamed|moved|gone|obsolete|no longer|used to|formerly|previously"
+    r"|(?:was|were|been) replaced|(?:does|do) not (?:exist|have)|doesn't exist"
     r"|gelöscht|entfernt|nicht mehr|früher|ehemals|umbenannt|verschoben"
-    r"|eliminad[oa]s?|borrad[oa]s?|ya no|renombrad[oa]s?|movid[oa]s?|supprimée?s?|n'existe plus|anciennement|renommée?s?|déplacée?s?)\b"
-    r"|已删除|删除了|已移除|移除了|不再|改名|已经删|以前",
-    re.IGNORECASE,
+    r"|eliminad[oa]s?|borrad[oa]s?|ya no|renombrad[oa]s?|movid[oa]s?"
+    r"|supprimée?s?|n'existe plus|anciennement|renommée?s?|déplacée?s?)\b"
+    r"|已删除|删除了|已移除|移除了|不再|改名|已经删|以前"
 )
-_NOT: Final = re.compile(
-    r"(?:\b(?:instead of|rather than|not|without(?: an?| any)?|no|never had|statt|kein|keine|ohne|en lugar de|sin|sans|au lieu de)|没有|而不是)\s+[\"'`]?$",
-    re.IGNORECASE,
+_NOT: Final = expression(
+    r"(?i)(?:\b(?:instead of|rather than|not|without(?: an?| any)?|no|never had|statt|kein|keine|ohne|en lugar de|sin"
+    r"|sans|au lieu de)|没有|而不是)\s+[\"'`]?$"
 )
-_PLANNED: Final = re.compile(
-    r"\b(?:will|plan(?:ned|s)?|upgrad(?:e|ing) to|migrat(?:e|ing) to|switch(?:ing)? to|wait(?:ing)? for|until|before|after|since|from|by|in)\s+[\"'`]?$", re.IGNORECASE
-)  # fmt: skip
+_PLANNED: Final = expression(
+    r"(?i)\b(?:will|plan(?:ned|s)?|upgrad(?:e|ing) to|migrat(?:e|ing) to|switch(?:ing)? to|wait(?:ing)? for|until"
+    r"|before|after|since|from|by|in)\s+[\"'`]?$"
+)
 
 
 def read_claims(text: str) -> tuple[Claim, ...]:
@@ -181,8 +185,6 @@ def _find_targets(clause: str) -> Iterator[tuple[int, Claim]]:
             yield match.start(), TargetClaim("npm run", (script or short or other).rstrip(".:"))
         else:
             yield match.start(), TargetClaim("make" if runner == "make" else "just", name.rstrip("."))
-    for match in _MODULE.finditer(clause):
-        yield match.start(), PathClaim(match[1].replace(".", "/"), is_sure=False)
 
 
 def _find_values(clause: str) -> Iterator[tuple[int, Claim]]:
@@ -202,12 +204,12 @@ def _is_quoted(clause: str, place: int) -> bool:
 
 def _find_branches(clause: str) -> Iterator[tuple[int, Claim]]:
     default = _DEFAULT.search(clause)
-    if default is not None and default[1].lower() not in _NO_BRANCH:
+    if default is not None and not _NO_BRANCH.fullmatch(default[1]):
         yield default.start(), BranchClaim(default[1].rstrip("./-"), is_default=True)
         return
     for match in (*_BRANCH.finditer(clause), *_OF_BRANCH.finditer(clause)):
         name = next(part for part in match.groups() if part is not None).rstrip("./-")
-        if name.lower() not in _NO_BRANCH:
+        if not _NO_BRANCH.fullmatch(name):
             yield match.start(), BranchClaim(name)
 
 
@@ -232,14 +234,15 @@ def _find_paths(clause: str) -> Iterator[tuple[int, Claim]]:
 
 
 def _read_path(token: str, place: int, *, is_code: bool) -> Iterator[tuple[int, Claim]]:
-    path = token.split("::")[0].removeprefix("./").rstrip(".,;:!?)")
+    path = token.split("::", 1)[0].removeprefix("./").rstrip(".,;:!?)")
     is_folder = path.endswith("/")
     path = path.rstrip("/")
     parts = path.split("/")
     if not path or path.startswith("/") or {"", ".", "..", ".git"} & set(parts) or len(path) > 300:
         return
-    has_extension = parts[-1].rpartition(".")[2].lower() in _EXTENSIONS and "." in parts[-1]
-    is_name = path in _BARE or bool(_DOTTED.fullmatch(parts[-1]))
+    _, dot, ending = parts[-1].rpartition(".")
+    has_extension = bool(dot) and _EXTENSIONS.fullmatch(ending) is not None
+    is_name = bool(_BARE.fullmatch(path) or _DOTTED.fullmatch(parts[-1]))
     if len(parts) > 1 or has_extension or is_name or is_folder:
         yield place, PathClaim(path, has_extension or is_folder or is_name or (is_code and len(parts) > 1))
 

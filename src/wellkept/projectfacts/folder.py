@@ -13,7 +13,7 @@ MOST_BYTES = 4_000_000
 """A larger file is not read."""
 
 
-class Unknown(Exception):  # noqa: N818 - as the errors of core
+class Unknown(Exception):
     """Nothing certain can be said: something is unreadable, or reading it would take too long."""
 
 

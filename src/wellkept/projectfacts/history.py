@@ -1,6 +1,5 @@
 """The history of a project: its commits along the first parents, and what left it or was renamed on the way."""
 
-import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -8,6 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from wellkept.core.text import expression
 from wellkept.projectfacts.folder import Unknown
 from wellkept.projectfacts.git import Commit, Node, Repository
 
@@ -19,7 +19,7 @@ _LEAST_ALIKE: Final = 0.5
 """Share of common bytes from which git calls it a rename."""
 _LEAST_LIKE_NAMESAKE: Final = 0.2
 """The same for a file that kept its name."""
-_COMMON_NAMES: Final = re.compile(
+_COMMON_NAMES: Final = expression(
     r"(?i:readme|index|main|mod|lib|app|util|utils|config|settings|test|__init__)\..*|[A-Z]\w*file"
 )
 _TELLING_BYTES: Final = 32
@@ -91,7 +91,7 @@ class History:
         changes = _Changes(self.repository)
         changes.compare(departure.before.tree, departure.after.tree, "")
         if node.is_folder:
-            return changes.find_folder(path, node)
+            return changes.find_folder(path)
         return changes.find_file(path, node) or self._find_namesake(path, node, departure)
 
     def _find_namesake(self, path: str, node: Node, departure: Departure) -> str | None:
@@ -152,19 +152,15 @@ class _Changes:
             return namesakes[0]  # moved and rewritten in one commit
         return best if score >= (_LEAST_LIKE_NAMESAKE if _name(best) == name else _LEAST_ALIKE) else None
 
-    def find_folder(self, path: str, node: Node) -> str | None:
+    def find_folder(self, path: str) -> str | None:
         """Return the folder to which most files of a folder went."""
         left = {name: was for name, was in self._removed.items() if name.startswith(f"{path}/")}
         targets: Counter[str] = Counter()
         for name, was in left.items():
             end = name.removeprefix(path)
+            same = (other for other, now in self._added.items() if now.id == was.id and other.endswith(end))
             # a file goes to one folder only, however often its content is there
-            new = {
-                other.removesuffix(end)
-                for other, now in self._added.items()
-                if now.id == was.id and other.endswith(end)
-            }
-            targets.update(new)
+            targets.update({other.removesuffix(end) for other in same})
         best, count = next(iter(targets.most_common(1)), ("", 0))
         return best if best and count * 2 >= len(left) else None
 

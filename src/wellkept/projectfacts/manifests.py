@@ -8,15 +8,17 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-_MAKE_RULE: Final = re.compile(r"^([A-Za-z0-9_][\w.%/ -]*?)[ \t]*::?(?!=)([^=\n]*)$")
-_JUST_RULE: Final = re.compile(r"^@?([A-Za-z_][\w-]*)((?:[ \t]+[^:\n]*)?):(?!=)(.*)$")
-_OPEN_MAKE: Final = re.compile(r"^(?:-?include|sinclude)\s|^%[ \t]*:", re.MULTILINE)
-_OPEN_JUST: Final = re.compile(r"^(?:import|mod)\b", re.MULTILINE)
+from wellkept.core.text import expression
+
+_MAKE_RULE: Final = expression(r"^([A-Za-z0-9_][\w.%/ -]*?)[ \t]*::?(?!=)([^=\n]*)$")
+_JUST_RULE: Final = expression(r"^@?([A-Za-z_][\w-]*)((?:[ \t]+[^:\n]*)?):(?!=)(.*)$")
+_OPEN_MAKE: Final = expression(r"^(?:-?include|sinclude)\s|^%[ \t]*:", re.MULTILINE)
+_OPEN_JUST: Final = expression(r"^(?:import|mod)\b", re.MULTILINE)
 MAKEFILES: Final = ("GNUmakefile", "makefile", "Makefile")
 JUSTFILES: Final = ("justfile", "Justfile", ".justfile")
 LOCKS: Final = (
-    "uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "requirements.txt", "package-lock.json", "npm-shrinkwrap.json",
-    "yarn.lock", "pnpm-lock.yaml", "Cargo.lock", "go.mod", "Gemfile.lock", "composer.lock",
+    "uv.lock", "poetry.lock", "Pipfile.lock", "pdm.lock", "requirements.txt", "package-lock.json",
+    "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "Cargo.lock", "go.mod", "Gemfile.lock", "composer.lock",
 )  # fmt: skip
 TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "node": (".nvmrc", ".node-version", ".tool-versions"),
@@ -31,7 +33,7 @@ ALIASES: Final = {
     "node.js": "node", "nodejs": "node", "golang": "go", "next.js": "next", "nextjs": "next", "vue.js": "vue",
     "react.js": "react", "tailwind": "tailwindcss", "nuxt.js": "nuxt", "express.js": "express",
 }  # fmt: skip
-_NUMBER: Final = re.compile(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})")
+_NUMBER: Final = expression(r"v?(\d{1,4}(?:\.\d{1,6}){0,3})")
 _MOST_LINES: Final = 20_000
 
 
@@ -47,19 +49,20 @@ def read_recipes(runner: str, data: bytes) -> dict[str, str] | None:
     text = decode(data)
     if (_OPEN_MAKE if runner == "make" else _OPEN_JUST).search(text):
         return None
-    rule = _MAKE_RULE if runner == "make" else _JUST_RULE
+    return _read_rules(_MAKE_RULE if runner == "make" else _JUST_RULE, text.replace("\\\n", " "))
+
+
+def _read_rules(rule: re.Pattern[str], text: str) -> dict[str, str]:
     recipes: dict[str, str] = {}
     names: list[str] = []
-    for line in text.replace("\\\n", " ").split("\n")[:_MOST_LINES]:
+    for line in text.split("\n")[:_MOST_LINES]:
         head = rule.match(line)
         if head is not None:
-            names = head[1].split() if runner == "make" else [head[1]]
-            first = head[2].partition("#")[0] if runner == "make" else f"{head[2]}:{head[3]}"
-            for name in names:
-                recipes[name] = f"{recipes.get(name, '')}{first.strip()}\n"
-        elif line[:1] in {"\t", " "} and line.strip():
-            for name in names:
-                recipes[name] += f"{line.strip()}\n"
+            names = head[1].split()
+            first = "".join(head.groups()[1:]).partition("#")[0]
+            recipes |= {name: f"{recipes.get(name, '')}{first.strip()}\n" for name in names}
+        elif line[:1] in {"\t", " "}:
+            recipes |= {name: f"{recipes[name]}{line.strip()}\n" for name in names}
         elif line.strip() and not line.startswith("#"):
             names = []
     return recipes

@@ -11,7 +11,7 @@ from wellkept.forgetting import requests as forget_requests
 from wellkept.gateway.answers import answer, answer_list, json_response, make_etag, matches_etag, problem
 from wellkept.gateway.requests import Limit, Moment, Reader, Writer, offer, read_moment
 from wellkept.memory.page import Add, Edit, Remove, Replace, Target
-from wellkept.operations import entries, news, pages
+from wellkept.operations import entries, facts, news, pages
 
 router = APIRouter(prefix="/api/memory", tags=["memory"])
 
@@ -93,6 +93,7 @@ def list_pending(caller: Reader) -> Response:
 offer(router.post, "/pending/{pending_id}/approve", pages.approve, Writer, pending_id=PendingId)
 offer(router.post, "/pending/{pending_id}/reject", pages.reject, Writer, pending_id=PendingId)
 offer(router.get, "/entries", entries.list_entries)
+offer(router.get, "/facts", facts.check_project)
 offer(router.get, "/changes", news.list_changes)
 offer(router.post, "/changes/{group_id}/keep", news.keep_group, Writer, group_id=Annotated[str, Path(max_length=100)])
 
