@@ -416,7 +416,7 @@ def judge(root: Path, entries: list[dict[str, Any]], *, thorough: bool = True) -
     for entry in entries:
         written = moment_of(entry["at"]) + DAY / 2
         limits = THOROUGH if thorough else START
-        findings = check_entries(root, {entry["text"]: written}, limits).get(entry["text"], ())
+        findings = check_entries(root, {entry["text"]: written}, limits).findings.get(entry["text"], ())
         worst = findings[0] if findings else None
         verdict = "nothing" if worst is None else worst.verdict.value
         now = None if worst is None or verdict != "renamed" else worst.now

@@ -232,7 +232,28 @@ class UserSpace:
         name = project_folder(root)
         with suppress(StorageError):  # whoever uses the page reports it
             name = store.pages.find_project(name)
-        return store.for_project(name, partial(_note_facts, root))
+        return store.for_project(name, partial(self._note_facts, root, name))
+
+    def _note_facts(self, root: Path, project: str, entries: Mapping[str, float | None]) -> Mapping[str, str]:
+        """Return notes on the entries of a project's page that the project no longer confirms."""
+        from wellkept.projectfacts.notes import note_entries
+        from wellkept.projectfacts.remembered import load_remembered
+
+        documents, name = self.fact_documents(project)
+        try:
+            remembered = load_remembered(documents.read(name))
+        except StorageError:
+            remembered = load_remembered(None)
+        return note_entries(root, entries, remembered)
+
+    def fact_documents(self, project: str) -> tuple[Documents, str]:
+        """Return where the steps of a project's history are remembered, and the name of that document."""
+        from wellkept.storage.documents import FolderDocuments
+
+        documents = self.documents("facts")
+        # without the name of the project, which may be forgotten
+        name = f"{project.rpartition('-')[2]}.json"
+        return FolderDocuments(documents) if isinstance(documents, Path) else documents, name
 
     @property
     def database(self) -> Database:
@@ -398,10 +419,3 @@ class UserSpace:
         Its events go to `sink`; the default is all sinks of this user.
         """
         return self.agents.agent(opening, model_name=model_name, sink=sink)
-
-
-def _note_facts(root: Path, entries: Mapping[str, float | None]) -> Mapping[str, str]:
-    """Return notes on the entries of a project's page that the project no longer confirms."""
-    from wellkept.projectfacts.notes import note_entries
-
-    return note_entries(root, entries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wellkept.app.caller import Scope
@@ -12,12 +11,14 @@ from wellkept.memory.page import Author, Remove, Target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from wellkept.app.caller import Caller
     from wellkept.core.text import JSON
     from wellkept.memory.approval import Pending
     from wellkept.memory.store import MemoryStore
-    from wellkept.projectfacts.check import Finding, Limits
+    from wellkept.projectfacts.check import Finding
+    from wellkept.projectfacts.remembered import Remembered
 
 _MOST_PROPOSALS = 5
 """The most that one run proposes to retire."""
@@ -74,33 +75,42 @@ def check_project(caller: Caller, project: str | None = None) -> CheckedProject:
 
     `project` is a folder in the project; without it, the one that this process works in.
     """
+    root, store = _find_project(caller, project)
+    return _check(store, root)[0]
+
+
+def _find_project(caller: Caller, project: str | None) -> tuple[Path, MemoryStore]:
     folder = str(caller.app.folder) if project is None else project
     root, store = caller.space.project_of(folder), caller.space.memory_in(folder)
     if root is None:
         raise UsageError("there is no project here", "run it in the folder of a project, or name one with --project")
-    return CheckedProject(str(root), _check(store, root))
+    return root, store
 
 
-def _check(store: MemoryStore, root: Path, limits: Limits | None = None) -> tuple[CheckedEntry, ...]:
-    from wellkept.projectfacts.check import THOROUGH, check_entries
+def _check(store: MemoryStore, root: Path) -> tuple[CheckedProject, Remembered | None]:
+    from wellkept.projectfacts.check import check_entries
 
     entries = store.entries(Target.PROJECT)
-    found = check_entries(root, store.changed_times(Target.PROJECT, entries), limits or THOROUGH)
+    checked = check_entries(root, store.changed_times(Target.PROJECT, entries))
     masked = store.mask(Target.PROJECT, entries, is_page=True)
-    return tuple(CheckedEntry(text, found.get(entry, ()), entry) for entry, text in zip(entries, masked, strict=True))
+    found = tuple(
+        CheckedEntry(text, checked.findings.get(entry, ()), entry) for entry, text in zip(entries, masked, strict=True)
+    )
+    return CheckedProject(str(root), found), checked.remembered if entries else None
 
 
 def find_facts(caller: Caller) -> Mapping[str, tuple[Finding, ...]]:
     """Return what can quickly be said about the entries of this project's page, for a page that shows them."""
-    from wellkept.projectfacts.check import SHOWN
+    from wellkept.projectfacts.check import SHOWN, check_entries
 
     root, store = caller.space.project_of(str(caller.app.folder)), caller.space.memory
     if root is None or not caller.app.settings.memory.check_project or not store.is_enabled(Target.PROJECT):
         return {}
     try:
-        return {one.entry: one.findings for one in _check(store, root, SHOWN)}
+        entries = store.entries(Target.PROJECT)
     except KeptError:
         return {}  # an unreadable page is reported by whatever shows it
+    return check_entries(root, store.changed_times(Target.PROJECT, entries), SHOWN).findings
 
 
 def propose_retirements(caller: Caller, project: str | None = None) -> CheckedProject:
@@ -109,8 +119,11 @@ def propose_retirements(caller: Caller, project: str | None = None) -> CheckedPr
     What was once decided, or has expired, is not proposed again.
     """
     caller.require(Scope.WRITE)
-    checked = check_project(caller, project)
-    store = caller.space.memory_in(checked.project)
+    root, store = _find_project(caller, project)
+    checked, remembered = _check(store, root)
+    if remembered is not None and store.project is not None:
+        documents, name = caller.space.fact_documents(store.project)
+        documents.write(name, remembered.dump())
     approvals = caller.space.approvals.for_store(store)
     waiting = {one.edits for one in approvals.waiting(Target.PROJECT) if one.project == store.project}
     decided = _list_decided(store)

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import partial
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar, assert_never, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from wellkept.core.clock import from_epoch, iso_moment
@@ -26,10 +27,13 @@ from wellkept.projectfacts.claims import (
 from wellkept.projectfacts.folder import Budget, Folder, Unknown
 from wellkept.projectfacts.git import Commit, Node, Repository, open_repository
 from wellkept.projectfacts.history import Departure, History
+from wellkept.projectfacts.remembered import Remembered, digest_question
 
 T = TypeVar("T")
 
 MOST_ENTRIES: Final = 100
+_MOST_NEW_COMMITS: Final = 60
+"""How many commits after a thorough check its answers are still used."""
 _MOST_HOPS: Final = 5
 """How often a name is followed from one rename to the next."""
 _MOST_CONFIG_BYTES: Final = 256_000
@@ -110,23 +114,38 @@ SHOWN: Final = Limits(0.25, 50_000, is_thorough=True)
 THOROUGH: Final = Limits(10.0, 500_000, is_thorough=True)
 
 
-def check_entries(
-    root: Path, entries: Mapping[str, float | None], limits: Limits = THOROUGH
-) -> dict[str, tuple[Finding, ...]]:
-    """Return what can be said with certainty about each entry, given with the time of its last change.
+class Checked(Struct, frozen=True):
+    """What could be said with certainty about entries, and what to remember for the next check."""
 
-    Reads only below `root` and runs nothing. What would exceed the limits is left out.
+    findings: Mapping[str, tuple[Finding, ...]] = field(default_factory=dict)
+    """By entry, the gravest first."""
+    remembered: Remembered | None = None
+    """None where there is no history."""
+
+
+def check_entries(
+    root: Path,
+    entries: Mapping[str, float | None],
+    limits: Limits = THOROUGH,
+    *,
+    remembered: Remembered | None = None,
+) -> Checked:
+    """Check entries, each given with the time of its last change.
+
+    Reads only below `root` and runs nothing. What would exceed the limits is left out. `remembered` is what an earlier
+    check of the same project found; a thorough one looks again.
     """
     folder = Folder(root, Budget(seconds=limits.seconds, steps=limits.steps))
-    project = _Project(folder, thorough=limits.is_thorough)
+    project = _Project(folder, thorough=limits.is_thorough, remembered=remembered or Remembered())
     try:
         if project.is_huge():
-            return {}
-        return {
-            entry: findings
+            return Checked()
+        findings = {
+            entry: tuple(found)
             for entry, written in list(entries.items())[:MOST_ENTRIES]
-            if (findings := tuple(project.check(entry, written)))
+            if (found := project.check(entry, written))
         }
+        return Checked(findings, project.remembered)
     finally:
         project.close()
 
@@ -134,9 +153,12 @@ def check_entries(
 class _Project:
     """A project during one check."""
 
-    def __init__(self, folder: Folder, *, thorough: bool) -> None:
+    def __init__(self, folder: Folder, *, thorough: bool, remembered: Remembered) -> None:
         self._folder = folder
         self._thorough = thorough
+        self._known = remembered
+        self._steps: dict[str, tuple[str, ...]] = {}
+        self._question: Claim | None = None
         self._repository: Repository | None = None
         self._history: History | None = None
         try:
@@ -162,6 +184,7 @@ class _Project:
     def check(self, entry: str, written: float | None) -> list[Finding]:
         findings = []
         for claim in read_claims(entry):
+            self._question = claim
             try:
                 finding = self._judge(claim, written)
             except Unknown:
@@ -226,7 +249,7 @@ class _Project:
     def _has_changed(self, path: str, written: float | None) -> bool:
         if not self._thorough or written is None or self._history is None:
             return False
-        then = self._history.at(written)
+        then = self._find_then(written)
         if then is None:
             return False
         nodes = [self._history.repository.find(tree, path) for tree in (then.tree, self._history.head.tree)]
@@ -286,11 +309,47 @@ class _Project:
         history = self._history
         if history is None:
             return None
-        then = None if written is None else history.at(written)
-        known = then if then is not None and has(then) else None
-        if known is None and only_then:
+
+        def search() -> tuple[Commit, ...]:
+            then = self._find_then(written)
+            known = then if then is not None and has(then) else None
+            found = history.find_departure(has, known=known) if known is not None or not only_then else None
+            return () if found is None else (found.before, found.after)
+
+        steps = self._remember((self._question, written), search)
+        return Departure(steps[0], steps[1]) if len(steps) == 2 else None
+
+    def _find_then(self, written: float | None) -> Commit | None:
+        """Return the commit after which an entry was written."""
+        history = self._history
+        if written is None or history is None:
             return None
-        return history.find_departure(has, known=known)
+
+        def search() -> tuple[Commit, ...]:
+            commit = history.at(written)
+            return () if commit is None else (commit,)
+
+        return next(iter(self._remember(("at", written), search)), None)
+
+    def _remember(self, question: object, search: Callable[[], tuple[Commit, ...]]) -> tuple[Commit, ...]:
+        """Return the commits that answer a question, from the last thorough check if it was of this history."""
+        history, key = self._history, digest_question(question)
+        assert history is not None
+        if not self._thorough and key in self._known.steps and self._is_known_history:
+            return tuple(history.repository.commit(name) for name in self._known.steps[key])
+        commits = search()
+        self._steps[key] = tuple(commit.id for commit in commits)
+        return commits
+
+    @cached_property
+    def _is_known_history(self) -> bool:
+        history = self._history
+        assert history is not None
+        return any(commit.id == self._known.head for commit in islice(history.walk(), _MOST_NEW_COMMITS))
+
+    @property
+    def remembered(self) -> Remembered | None:
+        return None if self._history is None else Remembered(self._history.head.id, self._steps)
 
     # targets and commands
 
@@ -300,7 +359,7 @@ class _Project:
         if now is None:
             return None
         if claim.name in now:
-            then = None if written is None or self._history is None else self._history.at(written)
+            then = self._find_then(written)
             earlier = None if then is None else self._recipes(claim.runner, files, then)
             was = None if earlier is None else earlier.get(claim.name)
             is_same = was is None or was == now[claim.name]

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from typing import Final
 
 from msgspec import Struct
@@ -73,7 +74,8 @@ class History:
         `known` is a commit that has it, if one is known: then few commits between are looked at.
         """
         if known is not None:
-            commits = self._commits[: self._commits.index(known) + 1]
+            commits = list(takewhile(lambda commit: commit.id != known.id, self.walk()))
+            commits.append(known)
             place = bisect_left(commits, True, key=has)
             return Departure(commits[place], commits[place - 1])
         newer = self.head

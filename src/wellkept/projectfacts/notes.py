@@ -10,6 +10,7 @@ from typing import Final
 
 from wellkept.core.text import expression
 from wellkept.projectfacts.check import START, Finding, Verdict, check_entries
+from wellkept.projectfacts.remembered import Remembered
 
 _MOST_NAMED: Final = 3
 _MOST_CHARS: Final = 80
@@ -17,9 +18,10 @@ _ORDINARY: Final = expression(r"[A-Za-z0-9_.@+/ -]+")
 _NOTE: Final = expression(r" \[checked: [^\[\]\n]{1,400}\]")
 
 
-def note_entries(root: Path, entries: Mapping[str, float | None]) -> dict[str, str]:
+def note_entries(root: Path, entries: Mapping[str, float | None], remembered: Remembered) -> dict[str, str]:
     """Return a note for each entry that the project no longer confirms, as far as that is found out at once."""
-    notes = {entry: write_note(findings) for entry, findings in check_entries(root, entries, START).items()}
+    found = check_entries(root, entries, START, remembered=remembered).findings
+    notes = {entry: write_note(findings) for entry, findings in found.items()}
     return {entry: note for entry, note in notes.items() if note}
 
 
