@@ -1,6 +1,6 @@
 """How often the verdicts on entries about a project are right, and what they cost at the start of a session.
 
-    python benchmarks/project_facts.py [--half tuning|held] [--show] [--keep FOLDER]
+    python benchmarks/project_facts.py [--half tuning|held] [--keep FOLDER]
 
 Makes a repository with 300 commits (renames, deletions, other versions), with loose objects and a log of HEAD, then
 packed, then as a fresh clone, and judges the 80 entries of `texts/project_facts.toml` in each.
@@ -8,8 +8,11 @@ packed, then as a fresh clone, and judges the 80 entries of `texts/project_facts
 
 import argparse
 import os
+import shutil
+import statistics
 import subprocess
 import tempfile
+import time
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,11 +20,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from wellkept.projectfacts.check import START, THOROUGH, check_entries
+from wellkept.projectfacts.notes import note_entries, write_note
+from wellkept.projectfacts.remembered import Remembered
 
 COMMITS: Final = 300
 FIRST: Final = 1_735_732_800
 """The moment of the first commit; each day has one."""
 DAY: Final = 86_400
+PAGE: Final = 20
+"""Entries on a full page."""
+REPEATS: Final = 20
 
 _MAKEFILE = """\
 .PHONY: test lint docs release migrate seed image
@@ -428,6 +436,27 @@ def judge(root: Path, entries: list[dict[str, Any]], *, thorough: bool = True) -
     return counts
 
 
+def measure(root: Path, entries: list[dict[str, Any]]) -> None:
+    """Print what the start of a session costs with full pages of entries, after a check and without one."""
+    written = {entry["text"]: moment_of(entry["at"]) + DAY / 2 for entry in entries}
+    texts = list(written)
+    pages = [{text: written[text] for text in texts[start : start + PAGE]} for start in range(0, len(texts), PAGE)]
+    for name, is_after in (("first time", False), ("after a check", True)):
+        costs, notes, complete = [], 0, 0
+        for page in pages:
+            thorough = check_entries(root, page)
+            remembered = thorough.remembered if is_after else None
+            for _ in range(REPEATS):
+                began = time.perf_counter()
+                found = note_entries(root, page, remembered or Remembered())
+                costs.append((time.perf_counter() - began) * 1_000)
+            notes += len(found)
+            complete += sum(bool(write_note(findings)) for findings in thorough.findings.values())
+        costs.sort()
+        print(f"  start of a session, {name}: {PAGE} entries, median {statistics.median(costs):.1f} ms, "
+              f"p95 {costs[int(len(costs) * 0.95)]:.1f} ms, {notes} of {complete} notes")  # fmt: skip
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--half", choices=("tuning", "held"))
@@ -438,7 +467,14 @@ def main() -> None:
         root = given.keep or Path(scratch) / "orchard"
         if not root.exists():
             make_repository(root)
-        print("loose", dict(judge(root, entries)))
+        packed, clone = Path(scratch) / "packed", Path(scratch) / "clone"
+        shutil.copytree(root, packed)
+        subprocess.run(["git", "gc", "-q"], cwd=packed, check=True)
+        subprocess.run(["git", "clone", "-q", str(packed), str(clone)], check=True)
+        for name, folder in (("loose objects", root), ("packed", packed), ("a fresh clone", clone)):
+            counts = judge(folder, entries)
+            print(f"{name}: {counts['right']} of {len(entries)} right, {counts['false gone']} falsely gone")
+            measure(folder, entries)
 
 
 if __name__ == "__main__":

@@ -64,8 +64,6 @@ def build_start_block(
 
     `current` is the session itself, which is not listed among past ones. `has_tools` says whether the agent can search.
     """
-    from wellkept.projectfacts.notes import strip_notes
-
     sessions, messages = caller.space.sessions.totals()
     recent = _list_recent(caller, project, current)
     pages, entries = _read_pages(caller, project)
@@ -74,7 +72,7 @@ def build_start_block(
     closing = resource_text("wellkept.operations", "start_block.md" if has_tools else "proxy_block.md").strip()
     listed = _render_sessions(caller, recent)
     # a session that is resumed has these pages already, whatever happened to the project meanwhile
-    mark = _mark((*map(strip_notes, pages.values()), listed))
+    mark = _mark((*map(_strip_notes, pages.values()), listed))
     rest = (listed, closing.format(sessions=f"{sessions:,}", messages=f"{messages:,}", mark=mark))
     body = "\n\n".join(part for part in rest if part)
     room = BLOCK_CHARS - len(build_memory_context_block(body)) - 2 * len(pages)
@@ -87,6 +85,14 @@ def _mark(parts: Sequence[str]) -> str:
     """Return an identifier of the content, without the totals, which grow with every turn, and without notes."""
     whole = "\0".join(parts).encode("utf-8", "replace")
     return f"kept-block-{blake2b(whole, digest_size=6).hexdigest()}"
+
+
+def _strip_notes(page: str) -> str:
+    if "[checked: " not in page:
+        return page
+    from wellkept.projectfacts.notes import strip_notes  # most pages have no notes
+
+    return strip_notes(page)
 
 
 def _read_pages(caller: Caller, project: str | None) -> tuple[dict[str, str], int]:

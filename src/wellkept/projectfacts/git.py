@@ -13,6 +13,7 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct
 
+from wellkept.core.text import expression
 from wellkept.projectfacts.folder import Folder, Unknown
 
 MOST_OBJECT_BYTES: Final = 2_000_000
@@ -29,15 +30,15 @@ _MOST_NODES: Final = 200_000
 """Entries of folders that are remembered."""
 _MOST_KEPT_BYTES: Final = 20_000_000
 _MOST_HOPS: Final = 5
-_MODE: Final = re.compile(rb"[0-7]{5,6}")
-_ID: Final = re.compile(rb"[0-9a-f]{40}")
-_REF: Final = re.compile(r"(?!.*\.\.)(?!.*//)\w[\w./@+-]*(?<![/.])")
-_FIELDS: Final = re.compile(
+_MODE: Final = expression(rb"[0-7]{5,6}")
+_ID: Final = expression(rb"[0-9a-f]{40}")
+_REF: Final = expression(r"(?!.*\.\.)(?!.*//)\w[\w./@+-]*(?<![/.])")
+_FIELDS: Final = expression(
     rb"tree ([0-9a-f]{40})\n(?:parent ([0-9a-f]{40})\n)?(?:parent [0-9a-f]{40}\n)*"
     rb"author [^\n]*\ncommitter [^\n]*> (\d{1,12}) [+-]\d+\n"
 )
-_MOVES: Final = re.compile(rb"\tcheckout: moving from (\S+) to (\S+)")
-_RENAMES: Final = re.compile(rb"\tBranch: renamed refs/heads/(\S+) to refs/heads/(\S+)")
+_MOVES: Final = expression(rb"\tcheckout: moving from (\S+) to (\S+)")
+_RENAMES: Final = expression(rb"\tBranch: renamed refs/heads/(\S+) to refs/heads/(\S+)")
 _KINDS: Final = {1: "commit", 2: "tree", 3: "blob", 4: "tag"}
 _OFFSET_DELTA: Final = 6
 _NAMED_DELTA: Final = 7

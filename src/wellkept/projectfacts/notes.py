@@ -45,7 +45,7 @@ def _describe(finding: Finding) -> str:
             is_ordinary = len(now) <= _MOST_CHARS and _ORDINARY.fullmatch(now) is not None
             return f"{claim} is now {now}" if is_ordinary else f"{claim} was renamed"
         case Verdict.DIFFERS:
-            return f"another version than {claim} is locked"
+            return f"{claim}: the lock file has another version"
         case Verdict.CHANGED if not finding.is_file:
             return f"{claim} was changed"
         case _:
