@@ -10,7 +10,7 @@ from wellkept.core.values import JsonStruct
 from wellkept.memory.page import Author, Remove, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from wellkept.app.caller import Caller
@@ -111,6 +111,11 @@ def find_facts(caller: Caller) -> Mapping[str, tuple[Finding, ...]]:
     except KeptError:
         return {}  # an unreadable page is reported by whatever shows it
     return check_entries(root, store.changed_times(Target.PROJECT, entries), SHOWN).findings
+
+
+def note_entries(caller: Caller, entries: Sequence[str]) -> Mapping[str, str]:
+    """Return short notes for a model on the entries of this project's page that the project no longer confirms."""
+    return caller.space.memory.note_facts(entries)
 
 
 def propose_retirements(caller: Caller, project: str | None = None) -> CheckedProject:

@@ -122,6 +122,7 @@ _VERSION: Final = expression(
     r"|[\"'`]?(?:\s+is)?(?:\s+(?:pinned|locked|fixed)\s+(?:to|at))?(?:\s+(?:[Vv]ersion|版本))?\s+\(?(?:v|>=\s*|≥\s*|\^|~)?)"
     r"[\"'`]?(\d{1,4}(?:\.\d{1,4}){0,3})(\+| or (?:later|newer|higher))?(?![\w-]|\.\d|[/:%])"
 )
+_NO_PACKAGE: Final = expression(r"(?i:not|no|ports?|lines?|versions?|issues?|pr|steps?|pages?|at|to|of|is|and|or|the)")
 _PORT: Final = expression(
     r"(?:\b[Pp]ort(?:s|nummer|\s+number)?|\b[Pp]uerto|端口(?:号)?)(?:\s+(?:is|ist|es|est|no\.)|\s*[:=是])?\s*`?(\d{2,5})\b"
     r"|(?:localhost|127\.0\.0\.1|0\.0\.0\.0):(\d{2,5})\b"
@@ -207,7 +208,7 @@ def _find_branches(clause: str) -> Iterator[tuple[int, Claim]]:
     if default is not None and not _NO_BRANCH.fullmatch(default[1]):
         yield default.start(), BranchClaim(default[1].rstrip("./-"), is_default=True)
         return
-    for match in (*_BRANCH.finditer(clause), *_OF_BRANCH.finditer(clause)):
+    for match in list(_OF_BRANCH.finditer(clause)) or _BRANCH.finditer(clause):
         name = next(part for part in match.groups() if part is not None).rstrip("./-")
         if not _NO_BRANCH.fullmatch(name):
             yield match.start(), BranchClaim(name)
@@ -216,7 +217,7 @@ def _find_branches(clause: str) -> Iterator[tuple[int, Claim]]:
 def _find_versions(clause: str) -> Iterator[tuple[int, Claim]]:
     for match in _VERSION.finditer(clause):
         package, sign, version, later = match.groups()
-        if not _PLANNED.search(clause[: match.start()]):
+        if not _PLANNED.search(clause[: match.start()]) and not _NO_PACKAGE.fullmatch(package):
             is_least = bool(later) or sign == ">=" or ">=" in match[0] or "≥" in match[0]
             yield match.start(), VersionClaim(package.lower().replace("_", "-").rstrip(".-/"), version, is_least)
 
