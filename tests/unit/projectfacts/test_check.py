@@ -240,11 +240,11 @@ def test_nothing_outside_is_read_through_links(filled, tmp_path):
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret.py").write_text("x")
-    os.symlink(outside, filled.root / "linked")
-    os.symlink(outside / "secret.py", filled.root / "secret.py")
+    (filled.root / "linked").symlink_to(outside)
+    (filled.root / "secret.py").symlink_to(outside / "secret.py")
     other = tmp_path / "other"
     other.mkdir()
-    os.symlink(filled.root / ".git", other / ".git")
+    (other / ".git").symlink_to(filled.root / ".git")
 
     assert verdict(filled, "linked/secret.py") is None
     assert verdict(filled, "secret.py") is None
