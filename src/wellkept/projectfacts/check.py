@@ -143,7 +143,7 @@ def check_entries(
         findings = {
             entry: tuple(found)
             for entry, written in list(entries.items())[:MOST_ENTRIES]
-            if (found := project.check(entry, written))
+            if not folder.budget.is_over and (found := project.check(entry, written))
         }
         return Checked(findings, project.remembered)
     finally:

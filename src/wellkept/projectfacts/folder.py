@@ -24,10 +24,15 @@ class Budget:
         self._end = time.monotonic() + seconds
         self._left = steps
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more may be read."""
+        return self._left < 0 or time.monotonic() > self._end
+
     def spend(self, steps: int = 1) -> None:
         """Count steps; raise Unknown when the budget is used up."""
         self._left -= steps
-        if self._left < 0 or time.monotonic() > self._end:
+        if self.is_over:
             raise Unknown("the budget of the check is used up")
 
 
