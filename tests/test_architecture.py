@@ -16,7 +16,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "util", "helper"}
 BROAD_CATCHES = {
     # plugin call
     "providers/loading.py",
-    "context/engines.py",
+    "context/plugins.py",
     "agent/mcp_tools.py",
     # tool call
     "agent/toolbox.py",
@@ -27,7 +27,7 @@ BROAD_CATCHES = {
     "agent/review.py",
     "providers/delivery.py",
     "sessions/embedding/backfill.py",
-    "sessions/embedding/models.py",
+    "sessions/embedding/local.py",
     # process entry
     "cli/main.py",
     "cli/hook.py",
@@ -53,7 +53,7 @@ DRIVERS = {
 SURFACES = {"cli", "gateway", "mcp_server"}
 """The folders that parse, call an operation and render."""
 
-TIERS = {"memory", "sessions", "skills", "providers", "curation", "context", "storage"}
+TIERS = {"memory", "sessions", "skills", "providers", "skills/curator", "context", "storage"}
 """The folders whose classes are either values or hold data."""
 
 SURFACE_MAY_IMPORT = {
@@ -302,7 +302,7 @@ def test_the_check_for_stores_knows_the_stores(trees: dict[Path, ast.Module]) ->
         "wellkept.skills.editor.SkillEditor",
         "wellkept.skills.tool.SkillTools",
         "wellkept.skills.hub.hub.Hub",
-        "wellkept.curation.curator.Curator",
+        "wellkept.skills.curator.curator.Curator",
         "wellkept.providers.outbox.Outbox",
         "wellkept.providers.audit.Audit",
         "wellkept.storage.sqlite.Database",
@@ -355,7 +355,6 @@ OPENS_FILES = {
     "storage/postgres/statements.py": "resources of the package",
     "sessions/search/analysis.py": "resources of the package",
     "languages/language.py": "resources of the package",
-    "gateway/web/rendering.py": "resources of the package",
     "gateway/web/frame.py": "resources of the package",
 }
 """Who opens files by other means than `core/regular_files.py`: none of them reads a file that somebody else names."""
@@ -402,13 +401,12 @@ WRITES_FILES = {
     "storage/log_recovery.py": "a log and its database, with its own order of syncs",
     "storage/locks.py": "a file that tells which locks the file system has, and is removed",
     "storage/tree.py": "the same steps below the descriptor of a folder, so that no link is followed",
-    "skills/hub/quarantine.py": "a scratch folder, from which skills are installed",
     "skills/hub/fetch.py": "a scratch folder, from which skills are installed",
     "backup/files.py": "a scratch folder, from which the archive is written",
     "operations/profiles.py": "a scratch folder, which is published",
     "importing/assets.py": "a copied folder, which is synced",
     "sessions/sqlite/semantic.py": "a cache",
-    "sessions/embedding/convert.py": "a converted model, which can be converted again",
+    "sessions/embedding/local.py": "a converted model, which can be converted again",
     "connect/health.py": "the newest errors of a connection",
     "connect/events.py": "the prompt of a turn that is under way",
     "connect/hooks.py": "the time of the last event",
@@ -492,11 +490,11 @@ WITHOUT_GATE = {
     "gateway/state/tokens.py:_note_use": "notes when a token was used",
     "gateway/state/tokens.py:_store": "its callers ask",
     "gateway/state/tokens.py:sign_out": "removes the token of the browser that asks",
-    "cli/commands/curator.py:rollback": "calls the operation, which asks",
-    "cli/commands/curator.py:_propose": "carries out merges of skills, by another function of this name",
-    "cli/commands/curator.py:run": "the same",
-    "agent/keeping.py:_withdraw_corrected": "the person has just said it differently",
-    "agent/keeping.py:withdraw": "the person has just said it differently",
+    "cli/commands/skills.py:rollback": "calls the operation, which asks",
+    "cli/commands/skills.py:_propose": "carries out merges of skills, by another function of this name",
+    "cli/commands/skills.py:run": "the same",
+    "agent/without_model/keeping.py:_withdraw_corrected": "the person has just said it differently",
+    "agent/without_model/keeping.py:withdraw": "the person has just said it differently",
 }
 
 

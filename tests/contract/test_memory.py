@@ -3,7 +3,7 @@
 import pytest
 
 from wellkept.core.ids import OWNER
-from wellkept.memory.ledger import SqliteLedger
+from wellkept.memory.ledger import Ledger
 from wellkept.memory.store import FILE_NAMES, FilePages
 from wellkept.testing.memory_contract import StorageContract
 
@@ -24,7 +24,7 @@ class TestFolder(StorageContract):
         (self.path / OWNER / FILE_NAMES[target]).write_bytes(raw)
 
     def ledger(self, user=OWNER):
-        self.opened.append(SqliteLedger(self.path / user / "ledger.db", user=user))
+        self.opened.append(Ledger(self.path / user / "ledger.db", user=user))
         return self.opened[-1]
 
 

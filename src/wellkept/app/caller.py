@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from wellkept.core.events import Event
     from wellkept.core.ports import Database, Documents, EventSink
     from wellkept.core.tools import Tool
-    from wellkept.curation.backup import RollbackResult
     from wellkept.memory.approval import Approvals
     from wellkept.memory.store import MemoryStore, Storage
     from wellkept.providers.audit import Audit
     from wellkept.providers.outbox import Outbox
     from wellkept.sessions.ports import Sessions
     from wellkept.sessions.receipts import NewReceipt
+    from wellkept.skills.curator.backup import RollbackResult
     from wellkept.skills.tool import SkillTools
     from wellkept.storage.leases import Lease
     from wellkept.storage.postgres.database import PostgresServer
@@ -333,7 +333,7 @@ class UserSpace:
 
         if not (self.home.skills / ROLLBACK_JOURNAL).exists():
             return
-        from wellkept.curation.curator import Curator
+        from wellkept.skills.curator.curator import Curator
 
         try:
             done = Curator(tools.editor, self.app.settings.curator).finish_rollback()

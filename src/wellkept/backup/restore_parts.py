@@ -94,7 +94,7 @@ def _has_pages(own: Path) -> bool:
 
 
 def _merge_pages(caller: Caller, source: Source, result: PartResult, *, is_preview: bool) -> None:
-    from wellkept.memory.incoming import ORIGIN, apply_merge, plan_merge
+    from wellkept.memory.merge import ORIGIN, apply_merge, plan_merge
     from wellkept.memory.page import Author, Target
     from wellkept.memory.store import MemoryStore
 

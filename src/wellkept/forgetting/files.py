@@ -232,7 +232,7 @@ def _treat(caller: Caller, file: HeldFile, texts: Texts) -> None:
         case OnForget.ENTRIES:
             _remove_entries(file.path, texts)
         case OnForget.MEMBERS:
-            from wellkept.curation.backup import forget_in_backup
+            from wellkept.skills.curator.backup import forget_in_backup
 
             forget_in_backup(file.path, texts)
         case _:

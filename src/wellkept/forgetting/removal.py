@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wellkept.providers.forgetting import ForgetAnswer
     from wellkept.providers.manager import ProviderManager
     from wellkept.sessions.reports import ForgetPlan, ForgetReport
-    from wellkept.skills.pending import PendingChange
+    from wellkept.skills.approval import PendingChange
 
 ORIGIN = "forget"
 _LONG_ID = 12

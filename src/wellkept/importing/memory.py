@@ -12,7 +12,7 @@ from wellkept.core.errors import KeptError, Reason, Refused, StorageError
 from wellkept.core.ids import SourceName
 from wellkept.importers.import_record import Part
 from wellkept.importing.assets import mark_text
-from wellkept.memory.incoming import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
+from wellkept.memory.merge import Fate, Incoming, Merged, check_texts, merge, merge_into, tidy
 from wellkept.memory.page import Add, Author, Target
 from wellkept.memory.store import rules_in
 

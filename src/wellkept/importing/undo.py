@@ -119,7 +119,7 @@ def _find_run(caller: Caller, import_id: str) -> ImportRun | Refused:
 
 
 def _undo_entries(caller: Caller, run: ImportRun, result: UndoneImport) -> Refused | None:
-    from wellkept.memory.incoming import count_reversible, undo_group
+    from wellkept.memory.merge import count_reversible, undo_group
 
     base = caller.space.memory.for_project(None)
     seen = 0

@@ -287,7 +287,7 @@ def _check_vectors(caller: Caller, *, offline: bool) -> Check:
 
 
 def _check_engine(caller: Caller) -> Check:
-    from wellkept.context.engines import choose_engine
+    from wellkept.context.plugins import choose_engine
 
     name = caller.app.settings.context.engine
     found = choose_engine(name, home=caller.app.home.path)

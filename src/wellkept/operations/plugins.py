@@ -196,7 +196,7 @@ def _explain_folder(folder: Path) -> str:
 
 
 def _list_engines(caller: Caller) -> Iterator[Plugin]:
-    from wellkept.context.engines import list_engines
+    from wellkept.context.plugins import list_engines
 
     app = caller.app
     parent = app.home.plugins / ENGINE_FOLDER

@@ -16,7 +16,7 @@ from wellkept.core.values import JsonStruct
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from wellkept.agent.statements import Statement
+    from wellkept.agent.without_model.statements import Statement
     from wellkept.app.caller import Caller
     from wellkept.core.ids import MessageId, SessionId, SourceName
     from wellkept.core.messages import Session
@@ -120,7 +120,7 @@ def _read_facts(caller: Caller, after: float | None) -> list[StandingFact]:
 
 
 def _read_session(caller: Caller, session: Session) -> Iterator[StandingFact]:
-    from wellkept.agent.statements import Kind, Statement, is_momentary, statements, tidy
+    from wellkept.agent.without_model.statements import Kind, Statement, is_momentary, statements, tidy
     from wellkept.core.messages import Origin, Role
     from wellkept.memory.page import Target
     from wellkept.sessions.search.corrections import begins_correction, says_change

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from wellkept.app.caller import Caller
     from wellkept.core.ids import SessionId
     from wellkept.core.text import JSON
+    from wellkept.skills.approval import PendingChange
     from wellkept.skills.changes import Author, Change, Changed
     from wellkept.skills.editor import SkillEditor
     from wellkept.skills.index import Problem, Skill
-    from wellkept.skills.pending import PendingChange
+    from wellkept.skills.library import View
     from wellkept.skills.usage import Stats, Use
     from wellkept.skills.versions import Version
-    from wellkept.skills.view import View
 
 _DRAFT_DESCRIPTION = "What it does. Use when …"
 _SHOW_NAMES = "`kept skills list` shows the names"
@@ -85,7 +85,7 @@ def list_skills(
 
 def show_skill(caller: Caller, name: str, file_path: str | None = None) -> View | Refused:
     """Return a skill or one of its files; this does not count as a use."""
-    from wellkept.skills.view import view, view_file
+    from wellkept.skills.library import view, view_file
 
     library = caller.space.skill_tools.library
     if file_path:

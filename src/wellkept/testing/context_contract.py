@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from wellkept.context.engine import ContextEngine, Setup
-from wellkept.context.outcome import Compaction, Outcome, Pruned, Unchanged
-from wellkept.context.prune import prune
-from wellkept.context.repair import faults, last_user
+from wellkept.context.boundaries import Window
+from wellkept.context.engine import Compaction, ContextEngine, Outcome, Pruned, Setup, Unchanged
+from wellkept.context.lossless import NodesInMemory
+from wellkept.context.messages import faults, last_user, prune
 from wellkept.context.settings import CompressionSettings
-from wellkept.context.summary_tree import NodesInMemory
-from wellkept.context.window import Window
 from wellkept.core.clock import FixedClock
 from wellkept.core.ids import MessageId, SessionId
 from wellkept.core.messages import ImagePart, Message, Origin, Role, StoredMessage, TextPart, ToolCall
@@ -119,7 +117,7 @@ def check_outcome(engine: ContextEngine, rows: Sequence[StoredMessage], outcome:
 
 def faults_of_context(rows: Sequence[StoredMessage], outcome: Outcome) -> list[str]:
     """Return the problems in the request built from the stored outcome."""
-    from wellkept.context.repair import request_messages
+    from wellkept.context.messages import request_messages
 
     return faults(request_messages(context_after(rows, outcome)))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wellkept import agent
-from wellkept.agent.utterance import read
+from wellkept.agent.without_model.intents import read
 from wellkept.languages.language import detect, find_language, list_codes, split
 
 

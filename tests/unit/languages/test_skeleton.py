@@ -59,8 +59,8 @@ from wellkept.languages.language import ROOTS
 
 ROOTS.append(Path(sys.argv[1]))
 
-from wellkept.agent.statements import parse_order
-from wellkept.agent.utterance import classify, read
+from wellkept.agent.without_model.statements import parse_order
+from wellkept.agent.without_model.intents import classify, read
 from wellkept.languages.dates import parse_moment
 from wellkept.languages.language import find_language, list_codes
 from wellkept.languages.language import stop_words

@@ -8,8 +8,8 @@ from wellkept.app import open_app
 from wellkept.app.caller import Scope
 from wellkept.core.errors import NotAllowed
 from wellkept.core.ids import UserId
-from wellkept.curation.consolidate import Plan
 from wellkept.operations import curator, skill_hub, skills
+from wellkept.skills.curator.consolidate import Plan
 
 TEXT = "---\nname: ship-it\ndescription: Ship a release. Use when asked to release.\n---\n\n# Ship\n"
 

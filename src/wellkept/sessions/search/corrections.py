@@ -66,7 +66,7 @@ class Corrections(Struct, frozen=True):
 
 @cache
 def _read_kinds() -> Mapping[str, int]:
-    rows = resource_text("wellkept.sessions", "search", "tool_kinds.txt").splitlines()
+    rows = resource_text("wellkept.facts", "tool_kinds.txt").splitlines()
     return {name: number for number, row in enumerate(rows) if not row.startswith("#") for name in row.split()}
 
 
